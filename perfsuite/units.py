@@ -243,3 +243,12 @@ def show(number: float, unit: str) -> str:
     """The number of a metric in its unit: ``3.66 MiB``, ``36.6 ms``, ``412 W``."""
     known = _SHOW.get(unit)
     return known(number) if known else f"{show_number(number)} {unit}".rstrip()
+
+
+def show_both(old: float | None, new: float | None, unit: str, nothing: str = "none") -> tuple[str, str]:
+    """Two numbers beside each other. If they differ but read alike, all digits are shown."""
+    before, after = (nothing if number is None else show(number, unit) for number in (old, new))
+    if before == after and old != new:
+        shown = " B" if unit == BYTES else ""
+        before, after = (nothing if number is None else f"{number:,}{shown}" for number in (old, new))
+    return before, after

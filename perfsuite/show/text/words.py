@@ -19,7 +19,17 @@ from perfsuite.records.verdict import (
     Verdict,
 )
 from perfsuite.show.text.reasons import most_in, predicted_outcome_words, words_of
-from perfsuite.units import BYTES, ERROR, SECONDS, listed, show, show_bytes, show_change, show_ratio, show_several
+from perfsuite.units import (
+    ERROR,
+    SECONDS,
+    listed,
+    show,
+    show_both,
+    show_bytes,
+    show_change,
+    show_ratio,
+    show_several,
+)
 
 REASON = ' --perf-reason="…"'
 MOST_FILES = 3  # of the user's code that a change names
@@ -37,20 +47,17 @@ def new_text(line: Line) -> str:
 
 
 def _sides(line: Line) -> tuple[str, str]:
-    """Both numbers. If they differ but read alike, all digits are shown."""
+    """Both numbers, or the words that a side has instead."""
     steps = line.reason is not None and line.reason.because == Because.STEP_DIFFERS
     nothing = "overflow" if steps else "none"
-    before, after = (_number(one, line.unit, nothing) for one in (line.old, line.new))
-    if before == after and line.old != line.new and not isinstance(line.old, str) and not isinstance(line.new, str):
-        unit = " B" if line.unit == BYTES else ""
-        before, after = (nothing if one is None else f"{one:,}{unit}" for one in (line.old, line.new))
-    return before, after
+    if isinstance(line.old, str) or isinstance(line.new, str):
+        before, after = (_word(side, line.unit, nothing) for side in (line.old, line.new))
+        return before, after
+    return show_both(line.old, line.new, line.unit, nothing)
 
 
-def _number(value: Number | str | None, unit: str, nothing: str) -> str:
-    if value is None:
-        return nothing
-    return value if isinstance(value, str) else show(value, unit)
+def _word(side: Number | str | None, unit: str, nothing: str) -> str:
+    return side if isinstance(side, str) else nothing if side is None else show(side, unit)
 
 
 def change_text(line: Line) -> str:
