@@ -41,6 +41,7 @@ FACTS = {
     "other release": [{"name": "python", "before": "3.11", "after": "3.12"}],
     "not finite": [{"measured": True}, {"measured": False}],
     "absent": [{"measured": True}, {"measured": False}],
+    "uncounted": [{"message": "its own operator has no formula."}],
     "no metric": [{}],
     "fewer samples": [{"measured": 2, "recorded": 3}],
     "step differs": [{"first": 1, "differing": 2, "steps": 3}],
