@@ -4,6 +4,8 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
+from perfsuite.plugin.settings import UPDATES
+from perfsuite.records.verdict import Consent
 
 STATED = "gpt2_tiny-zero2+nodrop-cpu_x2"
 
@@ -23,3 +25,8 @@ def test_where_nothing_is_left_it_is_refused(catalog, cell):
     """No option of torch or of Accelerate's own loop is stated that changes numbers."""
     with pytest.raises(Refused, match="the cell would be the same"):
         parse_cell(cell, catalog)
+
+
+def test_the_options_of_an_update_are_the_consents():
+    """The plugin lists them without importing records, so that plain pytest stays fast."""
+    assert tuple(Consent) == UPDATES

@@ -10,7 +10,7 @@ from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run, wit
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Consent, Status, Verdict
 
 
 def baseline_of(
@@ -42,9 +42,9 @@ def accepted(
     starts again with runs of a new environment.
     """
     metrics = list(metrics)
-    if old is None or consent == "all":
+    if old is None or consent == Consent.ALL:
         return new
-    if consent == "times":
+    if consent == Consent.TIMES:
         if not new.measurement.outcome == old.measurement.outcome == "fits":
             return None
         run = runs_of(new, metrics)[-1]
@@ -54,7 +54,7 @@ def accepted(
             return with_run(old, run, metrics)
         return with_times(old, [run]) if reason else None
     timed = {metric.name for metric in metrics if metric.is_time}
-    slower = any(line.metric in timed and line.status == "regressed" for line in verdict.lines)
-    if consent == "regressed" and slower:
+    slower = any(line.metric in timed and line.status == Status.REGRESSED for line in verdict.lines)
+    if consent == Consent.REGRESSED and slower:
         return new
     return with_times(new, runs_of(old, metrics))

@@ -189,8 +189,8 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
     if here is None:
         few = reason(Because.FEW_PAIRS, pairs=len(found), least=LOOKS[0])
         return line_of(metric, Status.NOT_HELD, before, after, reason=few), None
-    conclusion, decided = here.decide(tolerance)
-    status, why = Status(conclusion), None
+    status, decided = here.decide(tolerance)
+    why = None
     low, high = sorted(math.exp(sign * end) for end in (decided.low, decided.high))
     ratio = math.exp(sign * here.estimate)
     if status == Status.UNDECIDED:

@@ -28,9 +28,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from perfsuite.compare.noise import student
+from perfsuite.records.verdict import Status
 
 LOOKS = (3, 4, 6, 8, 12, 16, 24)
 MOST_PAIRS = LOOKS[-1]
@@ -38,7 +38,6 @@ PRIOR_PAIRS = 1  # with more, equal sides are called slower if pairs spread more
 PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
 HARMLESS = 0.25  # of the tolerance: a change that need not be reported
 MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same
-Conclusion = Literal["regressed", "improved", "same", "undecided"]
 ERROR = 0.01  # the default chance to call an equal side slower, or faster
 
 
@@ -69,19 +68,19 @@ class Interval:
     def high(self) -> float:
         return self.estimate + self.half
 
-    def conclude(self, tolerance: float) -> Conclusion:
+    def conclude(self, tolerance: float) -> Status:
         """The conclusion about a change as large as the tolerance."""
         return self.decide(tolerance)[0]
 
-    def decide(self, tolerance: float) -> tuple[Conclusion, "Interval"]:
+    def decide(self, tolerance: float) -> tuple[Status, "Interval"]:
         """The conclusion, and the interval that implies it."""
         limit, least = math.log1p(tolerance), math.log1p(harmless(tolerance))
         if self.low > least:
-            return "regressed", self
+            return Status.REGRESSED, self
         if self.high < -least:
-            return "improved", self
+            return Status.IMPROVED, self
         narrow = replace(self, error=max(self.error, MISSED))
-        return ("same", narrow) if -limit < narrow.low and narrow.high < limit else ("undecided", self)
+        return (Status.SAME, narrow) if -limit < narrow.low and narrow.high < limit else (Status.UNDECIDED, self)
 
 
 def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:
@@ -94,7 +93,7 @@ def interval(differences: Sequence[float], error: float = ERROR) -> Interval | N
     return Interval(mean, math.sqrt(squares / freedom / count), freedom, error / len(LOOKS))
 
 
-def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Conclusion:
+def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Status:
     """The conclusion so far; "undecided" between looks, since each look uses up some of the error."""
     found = interval(differences, error) if len(differences) in LOOKS else None
-    return found.conclude(tolerance) if found else "undecided"
+    return found.conclude(tolerance) if found else Status.UNDECIDED

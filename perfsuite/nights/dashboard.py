@@ -11,7 +11,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.nights.change_points import Change, Mover, metric_of
 from perfsuite.nights.row import Row
 from perfsuite.nights.series import Series
-from perfsuite.records.verdict import OPEN, RED
+from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.show.html.document import Tone
 from perfsuite.show.text.markdown import standing_of
 from perfsuite.units import NUMBER, SECONDS
@@ -60,7 +60,7 @@ class Dashboard:
             return "red"
         if row.status in RED or row.status in OPEN:
             return "yellow"
-        return "muted" if row.status == "unsupported" else "green"
+        return "muted" if row.status == Status.UNSUPPORTED else "green"
 
     def why(self, row: Row) -> str:
         """What moved, or why there is no result."""

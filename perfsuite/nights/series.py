@@ -14,6 +14,7 @@ import msgspec
 from perfsuite.errors import FileError
 from perfsuite.nights.row import RawRow, Row, read_raw
 from perfsuite.records.measurement import releases
+from perfsuite.records.verdict import Status
 
 MISSING = math.nan
 _NUMBERS, _VERSIONS = msgspec.json.Decoder(dict[str, float]), msgspec.json.Decoder(dict[str, str])
@@ -65,7 +66,7 @@ class Series:
             self._versions = versions
             if known := _VERSIONS.decode(versions):
                 self.environments.append((night, known))
-        if row.status != "ok" or row.note or row.red or row.trial or row.quarantined:
+        if row.status != Status.OK or row.note or row.red or row.trial or row.quarantined:
             self.rare[night] = _whole(row)
 
     def end(self, row: RawRow) -> None:

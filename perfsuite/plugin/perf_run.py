@@ -34,7 +34,7 @@ from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import OPEN, RED
+from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
 from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted, commit_of
 from perfsuite.run.red_traces import Tracer
@@ -92,9 +92,9 @@ class PerfCell:
             replay(self.request, measurement)
         if self.session.fails(result) and not result.updated and not result.quarantined:
             raise PerfVerdict(render(verdict, measurement.failure))
-        if verdict.status == "unsupported":
+        if verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(verdict))
-        if verdict.status == "unheld" and not result.updated:
+        if verdict.status == Status.UNHELD and not result.updated:
             pytest.skip(summary(verdict))  # the same for all cells: reported once
         return measurement
 
@@ -226,7 +226,7 @@ class PerfRun:
         leave(request.node, result)
         if self.fails(result) and not result.updated and not result.quarantined:
             raise PerfVerdict(render(result.verdict, None))
-        if result.verdict.status == "unsupported":
+        if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
 
     def limited(self) -> contextlib.AbstractContextManager[None]:

@@ -24,6 +24,7 @@ from perfsuite.environments.environments import HERE, Environment, at_revision, 
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Status
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.runner import Runner, Settings, Watch
 
@@ -248,10 +249,10 @@ def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
     # A metric that a side lacks ends up red or left out; another pair does not change that.
     there = [metric for metric in timed if all(metric.name in one.readings for one in both)]
     found = [_decision(launches, metric, terms) for metric in there]
-    return "regressed" in found or "undecided" not in found
+    return Status.REGRESSED in found or Status.UNDECIDED not in found
 
 
-def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
+def _decision(launches: Launches, metric: Metric, terms: Terms) -> Status:
     found = [metric.sign * one for one in differences(*launches, metric.name)]
     return decision(found, terms.tolerance_of(metric), terms.red_rate)
 

@@ -30,6 +30,7 @@ from perfsuite.records.change import Change
 from perfsuite.records.deadline import check
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Status
 from perfsuite.run.ab import RUNNING, Experiment, Side
 from perfsuite.run.environment_changes import own_code, requirement_of
 from perfsuite.run.runner import Runner, Settings, Watch
@@ -173,7 +174,7 @@ class Bench:
         with closing(session):
             found = session.compare((cell, cell), self.watch)
         self.launches += 1
-        if found.verdict.status != "failed":
+        if found.verdict.status != Status.FAILED:
             codec.write(place, found)
         return found
 

@@ -23,6 +23,7 @@ from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
+from perfsuite.records.verdict import Status
 from perfsuite.run.ab import Experiment, Side, kind_of, sides
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import write
@@ -32,7 +33,7 @@ from perfsuite.show.text.live import LiveLine
 HELP = "Compare two releases, revisions or strategies."
 STARTS_PROCESSES = True
 FORMAT = 3
-EXIT = {"failed": 1, "regressed": 1, "undecided": 3}
+EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.UNDECIDED: 3}
 
 
 class ABReport(Record, frozen=True, kw_only=True):
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     counts = Counter(one.verdict.status for one in found)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")
-    if "undecided" in counts:
+    if Status.UNDECIDED in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
 

@@ -17,6 +17,7 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Status
 from perfsuite.show.text.markdown import code, render_markdown
 
 BRANCH = "perfsuite-baselines"
@@ -91,8 +92,8 @@ class Proposal:
 def kind_of(result: Result) -> str:
     """``new`` or ``improved``; empty for any other. A new cell with wrong numbers is a regression."""
     if result.baseline is None:
-        return "new" if result.verdict.status == "missing" else ""
-    return "improved" if result.verdict.status == "improved" else ""
+        return "new" if result.verdict.status == Status.MISSING else ""
+    return "improved" if result.verdict.status == Status.IMPROVED else ""
 
 
 def proposed_before(repository: Any, pull: Any, commit: str, root: str, store: Store) -> list[Baseline]:

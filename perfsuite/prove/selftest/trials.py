@@ -15,6 +15,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
 from perfsuite.errors import PerfsuiteError
 from perfsuite.prove.selftest.fault_rows import CONFIDENCE, Row, interval_of
+from perfsuite.records.verdict import Status
 from perfsuite.run.ab import RUNNING, Experiment, Side
 from perfsuite.run.runner import Settings, Watch
 from perfsuite.show.text.words import comparison_summary
@@ -74,9 +75,9 @@ def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> Row:
             verdict = compare(fault, catalog, watch).verdict
         except PerfsuiteError as error:
             return _broken(fault, done, "refused", str(error))
-        if verdict.status == "failed":
+        if verdict.status == Status.FAILED:
             return _broken(fault, done, "failed", comparison_summary(verdict))
-        convicted = {line.metric for line in verdict.lines if line.status == "regressed"}
+        convicted = {line.metric for line in verdict.lines if line.status == Status.REGRESSED}
         exact = sorted(convicted - _timed(fault, catalog))
         if exact and not fault.delay:
             return _broken(fault, done, "regressed", f"{', '.join(exact)} of equal sides")

@@ -228,8 +228,10 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
     groups: dict[tuple[str, str, str, bool], list[AnyResult]] = defaultdict(list)
     for one in results:
         verdict = one.verdict
-        if verdict.status in ("ok", "immaterial", "unsupported") or any(
-            tone_of(line.status) for line in verdict.lines if line.status not in ("ok", "immaterial", "not held")
+        if verdict.status in (Status.OK, Status.IMMATERIAL, Status.UNSUPPORTED) or any(
+            tone_of(line.status)
+            for line in verdict.lines
+            if line.status not in (Status.OK, Status.IMMATERIAL, Status.NOT_HELD)
         ):
             continue
         because = verdict.reason.because if verdict.reason else ""

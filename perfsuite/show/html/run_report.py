@@ -7,7 +7,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import OPEN, ORDER
+from perfsuite.records.verdict import OPEN, ORDER, Status
 from perfsuite.show.html import document
 from perfsuite.show.html.causes import Cause, causes
 from perfsuite.show.html.cell_evidence import PEAK, STEP, anatomy, curve, phases, steps
@@ -98,7 +98,7 @@ def run_document(
 
 def _quiet(cells: Sequence[AnyResult]) -> str:
     """``47 cells are green``, with how many are unsupported or not measured, if any are."""
-    unsupported = sum(one.verdict.status == "unsupported" for one in cells)
+    unsupported = sum(one.verdict.status == Status.UNSUPPORTED for one in cells)
     green = len(cells) - unsupported
     counts = [
         f"{count} {'cell is' if count == 1 else 'cells are'} {word}"
@@ -117,7 +117,7 @@ def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
     """``14 of 60 cells are red. 1 undecided, 2 slower without a change, 43 green, 1 of the red has no baseline.``"""
     found = counts(map(standing, results))
     red = found["red"]
-    missing = sum(is_red(one) and one.verdict.status == "missing" for one in results)
+    missing = sum(is_red(one) and one.verdict.status == Status.MISSING for one in results)
     told = say_counts(found, "red")
     without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
     first = f"{red or 'None'} of {len(results)} cells {'is' if red in (0, 1) else 'are'} red."

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import OPEN, RED
+from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.run_summary import OPEN_MEANS, by_process, rows, unmeasured
 from perfsuite.show.text.verdict_text import render
@@ -38,7 +38,7 @@ def is_compared(result: Result | PredictedResult) -> bool:
     if result.updated:
         return True
     emulated = isinstance(result, Result) and result.measurement.machine.emulated
-    return not result.quarantined and (emulated or result.verdict.status not in ("unsupported", "unheld"))
+    return not result.quarantined and (emulated or result.verdict.status not in (Status.UNSUPPORTED, Status.UNHELD))
 
 
 def standing(result: Result | PredictedResult) -> str:

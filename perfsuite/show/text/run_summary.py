@@ -158,7 +158,7 @@ def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[st
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
             lines.append(f"{status}: {_cells(count)} {meaning}")
-    if slower := [result for result in results if result.verdict.status == "machine"]:
+    if slower := [result for result in results if result.verdict.status == Status.MACHINE]:
         lines.append(_how_to_decide(slower[0]))
     for result in results:
         if result.quarantined and not result.updated:
