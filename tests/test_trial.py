@@ -322,7 +322,7 @@ def test_a_trial_that_a_limit_ends_makes_nothing_green(tmp_path: Path, more_memo
     verdict = trial.hold(parse_cell(samples.CELL, trial.catalog), new, old, first)
 
     assert verdict.status == status
-    assert verdict.trial == ["the trial could not run: the 20 min of --perf-budget are used up"]
+    assert trial_of(verdict) == ["the trial could not run: the 20 min of --perf-budget are used up"]
 
 
 def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
