@@ -234,16 +234,17 @@ def test_a_launch_that_hangs_is_ended_by_the_limit(catalog: Catalog, runner: Run
 
 
 def test_a_server_that_does_not_start_is_ended(tmp_path: Path, catalog: Catalog) -> None:
-    """Such as one that compiles an extension."""
-    python, pid = tmp_path / "python", tmp_path / "pid"
-    python.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep {FOREVER:.0f}\n")
+    """Such as one that compiles an extension, with its compiler."""
+    python, pids = tmp_path / "python", tmp_path / "pids"
+    script = f"sleep {FOREVER:.0f} & echo $! $$ > {pids}.part; mv {pids}.part {pids}; wait"
+    python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o700)
     one = Runner(catalog, Settings(start_timeout=FOREVER), Environment(python=str(python)))
-    with limit(FOREVER, "", lambda: pid.exists() and pid.read_text() and stop()), pytest.raises(OutOfTime):
+    with limit(FOREVER, "", lambda: pids.exists() and stop()), pytest.raises(OutOfTime):
         one.measure(parse_cell(DDP, catalog))
     one.close()
 
-    assert gone(int(pid.read_text()))
+    assert all(map(gone, map(int, pids.read_text().split())))
 
 
 @pytest.mark.parametrize("interleave", ["steps", "launches"])

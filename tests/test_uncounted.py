@@ -1,7 +1,11 @@
 """Models whose FLOPs cannot be counted train like any other, and it is said what is missing and why."""
 
 import contextlib
+import multiprocessing
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import gate_samples
@@ -13,15 +17,17 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
 from perfsuite.compare.gather import GatherError, gather
-from perfsuite.compare.judge import GREEN, RED, judge
+from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
+from perfsuite.rank.forked import NoAnswer, in_a_fork
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import GREEN, RED, Verdict
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.run_summary import asides
 from perfsuite.show.text.verdict_text import render
+from perfsuite.upgrade.effects import effects_of
 
 OF_MODEL = {"model_flop", "flops_per_rank", "mfu", "hfu"}
 MODEL = """\
@@ -202,6 +208,44 @@ def test_two_ranks_leave_the_count_out_together(train: Train) -> None:
     assert found.uncounted.keys() == OF_MODEL and "hardware_flop" in found.readings
 
 
+def test_a_fork_gives_its_answer_and_changes_nothing() -> None:
+    """Whatever the function does stays there."""
+    kept: list[int] = []
+
+    assert in_a_fork(lambda: kept.append(1) or len(kept), 60.0) == 1
+    assert kept == []
+
+
+def _sleeps() -> None:
+    time.sleep(3600)
+
+
+def _exits() -> None:
+    os._exit(3)
+
+
+def _raises() -> None:
+    raise ValueError("mine\nand more")
+
+
+@pytest.mark.parametrize(
+    ("function", "seconds", "reason"),
+    [
+        (_sleeps, 0.5, "it took longer than 0 s"),
+        (_exits, 60.0, "it exited with status 3"),
+        (_raises, 60.0, "ValueError: mine"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), 60.0, "it died by SIGKILL"),
+        (lambda: lambda: None, 60.0, "it exited with status 1"),  # an answer that cannot be sent
+    ],
+)
+def test_a_fork_without_an_answer_has_a_reason(function: Callable[[], None], seconds: float, reason: str) -> None:
+    """In one line, and nothing of it stays."""
+    with pytest.raises(NoAnswer, match=f"^{reason}$"):
+        in_a_fork(function, seconds)
+
+    assert multiprocessing.active_children() == []
+
+
 FLOPS = [one for one in Catalog().metrics("training") if "flop" in one.name or one.name in OF_MODEL]
 METRICS = [*gate_samples.METRICS, *FLOPS]
 COUNTS = {"model_flop": Reading(value=800), "hardware_flop": Reading(value=1000), "peak_flops": Reading(value=10**6)}
@@ -297,6 +341,17 @@ def test_an_upgrade_that_ends_the_counting_is_no_success() -> None:
 
     assert found.verdict.status == "failed"
     assert WHY in next(line.note for line in found.verdict.lines if line.metric == "model_flop")
+
+
+def test_an_upgrade_names_the_count_that_it_lost() -> None:
+    """As a number that differs, which is bad."""
+    found = compare(
+        [folded()], [folded("model_flop")], METRICS, strategies=("zero3", "zero3"), terms=terms_of(gate_samples.CELL)
+    )
+    effects = {one.metric: one for one in effects_of(found, METRICS)}
+
+    assert effects["model_flop"].kind == "differs" and effects["model_flop"].bad
+    assert WHY in effects["model_flop"].why
 
 
 def test_a_run_says_once_what_is_missing() -> None:
