@@ -22,7 +22,7 @@ from perfsuite.records.workspaces import Workspace
 from perfsuite.units import printable
 
 POLL_SECONDS = 0.02
-SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal
+SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal, and for a killed one to be gone
 END_SECONDS = 10.0  # for killed ranks to free their memory
 
 
@@ -143,7 +143,7 @@ class LocalServer:
 
     def _why_dead(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(timeout=POLL_SECONDS) == -signal.SIGKILL:
+            if self._process.wait(timeout=SERVER_END_SECONDS) == -signal.SIGKILL:
                 return f" by SIGKILL{why_killed(self._killed_before, oom_kills())}"
         return ""
 
