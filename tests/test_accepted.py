@@ -129,6 +129,49 @@ def test_a_line_that_was_cut_is_taken_back(store: Store) -> None:
     assert store.recover() == ""
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_accepted import CONSENT, NEW, OLD
+from perfsuite.gate.store import Store
+from perfsuite.records import codec
+store = Store(Path("baselines"))
+store.save(OLD, None, CONSENT)
+codec.write_bytes = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+store.save(NEW, OLD, CONSENT)
+"""
+
+
+def test_the_next_run_takes_back_an_acceptance_that_never_happened(pytester: pytest.Pytester) -> None:
+    """SIGKILL between the two writes: the line is there, the file is the one before. pytest says what it did."""
+    test = f"import pytest\n@pytest.mark.perf_cell({samples.CELL!r})\ndef test_it(perf_cell): perf_cell.check()"
+    pytester.makepyfile(test_it=test)
+    pytester.makeini("[pytest]")
+    store = Store(pytester.path / "baselines")
+    command = [sys.executable, "-c", KILLED.format(tests=str(Path(__file__).parent))]
+    killed = subprocess.run(command, cwd=pytester.path, check=False).returncode
+    found = doubts(store)
+    first, second = (pytester.runpytest_inprocess("--perf", "-k", "nothing").stdout.str() for _ in range(2))
+
+    assert (killed, found) == (-9, [Doubt.EDITED])
+    assert f"the last line accepts {samples.CELL}, which never happened: its process was killed." in first
+    assert doubts(store) == [] and store.load(samples.CELL) == OLD
+    assert "never happened" not in second
+
+
+def test_both_ledgers_are_looked_at(store: Store) -> None:
+    """Cells of GPUs are in the ledger of all kernels, also if a run's CPU kernels have one of their own."""
+    other = Store(store.root, "avx512")
+    whole = store.ledger.read_bytes()
+    store.ledger.write_bytes(whole + whole[:40])
+    other.ledger.write_bytes(whole[:40])
+    said = other.recover().splitlines()
+
+    assert [line.partition(":")[0] for line in said] == [str(other.ledger), str(store.ledger)]
+    assert (store.ledger.read_bytes(), other.ledger.read_bytes()) == (whole, b"")
+
+
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ends a process at its n-th call."""

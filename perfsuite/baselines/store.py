@@ -144,8 +144,9 @@ class Store:
         return doubtful(self.all(), entries, self.path)
 
     def recover(self) -> str:
-        """Take back what a killed process has left in the ledger; returns what that was."""
-        return recover(self.ledger, self.path)
+        """Take back what a killed process has left in the ledgers; returns what that was, a line for each."""
+        stores = [self, *([Store(self.root)] if self.kernels else [])]  # cells of GPUs are in that of all kernels
+        return "\n".join(filter(None, (recover(one.ledger, one.path) for one in stores)))
 
     def is_known(self, cell_id: str) -> bool:
         """Whether the ledger has ever accepted a baseline of the cell."""
