@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from perfsuite.launch.environments import Environment
 
 from perfsuite.launch.cgroup import CGROUPS, oom_kills, why_killed
-from perfsuite.launch.environments import Environment
 from perfsuite.launch.servers import LocalServer, ServerKind
 
 MIB = 2**20

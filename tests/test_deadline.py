@@ -13,9 +13,8 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.environments import environments
+from perfsuite.environments import bounded, environments
 from perfsuite.environments.environments import Environment
-from perfsuite.launch import bounded
 from perfsuite.launch.leases import lease
 from perfsuite.predict.trace import tracing
 from perfsuite.records.deadline import OutOfTime, abandonable, check, left, limit

@@ -23,10 +23,11 @@ from perfsuite.rank.forked import NoAnswer, in_a_fork
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import GREEN, RED, Verdict
+from perfsuite.records.verdict import GREEN, RED, Consent, Verdict
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.run_summary import asides
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import note_text
 from perfsuite.upgrade.effects import effects_of
 
 OF_MODEL = {"model_flop", "flops_per_rank", "mfu", "hfu"}
@@ -302,7 +303,7 @@ def test_a_count_that_the_baseline_has_and_the_run_lacks_is_red(lost: str) -> No
 
     assert verdict.status == line.status == "missing" and verdict.status in RED
     assert f"cannot be counted: {WHY}" in render(verdict)
-    assert verdict.accept.endswith("--perf-update=all")  # which needs a reason
+    assert verdict.accept == Consent.ALL  # which needs a reason
 
 
 def test_a_count_that_nobody_has_is_said_and_not_red() -> None:
@@ -340,7 +341,7 @@ def test_an_upgrade_that_ends_the_counting_is_no_success() -> None:
     )
 
     assert found.verdict.status == "failed"
-    assert WHY in next(line.note for line in found.verdict.lines if line.metric == "model_flop")
+    assert WHY in next(note_text(line) for line in found.verdict.lines if line.metric == "model_flop")
 
 
 def test_an_upgrade_names_the_count_that_it_lost() -> None:
@@ -351,7 +352,7 @@ def test_an_upgrade_names_the_count_that_it_lost() -> None:
     effects = {one.metric: one for one in effects_of(found, METRICS)}
 
     assert effects["model_flop"].kind == "differs" and effects["model_flop"].bad
-    assert WHY in effects["model_flop"].why
+    assert WHY in note_text(effects["model_flop"].line)
 
 
 def test_a_run_says_once_what_is_missing() -> None:

@@ -25,7 +25,7 @@ from perfsuite.compare.compare import Comparison
 from perfsuite.records import codec
 from perfsuite.records.deadline import OutOfTime, limit
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.run.environment_changes import Change
 from perfsuite.upgrade.commands import upgrade as command
 from perfsuite.upgrade.coverage import left_out_told, times_told
@@ -44,17 +44,16 @@ LONG = 1e6
 
 def effect(cell: str, metric: str = "peak_memory_bytes", share: float = 0.5) -> Effect:
     """For the worse."""
-    return Effect(
-        cell=cell, metric=metric, title=metric, kind="worse", old="1", new="2", change="", share=share, small=False
-    )
+    line = Line(metric=metric, title=metric, status=Status.REGRESSED, old=1, new=1 + share, compared=True)
+    return Effect(cell=cell, kind="worse", line=line)
 
 
 def paired(status: str = "same") -> Comparison:
     """A comparison by pairs, of which only the status and whether there are times is read."""
     times = [{"metric": "step_time_seconds", "ratio": 1.0, "low": 1.0, "high": 1.0, "error": 0.0, "differences": []}]
-    verdict = Verdict(cell=ONE, status=status, headline="")  # type: ignore[arg-type]
+    verdict = Verdict(cell=ONE, status=Status(status))
     found = samples.measurement()
-    made = Comparison(a=found, b=found, verdict=verdict, times=[], explanation=[])
+    made = Comparison(a=found, b=found, verdict=verdict, times=[], explanations=[])
     return msgspec.convert(msgspec.to_builtins(made) | {"times": times * (status != "failed")}, Comparison)
 
 
@@ -105,7 +104,7 @@ def test_a_cell_that_was_not_reached_is_left_out() -> None:
     """The other one is compared, and its times are."""
     report = report_of(Fake([A], {((), ONE): [], ((A,), ONE): []}, {ONE: "same"}))
 
-    assert report.left_out == {OTHER: [[], ["a 1 -> 2"]]}
+    assert report.left_out == {OTHER: [[], [A]]}
     assert report.uncompared == [OTHER] and not report.is_empty and not report.is_worse
     assert report.times == {ONE: "compared", OTHER: "limit"} and report.limit_seconds == 120.0
     assert f"  everything in 1 of 2 cells: {OTHER}" in told(report).splitlines()
@@ -119,7 +118,7 @@ def test_a_release_that_was_not_tried_is_named() -> None:
     report = report_of(Fake([A, B], known))
     (found,) = report.findings
 
-    assert report.left_out == {ONE: [["b 1 -> 2"]], OTHER: [["b 1 -> 2"], ["a 1 -> 2", "b 1 -> 2"]]}
+    assert report.left_out == {ONE: [[B]], OTHER: [[B], [A, B]]}
     assert (found.how, found.libraries) == (OPEN, ["a", "b"])
     assert report.is_worse and report.uncompared == []
     assert f"  a 1 -> 2 and b 1 -> 2 in 1 of 2 cells: {OTHER}" in told(report).splitlines()

@@ -37,8 +37,8 @@ from urllib.request import url2pathname
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from perfsuite.environments import bounded
 from perfsuite.errors import UsageError
-from perfsuite.launch import bounded
 from perfsuite.paths import cache_folder, check_executable
 from perfsuite.records.builds import kept
 

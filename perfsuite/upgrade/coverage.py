@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfsuite.show.text.words import changes_text
+from perfsuite.show.text.words import release_text
+from perfsuite.units import listed
 from perfsuite.upgrade.upgrade_outcome import Times, UpgradeReport
 
 NAMED = 3  # cells of a line
@@ -27,7 +28,8 @@ def left_out_told(report: UpgradeReport, minutes: float | None, every: bool) -> 
     """What --minutes left out: of whole cells everything, and what was not tried in others."""
     missing: dict[str, list[str]] = {}
     for cell, attempts in report.left_out.items():
-        for what in ["everything"] if cell in report.uncompared else map(changes_text, attempts):
+        tried = [listed(map(release_text, kept)) for kept in attempts]
+        for what in ["everything"] if cell in report.uncompared else tried:
             missing.setdefault(what, []).append(cell)
     if missing:
         yield f"LEFT OUT, since the {minutes or 0:g} min of --minutes were used up:"
