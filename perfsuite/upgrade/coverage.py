@@ -28,8 +28,8 @@ def left_out_told(report: UpgradeReport, minutes: float | None, every: bool) -> 
     """What --minutes left out: of whole cells everything, and what was not tried in others."""
     missing: dict[str, list[str]] = {}
     for cell, attempts in report.left_out.items():
-        tried = [listed(map(release_text, kept)) for kept in attempts]
-        for what in ["everything"] if cell in report.uncompared else tried:
+        whole = cell in report.uncompared
+        for what in ["everything"] if whole else [listed(map(release_text, kept)) for kept in attempts]:
             missing.setdefault(what, []).append(cell)
     if missing:
         yield f"LEFT OUT, since the {minutes or 0:g} min of --minutes were used up:"
