@@ -10,9 +10,10 @@ import pytest
 from perfsuite.cli.main import main
 from perfsuite.launch.blame import last_lines
 from perfsuite.records import codec
+from perfsuite.records.change import Change, Problem, Trial
 from perfsuite.records.failure import Failure
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Because, Consent, Line, Status, Trace, TraceKind, Verdict, reason
 from perfsuite.units import printable
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f"
@@ -54,8 +55,19 @@ def test_a_ranks_log_is_harmless(tmp_path: Path) -> None:
 
 
 def test_a_strangers_report_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the terminal of `perfsuite summary`."""
-    verdict = Verdict(cell=samples.CELL, status="failed", headline=f"{samples.CELL}: {EVIL}")
+    """On the terminal of `perfsuite summary`: in a message, and in names, paths and commands."""
+    change = Change(EVIL, EVIL, EVIL, files=(EVIL,))
+    verdict = Verdict(
+        cell=samples.CELL,
+        status=Status.FAILED,
+        reason=reason(Because.MESSAGE, message=EVIL),
+        lines=[Line(metric=EVIL, title=EVIL, status=Status.REGRESSED, unit=EVIL, old=EVIL, new=EVIL)],
+        changed=[change],
+        trial=Trial(against=[change], problems=[Problem(message=EVIL)], said=[EVIL]),
+        traces=[Trace(kind=TraceKind.PERFETTO, path=EVIL)],
+        accept=Consent.REGRESSED,
+        collect=EVIL,
+    )
     result = Result(measurement=samples.measurement("failed"), baseline=None, verdict=verdict)
     (tmp_path / "report.jsonl").write_bytes(msgspec.json.encode(result) + b"\n")
     main(["summary", str(tmp_path / "report.jsonl")])

@@ -26,7 +26,7 @@ from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.codec import read
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Status, Verdict
 from pathlib import Path
 
 STORED = read(Path({str(ROOT)!r}, "baselines/cpu_x2/gpt2_tiny-ddp+bf16-cpu_x2.json"), Baseline)
@@ -36,7 +36,7 @@ def hold(self, cell):
     time.sleep(0.005)
     measured = msgspec.structs.replace(STORED.measurement, cell=cell.id)
     baseline = msgspec.structs.replace(STORED, cell=cell.id, measurement=measured)
-    verdict = Verdict(cell=cell.id, status="ok", headline=f"{{cell.id}}: ok")
+    verdict = Verdict(cell=cell.id, status=Status.OK)
     return Result(measurement=measured, baseline=baseline, verdict=verdict)
 
 Gatekeeper.hold = hold

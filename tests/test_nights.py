@@ -22,9 +22,12 @@ from perfsuite.nights.dashboard import moment
 from perfsuite.nights.night_steps import exact_steps, noisy_steps
 from perfsuite.nights.row import read_month, read_report, write_months
 from perfsuite.nights.series import collect
+from perfsuite.records.change import Cause, Change, How, Trial
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
+from perfsuite.units import NUMBER
 
+CHANGED = [Change("transformers", "5.22.0", "5.23.0"), Change("torch", "2.12.0", "2.13.0")]
 METRICS = [Catalog().all("metric")[name] for name in ("peak_memory_bytes", "step_time_seconds", "loss")]
 
 
@@ -48,9 +51,8 @@ def noise(count, size, at, step, seed=0):
 def report(path, why=None, **fields):
     """A report of pytest with one regressed cell."""
     new = msgspec.structs.replace(measurement(), launches=[])
-    line = Line(metric="loss", title="loss", status="regressed", old="1", new="2", change="+100 %", allowed="±2 %")
-    head = f"{new.cell}: 1 of 1 metrics regressed"
-    verdict = Verdict(cell=new.cell, status="regressed", headline=head, lines=[line], **(why or {}))
+    line = Line(metric="loss", title="loss", status=Status.REGRESSED, unit=NUMBER, old=1.0, new=2.0, compared=True)
+    verdict = Verdict(cell=new.cell, status=Status.REGRESSED, lines=[line], **(why or {}))
     result = Result(measurement=new, baseline=baseline(), verdict=verdict, **fields)
     write_report(path, [result])
     return new
@@ -77,23 +79,22 @@ def test_a_row_of_a_report(tmp_path):
     assert (row.cell, row.status, row.red, row.commit) == (new.cell, "regressed", ("loss",), "0123456789ab")
     assert row.metrics == pytest.approx({name: reading.value for name, reading in new.readings.items()})
     assert row.versions == new.versions
-    assert row.note == "loss +100 %"
+    assert row.note == "loss +100.0 %"
 
 
 @pytest.mark.parametrize(
     ("trial", "told"),
     [
-        ([], "loss +100 % (transformers 5.22.0 -> 5.23.0, torch 2.12.0 -> 2.13.0)"),
+        (None, "loss +100.0 % (transformers 5.22.0 -> 5.23.0, torch 2.12.0 -> 2.13.0)"),
         (
-            ["against torch: 3 pairs", "caused by torch 2.12.0 -> 2.13.0 alone"],
-            "loss +100 % (caused by torch 2.12.0 -> 2.13.0 alone)",
+            Trial(against=CHANGED, pairs=3, causes=[Cause(changes=CHANGED[1:], how=How.ALONE)]),
+            "loss +100.0 % (caused by torch 2.12.0 -> 2.13.0 alone)",
         ),
     ],
 )
 def test_a_red_row_says_what_moved_and_what_changed(tmp_path, trial, told):
     """The trial's answer, or all releases that differ from the baseline's."""
-    changed = ["transformers 5.22.0 -> 5.23.0", "torch 2.12.0 -> 2.13.0"]
-    report(tmp_path / "run.jsonl", {"changed": changed, "trial": trial}, date="2026-11-20T02:00:00+00:00")
+    report(tmp_path / "run.jsonl", {"changed": CHANGED, "trial": trial}, date="2026-11-20T02:00:00+00:00")
 
     assert read_report(tmp_path / "run.jsonl")[0].note == told
 

@@ -17,7 +17,7 @@ from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED, Machine, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Status, Verdict
 
 CATALOG = Catalog()
 CELL = "wire-all_reduce-h100_x8n4"
@@ -72,9 +72,9 @@ def test_what_tells_nothing_is_refused(one: Measurement, has: str) -> None:
 def test_the_command_says_what_the_network_reaches(tmp_path, capsys) -> None:
     """The rate and the latency stand above the plan."""
     report = tmp_path / "night.jsonl"
-    verdict = Verdict(cell=CELL, status="ok", headline="")
+    verdict = Verdict(cell=CELL, status=Status.OK)
     codec.write_lines(report, [Result(measurement=measured(), baseline=None, verdict=verdict)], 0)
-    code = cli.main(
+    code = cli(
         ["plan", "llama_1b", "--hardware", "h100_x8n2", "--tokens", "1e9", "--network", str(report), "--top", "1"]
     )
     out, err = capsys.readouterr()

@@ -11,7 +11,7 @@ from perfsuite.baselines.project import Project, Quarantine, read_project
 from perfsuite.errors import FileError
 from perfsuite.nights.news.regressions import News
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.show.text.markdown import passes
 from perfsuite.show.text.run_summary import asides, status
 
@@ -46,8 +46,8 @@ def test_a_mistyped_cell_is_named(pytester):
 
 
 def red(**fields):
-    line = Line(metric="loss", title="loss", status="regressed", old="1", new="2", change="+100 %", allowed="±2 %")
-    verdict = Verdict(cell=CELL, status="regressed", headline=f"{CELL}: 1 of 1 metrics regressed", lines=[line])
+    line = Line(metric="loss", title="loss", status=Status.REGRESSED, old=1.0, new=2.0, compared=True)
+    verdict = Verdict(cell=CELL, status=Status.REGRESSED, lines=[line])
     return Result(measurement=measurement(), baseline=None, verdict=verdict, **fields)
 
 
@@ -80,7 +80,7 @@ def test_reports_do_not_count_it_as_red():
     news = News()
     news.add_run([inside])
 
-    green = msgspec.structs.replace(red(), verdict=Verdict(cell=CELL, status="ok", headline=""))
+    green = msgspec.structs.replace(red(), verdict=Verdict(cell=CELL, status=Status.OK))
 
     assert passes([inside, green], [])
     assert not passes([inside], [])

@@ -26,11 +26,11 @@ from perfsuite.records.deadline import check
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.progress import Progress
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Trace, TraceKind
 from perfsuite.run.against import Against
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.imports import hash_of, pack
 from perfsuite.show.text.live import LiveLine
-from perfsuite.show.text.words import headline
 
 CELLS = [
     f"{model}-{strategy}-cpu_x{ranks}"
@@ -56,8 +56,7 @@ def made_up(cell, metrics, number=0):
         measurement("oom"),
     ][number % 4]
     verdict = judge(new, baseline(), metrics, strategy="zero3")
-    headline = headline(verdict).replace(verdict.cell, cell)
-    verdict = msgspec.structs.replace(verdict, cell=cell, headline=headline)
+    verdict = msgspec.structs.replace(verdict, cell=cell)
     return Result(measurement=msgspec.structs.replace(new, cell=cell), baseline=baseline(), verdict=verdict)
 
 
@@ -179,19 +178,20 @@ def _read(terminal):
 
 def test_a_green_cell_s_trace_is_named_with_its_viewer(repository, monkeypatch):
     """No text of a failure names it. Of several cells the first stands for all."""
-    told = ["perf-traces/a.json.gz: open it in https://ui.perfetto.dev"]
+    traces = [Trace(kind=TraceKind.PERFETTO, path="perf-traces/a.json.gz")]
     measure = PerfRun.measure
 
     def traced(self, cell, request):
         result = measure(self, cell, request)
-        return msgspec.structs.replace(result, verdict=msgspec.structs.replace(result.verdict, traces=told))
+        return msgspec.structs.replace(result, verdict=msgspec.structs.replace(result.verdict, traces=traces))
 
     pytester = repository([CELLS[0], CELLS[4]])
     monkeypatch.setattr(PerfRun, "measure", traced)
     result = perf(pytester, "--perf-trace=all")
 
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines([f"trace: {told[0]}", "traces of 1 more cell: perf-traces"])
+    first = "trace: perf-traces/a.json.gz: open it in https://ui.perfetto.dev"
+    result.stdout.fnmatch_lines([first, "traces of 1 more cell: perf-traces"])
 
 
 def test_shards_share_the_cells(repository):

@@ -17,7 +17,7 @@ from perfsuite.prove.selftest.cases import ALIKE, CASES, DDP, Case
 from perfsuite.prove.selftest.fault_rows import Row, interval_of
 from perfsuite.prove.selftest.proof import Bench
 from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault, try_fault
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Because, Line, Status, Verdict, reason
 from perfsuite.run.gatekeeper import unwatched
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
@@ -93,14 +93,12 @@ def tried(monkeypatch):
             outcome = next(said)
             if isinstance(outcome, Exception):
                 raise outcome
-            status = "failed" if isinstance(outcome, str) else "regressed" if outcome else "same"
-            names = [] if isinstance(outcome, str) else outcome
-            lines = [
-                Line(metric=name, title=name, status="regressed", old="", new="", change="", allowed="", note="")
-                for name in names
-            ]
-            verdict = Verdict(cell=DDP, status=status, headline=outcome if status == "failed" else "", lines=lines)
-            return SimpleNamespace(verdict=verdict)
+            if isinstance(outcome, str):
+                why = reason(Because.SIDE_FAILED, side="A", message=outcome)
+                return SimpleNamespace(verdict=Verdict(cell=DDP, status=Status.FAILED, reason=why))
+            lines = [Line(metric=name, title=name, status=Status.REGRESSED) for name in outcome]
+            status = Status.REGRESSED if lines else Status.SAME
+            return SimpleNamespace(verdict=Verdict(cell=DDP, status=status, lines=lines))
 
         monkeypatch.setattr(trials.Experiment, "compare", compare)
         return try_fault(TimeFault(name="a delay", where="somewhere", **fault), Catalog(), unwatched)
@@ -143,7 +141,7 @@ def test_false_reds_of_any_time_count_without_a_delay(tried, outcomes, red, caug
 
 @pytest.mark.parametrize(
     ("outcome", "status"),
-    [("A failed: Rank 0 died.", "failed"), (UsageError("no such cell"), "refused"), (PEAK, "regressed")],
+    [("Rank 0 died.", "failed"), (UsageError("no such cell"), "refused"), (PEAK, "regressed")],
     ids=["failed", "refused", "an exact metric"],
 )
 def test_a_trial_that_no_noise_explains_is_wrong_at_once(tried, outcome, status):

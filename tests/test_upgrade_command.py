@@ -2,7 +2,6 @@
 has no dates: it needs none.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.cell_options import collect, selected
 from perfsuite.cli.main import BAD_INPUT
 from perfsuite.errors import UsageError
+from perfsuite.records import codec
+from perfsuite.records.change import Change
+from perfsuite.upgrade.effects import ALONE, TOGETHER, Finding
+from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
 RELEASES = ("demo-kernel==2.0", "demo-loop==2.0")
 EXACT = "--minutes=0"
@@ -27,15 +30,15 @@ class Tried:
 
     code: int
     text: str
-    report: dict
+    report: UpgradeReport
 
-    def finding(self, kind: str, cell: str) -> dict:
+    def finding(self, kind: str, cell: str) -> Finding:
         """The only one of that kind for that cell."""
         (found,) = [
             one
-            for one in self.report["findings"]
-            for effect in one["effects"]
-            if (effect["kind"], effect["cell"], effect["metric"]) == (kind, upgrades.CELLS[cell], METRICS[cell])
+            for one in self.report.findings
+            for effect in one.effects
+            if (effect.kind, effect.cell, effect.metric) == (kind, upgrades.CELLS[cell], METRICS[cell])
         ]
         return found
 
@@ -63,7 +66,7 @@ def tried(user: upgrades.User) -> Tried:
     """Both releases, over three cells, in exact metrics."""
     done = user.upgrade(*RELEASES, "-k", "memory or interaction or broken", EXACT, "--json=report.json")
     assert (user.folder / "report.json").is_file(), done.stdout + done.stderr
-    return Tried(done.returncode, done.stdout, json.loads((user.folder / "report.json").read_text()))
+    return Tried(done.returncode, done.stdout, codec.read(user.folder / "report.json", UpgradeReport))
 
 
 def test_a_release_that_is_worse_alone_is_named(tried: Tried) -> None:
@@ -71,28 +74,28 @@ def test_a_release_that_is_worse_alone_is_named(tried: Tried) -> None:
     found = tried.finding("worse", "memory")
 
     assert tried.code == 1
-    assert (found["releases"], found["how"]) == (["demo-kernel 1.0 -> 2.0"], "alone")
-    assert "64.00 KiB" in found["effects"][0]["why"] or "256.00 KiB" in found["effects"][0]["why"]
+    assert (found.changes, found.how) == ([Change("demo-kernel", "1.0", "2.0")], ALONE)
+    assert {move.by for move in found.worst.line.moves} & {64 * 2**10, 256 * 2**10}, found.worst.line
 
 
 def test_two_releases_that_are_worse_together_are_both_named(tried: Tried) -> None:
     """Neither moves the metric alone."""
     found = tried.finding("worse", "interaction")
 
-    assert (found["libraries"], found["how"]) == (["demo-kernel", "demo-loop"], "together only")
+    assert (found.libraries, found.how) == (["demo-kernel", "demo-loop"], TOGETHER)
 
 
 def test_a_cell_that_fails_is_a_line(tried: Tried) -> None:
     """With the error that its ranks raise, in one sentence."""
     found = tried.finding("fails", "broken")
 
-    assert (found["libraries"], found["how"]) == (["demo-kernel"], "alone")
-    assert found["effects"][0]["why"].endswith("demo-kernel 2 has no broken kernels.")
+    assert (found.libraries, found.how) == (["demo-kernel"], ALONE)
+    assert found.worst.message.endswith("demo-kernel 2 has no broken kernels.")
 
 
 def test_the_worst_comes_first(tried: Tried) -> None:
     """Failures, then the largest effect."""
-    kinds = [one["effects"][0]["kind"] for one in tried.report["findings"]]
+    kinds = [one.worst.kind for one in tried.report.findings]
 
     assert kinds[0] == "fails" and kinds.index("worse") == kinds.count("fails")
 
@@ -102,6 +105,7 @@ def test_the_table_fits_a_terminal(tried: Tried) -> None:
     lines = [line for line in tried.text.splitlines() if not line.startswith("to see ")]
 
     assert max(map(len, lines)) <= 120
+    assert "try:  demo-kernel 1.0 -> 2.0" in lines
 
 
 def test_the_next_command_is_named(tried: Tried) -> None:
@@ -114,10 +118,10 @@ def test_the_next_command_is_named(tried: Tried) -> None:
 def test_a_second_run_measures_nothing(user: upgrades.User, tried: Tried) -> None:
     """Each measurement is kept, and the lines are the same."""
     again = user.upgrade(*RELEASES, "-k", "memory or interaction", EXACT, "--json=again.json")
-    found = json.loads((user.folder / "again.json").read_text())["findings"]
+    found = codec.read(user.folder / "again.json", UpgradeReport).findings
 
     assert "2 cells, 0 new launches" in again.stdout
-    assert found == [one for one in tried.report["findings"] if one["effects"][0]["cell"] != upgrades.CELLS["broken"]]
+    assert found == [one for one in tried.report.findings if one.worst.cell != upgrades.CELLS["broken"]]
 
 
 def test_nothing_is_green(user: upgrades.User, tried: Tried) -> None:
@@ -149,10 +153,11 @@ def test_a_release_that_does_not_exist_is_one_sentence(user: upgrades.User) -> N
 def test_a_slower_release_is_found_by_pairs(user: upgrades.User) -> None:
     """A delay that the exact metrics do not show, which demo-kernel causes alone."""
     done = user.upgrade(*RELEASES, "-k", "delay", "--time-tolerance=0.3", "--json=slow.json")
-    (found,) = [one for one in json.loads((user.folder / "slow.json").read_text())["findings"] if one["how"] == "alone"]
+    report = codec.read(user.folder / "slow.json", UpgradeReport)
+    (found,) = [one for one in report.findings if one.how == ALONE]
 
     assert done.returncode == 1, done.stdout
-    assert found["libraries"] == ["demo-kernel"] and found["effects"][0]["metric"].endswith("_seconds")
+    assert found.libraries == ["demo-kernel"] and found.worst.metric.endswith("_seconds")
 
 
 def test_a_folder_without_tests_has_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, catalog: Catalog) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from perfsuite.environments.index import Release
 from perfsuite.errors import UsageError
+from perfsuite.records.change import Change
 from perfsuite.upgrade import requests
 from perfsuite.upgrade.requests import between, changes_of, why_unknown
 
@@ -27,17 +28,17 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests.index, "releases", releases)
 
 
-def tried(words: list[str], since: list[str] = []) -> tuple[list[str], list[str]]:  # noqa: B006
-    """The changes as text, and the notes."""
+def tried(words: list[str], since: list[str] = []) -> tuple[list[Change], list[str]]:  # noqa: B006
+    """The changes, and the notes."""
     changes, _, notes, _ = changes_of(words, since, LIBRARIES)
-    return [str(change) for change in changes], notes
+    return changes, notes
 
 
 def test_without_words_the_newest_releases_are_tried():
     """Of each library but torch, which is said; a release that is newer than the index's stays."""
     changes, (note,) = tried([])
 
-    assert changes == ["lib 2.0 -> 3.0"]
+    assert changes == [Change("lib", "2.0", "3.0")]
     assert note.startswith("torch is tried only if it is named")
 
 
@@ -53,7 +54,7 @@ def test_a_library_that_the_index_lacks_is_noted(monkeypatch):
     monkeypatch.delitem(INDEX, "other")
     changes, notes = tried([])
 
-    assert changes == ["lib 2.0 -> 3.0"] and "The package index has no library named 'other'." in notes
+    assert changes == [Change("lib", "2.0", "3.0")] and "The package index has no library named 'other'." in notes
     monkeypatch.delitem(INDEX, "lib")
     with pytest.raises(UsageError, match="no library named 'lib'"):
         tried([])
@@ -62,12 +63,12 @@ def test_a_library_that_the_index_lacks_is_noted(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "changes"),
     [
-        (["lib==2.1"], ["lib 2.0 -> 2.1"]),
-        (["lib"], ["lib 2.0 -> 3.0"]),
-        (["lib==1.0", "other==1.4"], ["lib 2.0 -> 1.0", "other 1.5 -> 1.4"]),
-        (["lib==1.0 other==1.4"], ["lib 2.0 -> 1.0", "other 1.5 -> 1.4"]),
-        (["torch==2.14.0"], ["torch 2.13.0 -> 2.14.0"]),
-        (["lib==2.0.0", "other==1.4"], ["other 1.5 -> 1.4"]),
+        (["lib==2.1"], [Change("lib", "2.0", "2.1")]),
+        (["lib"], [Change("lib", "2.0", "3.0")]),
+        (["lib==1.0", "other==1.4"], [Change("lib", "2.0", "1.0"), Change("other", "1.5", "1.4")]),
+        (["lib==1.0 other==1.4"], [Change("lib", "2.0", "1.0"), Change("other", "1.5", "1.4")]),
+        (["torch==2.14.0"], [Change("torch", "2.13.0", "2.14.0")]),
+        (["lib==2.0.0", "other==1.4"], [Change("other", "1.5", "1.4")]),
     ],
 )
 def test_words_are_tried(words, changes):
@@ -81,7 +82,7 @@ def test_a_file_is_tried_without_torch_and_what_cells_do_not_use(tmp_path: Path)
     file.write_text("lib==2.1  # a comment\ntorch==2.14.0\nclick==7.0\n")
     changes, notes = tried([str(file)])
 
-    assert changes == ["lib 2.0 -> 2.1"]
+    assert changes == [Change("lib", "2.0", "2.1")]
     assert notes == [
         f"torch 2.14.0 of {file} is left out: to try it, name it: torch==2.14.0",
         f"other packages of {file} stay as they are here, unless a release forces another: 1",
@@ -90,8 +91,8 @@ def test_a_file_is_tried_without_torch_and_what_cells_do_not_use(tmp_path: Path)
 
 def test_the_old_side_may_be_given():
     """To what is installed, or to what the words say; then the others stay."""
-    assert tried([], ["lib==1.0"])[0] == ["lib 1.0 -> 2.0"]
-    assert tried(["lib==2.1"], ["lib==1.0", "other==1.0"])[0] == ["lib 1.0 -> 2.1"]
+    assert tried([], ["lib==1.0"])[0] == [Change("lib", "1.0", "2.0")]
+    assert tried(["lib==2.1"], ["lib==1.0", "other==1.0"])[0] == [Change("lib", "1.0", "2.1")]
 
 
 def test_what_stays_old_is_on_both_sides():

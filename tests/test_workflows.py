@@ -19,7 +19,7 @@ from whole_reports import write_report
 from perfsuite.ladder.ladder import read_suite, suite_folder
 from perfsuite.records import codec
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Because, Status, Verdict, reason
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -387,7 +387,7 @@ def bash(text: str, cwd: Path, **variables: object) -> subprocess.CompletedProce
 
 def test_a_summary_of_a_job_is_brief(tmp_path):
     """What the action writes into the job's summary has at most 20 lines, however many cells are red."""
-    verdict = Verdict(cell=measurement().cell, status="regressed", headline="1 of 4 metrics regressed")
+    verdict = Verdict(cell=measurement().cell, status=Status.REGRESSED)
     line = codec.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
     (tmp_path / "perfsuite").mkdir()
     (tmp_path / "perfsuite" / "report.jsonl").write_text(f"{line}\n" * 60)
@@ -435,7 +435,7 @@ def test_the_night_is_added_to_the_dashboard(tmp_path):
     (tmp_path / "gh").write_text("#!/bin/sh\n")
     (tmp_path / "gh").chmod(0o755)
     add = f'PATH="{tmp_path}:$PATH"\n{script("nightly", "dashboard", "Add the night to the branch of results")}'
-    verdict = Verdict(cell=measurement().cell, status="ok", headline="")
+    verdict = Verdict(cell=measurement().cell, status=Status.OK)
     log = ["git", "-C", str(origin), "log", "--format=%s", "results"]
     (tmp_path / "reports").mkdir()
     for day, nights in ((20, 1), (21, 2), (21, 2)):
@@ -633,7 +633,8 @@ def test_a_job_for_a_machine_of_its_own_is_refused():
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the jobs ask for Python 3.11")
 def test_the_comment_of_a_red_gate(tmp_path):
     """The real job that renders a stranger's reports, in a new environment, without torch."""
-    verdict = Verdict(cell=measurement().cell, status="regressed", headline="1 of 4 metrics regressed @everyone")
+    why = reason(Because.MESSAGE, message="Rank 0: @everyone")
+    verdict = Verdict(cell=measurement().cell, status=Status.FAILED, reason=why)
     result = Result(measurement=measurement(), baseline=None, verdict=verdict)
     (tmp_path / "perfsuite-measured").mkdir()
     write_report(tmp_path / "perfsuite-measured" / "report.jsonl", [result], exit_status=1)
@@ -643,4 +644,4 @@ def test_the_comment_of_a_red_gate(tmp_path):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "=== output markdown\n## Training performance: 1 of 1 cells red" in done.stdout
-    assert "```text\n1 of 4 metrics regressed @everyone\n```" in done.stdout
+    assert f"```text\n{measurement().cell}: Rank 0: @everyone\n```" in done.stdout

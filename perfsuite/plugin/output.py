@@ -27,6 +27,7 @@ from perfsuite.run.imports import own_files, repository_of
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
+from perfsuite.show.text.words import trace_text
 from perfsuite.units import listed, show_ratio, show_several
 
 UNCOMMITTED = (
@@ -151,8 +152,8 @@ class Output:
         if self.nothing_compared:
             write(terminalreporter, NOTHING, red=True)
         if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:
-            for told in traced[0]:
-                terminalreporter.write_line(f"trace: {told}")
+            for trace in traced[0]:
+                terminalreporter.write_line(f"trace: {trace_text(trace)}")
             if more := len(traced) - 1:
                 folder = os.path.relpath(self.options.traces)
                 terminalreporter.write_line(f"traces of {show_several(more, 'more cell')}: {folder}")
