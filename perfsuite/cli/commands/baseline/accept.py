@@ -120,7 +120,7 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
         strategy=cell.split("-")[1],
         terms=terms_of(cell, tolerance),
     )
-    return render(msgspec.structs.replace(verdict, accept=""), measurement.failure)
+    return render(msgspec.structs.replace(verdict, accept=None), measurement.failure)
 
 
 def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
