@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from perfsuite.baselines.ledger import magnitudes
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line, Status
-from perfsuite.show.text.words import change_text, new_text, old_text
+from perfsuite.units import show_bytes, show_change
 
 
 def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) -> list[str]:
@@ -18,22 +17,17 @@ def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) 
     known = {metric.name: metric for metric in metrics}
     lines = [] if old.outcome == new.outcome else [f"outcome  {old.outcome} -> {new.outcome}"]
     for name, magnitude in magnitudes(old, new, known.values()).items():
-        metric = known[name]
-        line = Line(
-            metric=name,
-            title=metric.title,
-            status=Status.OK,
-            unit=metric.unit,
-            old=magnitude.old,
-            new=magnitude.new,
-            compared=True,
-        )
-        before, after = old_text(line), new_text(line)
+        show = known[name].show
+        before, after = ("none" if value is None else show(value) for value in (magnitude.old, magnitude.new))
         if magnitude.old is None or magnitude.new is None:
-            lines.append(f"{metric.title}  {before} -> {after}")
+            lines.append(f"{known[name].title}  {before} -> {after}")
         elif magnitude.old != magnitude.new:
-            note = "  (another machine or driver)" if metric.is_time and magnitude.ratio is None else ""
-            lines.append(f"{metric.title}  {before} -> {after}  {change_text(line)}{note}")
+            if before == after:  # they differ but read alike
+                unit = " B" if show is show_bytes else ""
+                before, after = (f"{value:,}{unit}" for value in (magnitude.old, magnitude.new))
+            change = show_change(magnitude.old, magnitude.new)
+            note = "  (another machine or driver)" if known[name].is_time and magnitude.ratio is None else ""
+            lines.append(f"{known[name].title}  {before} -> {after}  {change}{note}")
         elif old.readings[name].parts != new.readings[name].parts:
-            lines.append(f"{metric.title}  {before}, in other parts")
+            lines.append(f"{known[name].title}  {before}, in other parts")
     return lines

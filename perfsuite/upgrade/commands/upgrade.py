@@ -40,7 +40,7 @@ from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.show.text.words import change_text, new_text, note_text, old_text, release_text
+from perfsuite.show.text.words import change_text, new_text, note_text, old_text
 from perfsuite.units import show_cost
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
@@ -155,7 +155,7 @@ def _with_brought(bench: Bench, kept: Kept) -> str:
 def _name(bench: Bench, kept: Kept) -> str:
     if not kept:
         return bench.text(())
-    return release_text(kept[0]) if len(kept) == 1 else "all together"
+    return str(kept[0]) if len(kept) == 1 else "all together"
 
 
 def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
