@@ -20,6 +20,7 @@ from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.run.ab import RUNNING, Experiment, Side
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.show.text.words import comparison_summary
 
 DATA = Path(__file__).parent / "data" / "trials.jsonl"
 CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2")
@@ -65,7 +66,7 @@ def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     load, begin = os.getloadavg()[0], time.monotonic()
     found = session.compare(session.cells[0], lambda *_: None, step_seconds, ((), delay))
     if not found.times:
-        raise SystemExit(found.verdict.headline)
+        raise SystemExit(f"{cell}: {comparison_summary(found.verdict)}")
     return Recorded(
         cell=cell,
         round=round_id,

@@ -18,6 +18,7 @@ import pytest
 from perfsuite.cli.main import main
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
+from perfsuite.show.text.words import headline
 
 ROOT = Path(__file__).parents[1]
 CELL = "gpt2_tiny-single-cpu_x1"
@@ -259,10 +260,10 @@ def test_whatever_stops_a_cell_is_in_the_report(repository, summary_of, monkeypa
     monkeypatch.setattr(Runner, "measure", measure)
     pytester = repository(CELL)
     result = perf(pytester, "--perf-report=run.jsonl", *options)
-    _, line, _ = (pytester.path / "run.jsonl").read_text().splitlines()
+    (one,), _ = codec.read_report(pytester.path / "run.jsonl")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert json.loads(line)["verdict"]["headline"].startswith(told)
+    assert headline(one.verdict).startswith(told)
     assert summary_of(pytester)[1] == 1
 
 
@@ -596,7 +597,7 @@ def test_the_examples_of_the_docs_run(repository):
     recorded.assert_outcomes(passed=1)
     assert changed["measurement"]["engine"]["bucket_bytes"] == 2**20
     red.assert_outcomes(failed=1)
-    red.stdout.fnmatch_lines(["*: 1 of * metrics regressed*", "*modules *allowed +10 %*REGRESSED*"])
+    red.stdout.fnmatch_lines(["*: 1 of * metrics regressed*", "*modules *allowed +10.0 %*REGRESSED*"])
 
 
 def test_a_mistake_in_a_users_own_file_stops_collection(repository):
@@ -606,7 +607,7 @@ def test_a_mistake_in_a_users_own_file_stops_collection(repository):
     (pytester.path / "perf" / "meters").mkdir(parents=True)
     (pytester.path / "perf" / "meters" / "mine.py").write_text(
         "from perfsuite.catalog.definitions import Metric\n"
-        "METER = object\nMETRICS = (Metric(name='mine', title='mine', unit=NUMBER, hold='exakt'),)\n"
+        "METER = object\nMETRICS = (Metric(name='mine', title='mine', unit='number', hold='exakt'),)\n"
     )
     result = perf(pytester)
 

@@ -26,10 +26,11 @@ from perfsuite.predict import traced_memory as prediction
 from perfsuite.rank.memory.anatomy import Mark, dissect, levels
 from perfsuite.rank.memory.snapshot import make_snapshot, pickled
 from perfsuite.records import chrome
+from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.failure import Failure
 from perfsuite.records.trace import HOST, Trace, TraceMark
-from perfsuite.records.verdict import Verdict
-from perfsuite.run.environment_changes import Change
+from perfsuite.records.verdict import Status, TraceKind, Verdict
+from perfsuite.records.verdict import Trace as TraceLine
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
@@ -59,7 +60,7 @@ def unwatched(cell, progress, seconds):
 
 def verdict(status="ok", cell=DDP):
     """A verdict on that cell."""
-    return Verdict(cell=cell, status=status, headline=f"{cell}: {status}")
+    return Verdict(cell=cell, status=Status(status))
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +83,13 @@ def test_the_verdict_names_the_trace(traced):
     path = os.path.relpath(folder / DDP)
 
     assert said.traces == [
-        f"{path}.json.gz: open it in https://ui.perfetto.dev",
-        f"{path}/*.pickle: open them in https://docs.pytorch.org/memory_viz",
+        TraceLine(kind=TraceKind.PERFETTO, path=f"{path}.json.gz"),
+        TraceLine(kind=TraceKind.SNAPSHOTS, path=f"{path}/*.pickle"),
     ]
-    assert render(said).splitlines()[-2:] == [f"trace: {line}" for line in said.traces]
+    assert render(said).splitlines()[-2:] == [
+        f"trace: {path}.json.gz: open it in https://ui.perfetto.dev",
+        f"trace: {path}/*.pickle: open them in https://docs.pytorch.org/memory_viz",
+    ]
 
 
 def test_every_rank_is_a_process_with_its_steps(events):
@@ -300,7 +304,9 @@ def test_a_trace_that_fails_is_a_sentence(tmp_path, catalog):
     """The verdict is what was measured."""
     failure = CellFailed(Failure(kind="raised", rank=0, message="No profiler here."))
 
-    assert attached(tmp_path, catalog, None, "ok", failure)[0] == ["the traced launch failed: No profiler here."]
+    assert attached(tmp_path, catalog, None, "ok", failure)[0] == [
+        TraceLine(kind=TraceKind.FAILED, message="No profiler here.")
+    ]
 
 
 def test_a_cell_that_runs_out_of_memory_again_is_as_expected(tmp_path, catalog):
@@ -401,7 +407,8 @@ def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
     assert len(exact) > 10
     assert {name: without[name] for name in exact} == {name: traced[name] for name in exact}
     assert not lines[0]["verdict"].get("traces")
-    assert lines[1]["verdict"]["traces"][0] == f"perf-traces/{DDP}.json.gz: open it in https://ui.perfetto.dev"
+    first = lines[1]["verdict"]["traces"][0]
+    assert (first["kind"], first["path"]) == (TraceKind.PERFETTO, f"perf-traces/{DDP}.json.gz")
     assert chrome.read(pytester.path / "perf-traces" / f"{DDP}.json.gz")["traceEvents"]
 
 
@@ -410,7 +417,7 @@ def test_the_baseline_s_side_is_beside(tmp_path, catalog, runner, measure):
     """After a trial, the side with the changes reverted is launched too: its ranks are processes with its name."""
     cell = parse_cell("gpt2_tiny-single-cpu_x1", catalog)
     trial = Trial(catalog, runner.settings, tmp_path, unwatched)
-    change = Change("OMP_DYNAMIC", "FALSE", "none", "variable")
+    change = Change("OMP_DYNAMIC", "FALSE", "none", ChangeKind.VARIABLE)
     said = Tracer(tmp_path, unwatched).attach(
         verdict(cell=cell.id), cell, runner, measure(cell.id), trial=trial, reverted=[change]
     )
@@ -436,9 +443,7 @@ def test_a_cell_that_runs_out_of_memory_leaves_a_snapshot(tmp_path, catalog, run
     snapshot = pickle.loads((tmp_path / cell.id / "rank0.pickle").read_bytes())
 
     assert measured.outcome == "oom"
-    assert said.traces == [
-        f"{os.path.relpath(tmp_path / cell.id)}/*.pickle: open them in https://docs.pytorch.org/memory_viz"
-    ]
+    assert said.traces == [TraceLine(kind=TraceKind.SNAPSHOTS, path=f"{os.path.relpath(tmp_path / cell.id)}/*.pickle")]
     assert 2_500_000 < peak_of(snapshot) <= 5_000_000
 
 
