@@ -16,8 +16,9 @@ from perfsuite.prove.selftest import trials
 from perfsuite.prove.selftest.cases import ALIKE, CASES, DDP, Case
 from perfsuite.prove.selftest.fault_rows import Row, interval_of
 from perfsuite.prove.selftest.proof import Bench
+from perfsuite.prove.selftest.signs import Sign
 from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault, try_fault
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Because, Line, Status, Verdict, reason
 from perfsuite.run.gatekeeper import unwatched
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
@@ -27,7 +28,7 @@ HARMLESS = Case(
     kind="memory",
     where="nowhere",
     status="failed",
-    says="Memory leaks",
+    sign=Sign(names=("leaks",)),
     fault="perfsuite.prove.selftest.faults:harmless",
 )
 
@@ -75,7 +76,7 @@ def test_the_cell_without_a_fault_is_not_red(bench, cell):
 def test_a_fault_that_is_red_for_another_reason_is_not_caught(bench):
     """The status alone is not enough."""
     torn = next(case for case in CASES if case.name == "torn baseline")
-    row = bench.prove(dataclasses.replace(torn, says="Memory leaks"))
+    row = bench.prove(dataclasses.replace(torn, sign=Sign(names=("leaks",))))
 
     assert (row.status, row.caught) == (torn.status, False)
 
@@ -95,12 +96,9 @@ def tried(monkeypatch):
                 raise outcome
             status = "failed" if isinstance(outcome, str) else "regressed" if outcome else "same"
             names = [] if isinstance(outcome, str) else outcome
-            lines = [
-                Line(metric=name, title=name, status="regressed", old="", new="", change="", allowed="", note="")
-                for name in names
-            ]
-            verdict = Verdict(cell=DDP, status=status, headline=outcome if status == "failed" else "", lines=lines)
-            return SimpleNamespace(verdict=verdict)
+            lines = [Line(metric=name, title=name, status=Status.REGRESSED) for name in names]
+            why = reason(Because.SIDE_FAILED, side="A", message=outcome) if status == "failed" else None
+            return SimpleNamespace(verdict=Verdict(cell=DDP, status=Status(status), reason=why, lines=lines))
 
         monkeypatch.setattr(trials.Experiment, "compare", compare)
         return try_fault(TimeFault(name="a delay", where="somewhere", **fault), Catalog(), unwatched)
@@ -143,7 +141,7 @@ def test_false_reds_of_any_time_count_without_a_delay(tried, outcomes, red, caug
 
 @pytest.mark.parametrize(
     ("outcome", "status"),
-    [("A failed: Rank 0 died.", "failed"), (UsageError("no such cell"), "refused"), (PEAK, "regressed")],
+    [("Rank 0 died.", "failed"), (UsageError("no such cell"), "refused"), (PEAK, "regressed")],
     ids=["failed", "refused", "an exact metric"],
 )
 def test_a_trial_that_no_noise_explains_is_wrong_at_once(tried, outcome, status):
