@@ -44,7 +44,7 @@ def judge(bench: Bench, cells: Sequence[Cell], seconds: float) -> UpgradeReport:
 
     No comparison of times starts after ``seconds``.
     """
-    failed = {one.id: sentence(seen.failure.message) for one in cells if (seen := bench.outcome(one)).failure}
+    failed = {one.id: sentence(seen.failure.alone) for one in cells if (seen := bench.outcome(one)).failure}
     blamed: list[Blamed] = []
     silent = []
     for cell in cells:
