@@ -38,7 +38,7 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(_visible(text), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
+        name = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).strip()
         article = "an" if name[0] in "aeiou" else "a"
         raise FileError(f"{where} is not {article} {name}: {error}.") from error
 

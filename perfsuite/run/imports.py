@@ -8,8 +8,7 @@ import ast
 import functools
 import hashlib
 import itertools
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from perfsuite.catalog.cell import Cell
@@ -19,7 +18,7 @@ from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.environment_changes import code_change, git
 
-DIGITS = 8
+DIGITS, HASH = 8, frozenset("0123456789abcdef")  # of a hash
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
 
 
@@ -65,10 +64,20 @@ def pack(hashes: Mapping[str, str]) -> dict[str, str]:
 def unpack(imports: Mapping[str, str]) -> dict[str, str]:
     """A record as hashes by path."""
     return {
-        str(PurePosixPath(folder, name)): found
-        for folder, text in imports.items()
-        for name, found in re.findall(r"(.+?):([0-9a-f]+)(?: |$)", text)
+        str(PurePosixPath(folder, name)): found for folder, text in imports.items() for name, found in _entries(text)
     }
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """The names of a folder's files with their hashes. A name may have spaces: it ends before its hash."""
+    begun: list[str] = []
+    for word in text.split(" "):
+        name, colon, found = word.rpartition(":")
+        if colon and len(found) == DIGITS and set(found) <= HASH:
+            yield " ".join([*begun, name]), found
+            begun = []
+        else:
+            begun.append(word)
 
 
 def hash_of(path: Path) -> str:
