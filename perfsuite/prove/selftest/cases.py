@@ -182,7 +182,7 @@ RESULTS = (
     _result("missing metric", "rank 1", "failed", Sign(kind="result", names=(STEP_TIME, "rank 1")), "missing_metric"),
     _result("zero samples", "step time", "failed", Sign(kind="result", names=(STEP_TIME, "rank 0")), "no_samples"),
     _result("lost sample", "loss of rank 1", "failed", Sign(kind="result", names=(LOSS, "rank 1")), "fewer_samples"),
-    _result("NaN metric", "rank 1", "failed", Sign(kind="result", names=("peak_flops", "nan")), "nan_metric"),
+    _result("NaN metric", "rank 1", "failed", Sign(kind="raised", names=("peak_flops", "nan")), "nan_metric"),
     _result(
         "parts do not add up",
         "peak of rank 1",

@@ -1,6 +1,6 @@
 """By what a fault is recognised: data of the verdict, of the failure and of the error. No sentence is read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import EllipsisType
 
@@ -25,8 +25,8 @@ class Sign:
     A line of the verdict is of the ``metric``. It has the ``status``, by default the verdict's; its change lies in
     ``change``, and the ``part`` moved most. ``because`` is the reason of that line, or without a metric that of the
     verdict; it has these ``facts``, of which an Ellipsis may be anything. ``changed`` is a name that differs since the
-    baseline. ``kind`` and ``rank`` are the failure's, ``cause`` is what the error was raised from. ``names`` are names
-    and numbers that any text about the fault must have.
+    baseline. ``kind`` and ``rank`` are the failure's. ``cause`` is the class of an error from which this one was
+    raised. ``names`` are names and numbers that any text about the fault must have.
     """
 
     metric: str = ""
@@ -58,7 +58,8 @@ class Sign:
 
     def is_in_error(self, error: BaseException) -> bool:
         """Whether the fault is recognised in an error, instead of a verdict."""
-        return (self.cause is None or isinstance(error.__cause__, self.cause)) and self._is_named(str(error))
+        wanted = self.cause
+        return self._is_named(str(error)) and (wanted is None or any(isinstance(one, wanted) for one in _causes(error)))
 
     def _is_line(self, line: Line, worst: Status) -> bool:
         low, high = self.change or (0.0, 0.0)
@@ -81,3 +82,10 @@ class Sign:
 
     def _is_named(self, text: str) -> bool:
         return all(name in text for name in self.names)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
