@@ -21,13 +21,13 @@ EXPRESSIONS = {
         r"[-+*?\[\]]+": "the user's pyproject.toml: a pattern of cells",
         r"\d{4}-\d\d-\d\d": "the user's pyproject.toml: a date",
     },
-    "baselines/store.py": {
-        r"\w[\w.+]*-\w[\w.+]*-\w[\w.]*_x[1-9]\d*(n[1-9]\d*)?(-\w+)*": "the id of a cell, as the user writes it",
-    },
     "catalog/cell.py": {
-        r"(.+?)(?:_x(\d{1,6})(?:n(\d{1,6}))?)?": "an option or a marker: hardware, as the user writes it",
         r"(.+?)[_x]*(\d{1,6})": "an option or a marker: hardware with a typing mistake",
         r"([a-z])([1-9]\d{0,8})": "an option or a marker: a workload, as the user writes it",
+    },
+    "catalog/cell_id.py": {
+        "PATTERN": "an option, a file's name, or a report, which may be a stranger's: the id of a cell",
+        r"(.+?)(?:_x([0-9]{1,6})(?:n([0-9]{1,6}))?)?": "an option or a marker: hardware, as the user writes it",
     },
     "catalog/expressions.py": {
         r"[()]|[^\s()]+": "an option: -k",
@@ -36,9 +36,6 @@ EXPRESSIONS = {
     "catalog/registry.py": {r"[a-z]\w*": "names of files of the user's: a module"},
     "catalog/strategies.py": {r"(.*?[^\d])(\d{1,6})": "an option or a marker: a technique with its number"},
     "cli/commands/baseline/survey.py": {r"::\S+\[(\S+)\]$": "pytest's output of --collect-only"},
-    "compare/gather.py": {
-        r"[^-]+-[^-]+-[^-]+_x([1-9]\d*)(?:n([1-9]\d*))?(?:-[^-]+)*": "the id of a cell, as the user writes it",
-    },
     "emulation/devices.py": {r"(\w+)(?::(\d+))?": "an option: --gpus"},
     "emulation/installed.py": {
         r'''rf"^{name}\b[^=\n]*= '([^']*)'"''': "torch's version.py",
@@ -87,7 +84,7 @@ EXPRESSIONS = {
     "nights/row.py": {
         r"\d{4}-\d{2}\.jsonl": "names of files that options name: rows of a month, or a report",
         r'f"^{_DATE}$"': "rows of a file that options name: a date",
-        r"^[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*$": "rows of a file that options name: a cell",
+        "PATTERN": "rows of a file that options name: the id of a cell",
     },
     "predict/shallow.py": {r"\d+": "names of torch's operators and of a model's modules"},
     "predict/trace/operator_modules.py": {
@@ -100,7 +97,6 @@ EXPRESSIONS = {
     },
     "rank/reference_update.py": {r"(DeepSpeedCPU|Fused)?AdamW?(\d+bit)?": "names of optimizers' classes"},
     "records/codec.py": {
-        r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*": "a report, which may be a stranger's: the id of a cell",
         r'rb"(?<!\\)((?:\\\\)*)\\u00((?:[01][0-9a-f])|7f|[89][0-9a-f])"': (
             "a report, which may be a stranger's: control characters"
         ),

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from perfsuite.catalog.cell_id import is_cell_id
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.record import Record
@@ -20,7 +21,6 @@ from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
 
 T = TypeVar("T", bound=Record)
 WITH_COVERAGE = 5  # from this format on, a report says what was expected
-_CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 
 def encode(record: Record) -> bytes:
@@ -154,7 +154,7 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
         if isinstance(one, RunBegin | RunEnd):
             continue
         cell = one.measurement.cell if isinstance(one, Result) else one.prediction.cell
-        if not _CELL.fullmatch(cell):  # the model may be in a conftest that is not here, but the form must be right
+        if not is_cell_id(cell):  # the model may be in a conftest that is not here, but the form must be right
             raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
         yield where, one
 

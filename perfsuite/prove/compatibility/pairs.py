@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perfsuite.catalog.cell import Cell, Hardware, objection, parse_cell
+from perfsuite.catalog.cell import Cell, Hardware, make_cell, objection
 from perfsuite.catalog.definitions import PROCESSES, Device, Engine, Model, Technique
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
@@ -96,7 +96,7 @@ def advised(claim: Claim, add: Iterable[str], catalog: Catalog) -> Iterator[Cell
     """The pair's cells with a technique that a refusal in a rank suggests."""
     for name, cell in itertools.product(add, claim.cells):
         with contextlib.suppress(UsageError):
-            yield parse_cell(f"{cell.model.name}-{cell.strategy.name}+{name}-{cell.hardware.name}", catalog)
+            yield make_cell(cell.model.name, f"{cell.strategy.name}+{name}", cell.hardware.name, catalog)
 
 
 def _spellings(technique: Technique) -> Iterator[str]:
