@@ -38,7 +38,13 @@ class UnknownName(UsageError):
 
 
 class Refused(UsageError):
-    """An invalid combination of known names, with the reason."""
+    """An invalid combination of known names, with the reason. ``why`` is the reason without the names, if it is known
+    apart.
+    """
+
+    def __init__(self, text: str, why: str = "") -> None:
+        super().__init__(text)
+        self.why = why
 
 
 class FileError(PerfsuiteError):
@@ -54,4 +60,10 @@ class WrongEngine(RankError):
 
 
 class Unsupported(RankError):
-    """This machine or these library versions cannot run the cell, with the reason."""
+    """This machine or these library versions cannot run the cell, with the reason. With the techniques ``add`` they
+    may.
+    """
+
+    def __init__(self, text: str, add: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.add = tuple(add)

@@ -39,7 +39,7 @@ def test_the_search_doubles_then_halves():
 def test_models_of_a_family_stand_from_small_to_large(catalog):
     """One question per family and task; each model with its own workload."""
     models = [model for model in catalog.all("model").values() if model.name.startswith("bloom")]
-    questions = of_models(reversed(models), ["single"], "cpu_x1", "", catalog)
+    questions = of_models(reversed(models), ["single"], "cpu_x1", (), catalog)
     names = {q.name: [q.cell(number).model.name for number in range(1, q.most + 1)] for q in questions}
 
     assert names["bloom (sequence_classification)"][0] == "bloom_tiny_cls"
@@ -51,7 +51,7 @@ def test_models_of_a_family_stand_from_small_to_large(catalog):
 def test_what_is_refused_is_answered_with_the_reason(catalog):
     """A strategy that a model cannot have is a row, not a run."""
     model = catalog.get("model", "gpt2_tiny")
-    (question,) = of_micro_batches([model], ["forward+adafactor"], "cpu_x1", "", 8, catalog)
+    (question,) = of_micro_batches([model], ["forward+adafactor"], "cpu_x1", (), 8, catalog)
 
     assert question.refused
     assert answer(question, None, None, None).fitting is None
@@ -69,7 +69,7 @@ class Failing:
 def test_a_fault_is_no_edge(catalog):
     """A cell that failed neither fits nor is out of memory: the question has no answer."""
     model = catalog.get("model", "gpt2_tiny")
-    (question,) = of_micro_batches([model], ["single"], "cpu_x1", "", 8, catalog)
+    (question,) = of_micro_batches([model], ["single"], "cpu_x1", (), 8, catalog)
     found = answer(question, Failing(), lambda cell, measurement: None, None)
 
     assert (found.fitting, found.failing, found.unanswered.outcome) == (None, None, "failed")
@@ -78,7 +78,7 @@ def test_a_fault_is_no_edge(catalog):
 def test_a_typo_is_an_error_before_anything_trains(catalog):
     """An unknown technique is not a row."""
     with pytest.raises(UsageError, match="Did you mean 'bf16'"):
-        of_micro_batches([catalog.get("model", "gpt2_tiny")], ["single+bf61"], "cpu_x1", "", 8, Catalog())
+        of_micro_batches([catalog.get("model", "gpt2_tiny")], ["single+bf61"], "cpu_x1", (), 8, Catalog())
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_bad_input_is_one_sentence(arguments, sentence, capsys):
 def test_a_question_is_of_cells_in_order(catalog):
     """The number is the micro-batch, the suffix is on every cell."""
     model = catalog.get("model", "gpt2_tiny")
-    (question,) = of_micro_batches([model], ["ddp"], "cpu_x2", "-s32", 8, catalog)
+    (question,) = of_micro_batches([model], ["ddp"], "cpu_x2", ["s32"], 8, catalog)
 
     assert isinstance(question, Question)
     assert question.cell(8).id == "gpt2_tiny-ddp-cpu_x2-b8-s32"

@@ -10,14 +10,17 @@ from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
-from perfsuite.errors import UsageError
+from perfsuite.errors import FileError, UsageError
 from perfsuite.prove.commands import selftest
 from perfsuite.prove.selftest import trials
 from perfsuite.prove.selftest.cases import ALIKE, CASES, DDP, Case
 from perfsuite.prove.selftest.fault_rows import Row, interval_of
 from perfsuite.prove.selftest.proof import Bench
+from perfsuite.prove.selftest.signs import Sign, about
 from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault, try_fault
-from perfsuite.records.verdict import Because, Line, Status, Verdict, reason
+from perfsuite.records.change import Change
+from perfsuite.records.failure import Failure
+from perfsuite.records.verdict import Because, Line, Move, Status, Verdict, reason
 from perfsuite.run.gatekeeper import unwatched
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
@@ -27,7 +30,7 @@ HARMLESS = Case(
     kind="memory",
     where="nowhere",
     status="failed",
-    says="Memory leaks",
+    sign=Sign(names=("leaks",)),
     fault="perfsuite.prove.selftest.faults:harmless",
 )
 
@@ -72,10 +75,61 @@ def test_the_cell_without_a_fault_is_not_red(bench, cell):
     assert row.caught, f"The verdict was {row.status}: {row.said}"
 
 
+SEEN = Sign(
+    metric="loss",
+    change=about(0.1),
+    part="layer",
+    because=Because.STEP_DIFFERS,
+    facts={"first": 0},
+    changed="torch",
+    kind="raised",
+    rank=1,
+    names=("SIGKILL",),
+)
+OTHERS = (
+    {"metric": "tokens"},
+    {"status": Status.OK},
+    {"change": about(0.2)},
+    {"part": "head"},
+    {"because": Because.FEWER_SAMPLES},
+    {"facts": {"first": 1}},
+    {"facts": {"last": ...}},
+    {"changed": "peft"},
+    {"kind": "hung"},
+    {"rank": 0},
+    {"names": ("SIGKILL", "SIGSEGV")},
+)
+
+
+def test_all_of_a_sign_counts():
+    """Each of its parts alone makes another fault of it."""
+    why = reason(Because.STEP_DIFFERS, first=0)
+    moves = [Move(part="layer", by=1)]
+    told = {"old": 10, "new": 11, "compared": True, "moves": moves, "reason": why}
+    line = Line(metric="loss", title="loss", status=Status.REGRESSED, **told)
+    verdict = Verdict(cell=DDP, status=Status.REGRESSED, lines=[line], changed=[Change("torch", "1", "2")])
+    failure = Failure(kind="raised", rank=1, message="")
+
+    assert SEEN.is_in(verdict, failure, "SIGKILL")
+    others = [dataclasses.replace(SEEN, **other) for other in OTHERS]
+    assert [one for one in others if one.is_in(verdict, failure, "SIGKILL")] == []
+
+
+def test_an_error_is_recognised_by_what_raised_it():
+    """However often it was raised again."""
+    error = UsageError("b.json")
+    error.__cause__ = FileError("b.json")
+    error.__cause__.__cause__ = OSError()
+
+    assert Sign(cause=OSError, names=("b.json",)).is_in_error(error)
+    assert not Sign(cause=ValueError, names=("b.json",)).is_in_error(error)
+    assert not Sign(cause=OSError, names=("a.json",)).is_in_error(error)
+
+
 def test_a_fault_that_is_red_for_another_reason_is_not_caught(bench):
     """The status alone is not enough."""
     torn = next(case for case in CASES if case.name == "torn baseline")
-    row = bench.prove(dataclasses.replace(torn, says="Memory leaks"))
+    row = bench.prove(dataclasses.replace(torn, sign=Sign(names=("leaks",))))
 
     assert (row.status, row.caught) == (torn.status, False)
 
@@ -93,12 +147,11 @@ def tried(monkeypatch):
             outcome = next(said)
             if isinstance(outcome, Exception):
                 raise outcome
-            if isinstance(outcome, str):
-                why = reason(Because.SIDE_FAILED, side="A", message=outcome)
-                return SimpleNamespace(verdict=Verdict(cell=DDP, status=Status.FAILED, reason=why))
-            lines = [Line(metric=name, title=name, status=Status.REGRESSED) for name in outcome]
-            status = Status.REGRESSED if lines else Status.SAME
-            return SimpleNamespace(verdict=Verdict(cell=DDP, status=status, lines=lines))
+            status = "failed" if isinstance(outcome, str) else "regressed" if outcome else "same"
+            names = [] if isinstance(outcome, str) else outcome
+            lines = [Line(metric=name, title=name, status=Status.REGRESSED) for name in names]
+            why = reason(Because.SIDE_FAILED, side="A", message=outcome) if status == "failed" else None
+            return SimpleNamespace(verdict=Verdict(cell=DDP, status=Status(status), reason=why, lines=lines))
 
         monkeypatch.setattr(trials.Experiment, "compare", compare)
         return try_fault(TimeFault(name="a delay", where="somewhere", **fault), Catalog(), unwatched)

@@ -12,7 +12,7 @@ import simulated_nights as nights
 from perfsuite.baselines.project import Project, Quarantine
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
-from perfsuite.errors import UsageError
+from perfsuite.errors import FileError, UsageError
 from perfsuite.nights.dashboard import page_of
 from perfsuite.nights.dashboard_folder import Site
 from perfsuite.nights.row import write_months
@@ -200,8 +200,8 @@ def test_a_cell_has_a_page_with_links_to_ladders(build):
 
 
 def test_text_of_a_stranger_stays_text(build):
-    """In names, notes, versions, commits and metrics; the data inside a page cannot end its element."""
-    cell = f"{NASTY.replace(' ', '')}-a-b"
+    """In machines, notes, versions, commits and metrics; the data inside a page cannot end its element."""
+    cell = "strangers-a-cpu_x1"
     rows = [
         nights.row(
             night, cell, machine=NASTY, device=NASTY, commit=NASTY, status="failed", note=NASTY,
@@ -213,10 +213,16 @@ def test_text_of_a_stranger_stays_text(build):
     pages = [folder / "index.html", *(folder / "cells").iterdir()]
 
     assert [page.name for page in pages[1:]] == [page_of(cell)]
-    assert re.fullmatch(r"[\w+.-]+\.html", page_of(cell))
+    assert re.fullmatch(r"[\w+.-]+\.html", page_of(f"{NASTY}-a-cpu_x1"))
     for page in pages:
         assert NASTY not in page.read_text()
         assert "&lt;script&gt;alert(1)" in page.read_text()
+
+
+def test_a_strangers_cell_is_no_text(build):
+    """A row whose cell has no id is refused, so no page has its name."""
+    with pytest.raises(FileError, match="is no result of a run"):
+        build([nights.row(1, f"{NASTY}-a-cpu_x1", status="failed")])
 
 
 def test_two_processes_write_the_same_pages(build, monkeypatch, tmp_path):

@@ -362,7 +362,15 @@ def test_every_answer_bears_rows_without_numbers(catalog, name):
     study = catalog.get("study", name)
     across = study.columns(4) if callable(study.columns) else study.columns
     rows = [
-        Row(model="m", row=row.name, column=column.name, cell="c", outcome="refused", reason="no", note=row.note)
+        Row(
+            model="m",
+            row=row.name,
+            column=column.name,
+            cell="t5_tiny-zero3-cpu_x2",
+            outcome="refused",
+            reason="no",
+            note=row.note,
+        )
         for row in study.rows
         for column in across
     ]

@@ -148,8 +148,10 @@ class FakeRunner:
 
         self.asked.append(cell.id)
         said = next((value for part, value in self.outcomes.items() if part in cell.id), "fits")
-        outcome = said.partition(",")[0]
-        failure = None if outcome == "fits" else Failure(kind="raised", rank=1, message=f"Rank 1: {said} it is")
+        outcome, _, add = said.partition(" ")
+        message = f"Rank 1: {outcome} it is"
+        more = tuple(add.split())
+        failure = None if outcome == "fits" else Failure(kind="raised", rank=1, message=message, add=more)
         machine = Machine(identity="", device="", cores=1, memory_bytes=1)
         return Measurement(
             cell=cell.id, outcome=outcome, world_size=1, machine=machine, wall_seconds=1.0, failure=failure
@@ -197,7 +199,7 @@ def test_proofs_are_kept(mine, tmp_path):
 
 def test_what_a_refusal_advises_is_tried(mine, tmp_path):
     """A pair that every rank refuses is proven with the technique that the refusal tells to add."""
-    runner = FakeRunner(mine, {"+bf16+nvme-": "fits", "+nvme-": "unsupported, add +bf16:"})
+    runner = FakeRunner(mine, {"+bf16+nvme-": "fits", "+nvme-": "unsupported bf16"})
     prove(mine, tmp_path / "support.json", runner, wanted=lambda claim: claim.engine == "zero3")
     entry = load(tmp_path / "support.json")["zero3", "nvme"]
 

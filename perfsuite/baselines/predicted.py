@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import OF_A_PEAK, Metric
 from perfsuite.compare.rules.exact import hold as exact
 from perfsuite.compare.scope import changes
@@ -34,7 +35,8 @@ PREDICT = "pytest --perf --perf-predict"  # collects the cells of the default te
 
 def path_of(root: Path, cell_id: str) -> Path:
     """The file of a prediction's baseline."""
-    return root / "predicted" / cell_id.split("-")[2] / f"{cell_id}.json"
+    cell = CellId.parse(cell_id)
+    return root / "predicted" / cell.hardware / cell.file_name
 
 
 def load(root: Path, cell_id: str) -> PredictedBaseline | None:

@@ -5,7 +5,6 @@ recorded.
 """
 
 import hashlib
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import msgspec
 from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import Doubtful, digest_of, doubtful, recover
 from perfsuite.baselines.ledger import Acceptance
-from perfsuite.compare.gather import ranks_of
+from perfsuite.catalog.cell_id import CPU, CellId, HardwareName, is_cell_id
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
@@ -39,12 +38,14 @@ class Store:
 
     def path(self, cell_id: str) -> Path:
         """The file of a cell's baseline. Raises FileError for a text that is not a cell's id."""
-        if not re.fullmatch(r"\w[\w.+]*-\w[\w.+]*-\w[\w.]*_x[1-9]\d*(n[1-9]\d*)?(-\w+)*", cell_id):
+        if not is_cell_id(cell_id):
             raise FileError(f"{cell_id!r} is not a cell's id, so it has no baseline.")
-        return self.root / self._folder(cell_id.split("-")[2]) / f"{cell_id}.json"
+        cell = CellId.parse(cell_id)
+        return self.root / self._folder(cell.hardware) / cell.file_name
 
     def _folder(self, hardware: str) -> str:
-        return f"{hardware}@{self.kernels}" if self.kernels and hardware.startswith("cpu_") else hardware
+        on_cpu = HardwareName.parse(hardware).kind == CPU
+        return f"{hardware}@{self.kernels}" if self.kernels and on_cpu else hardware
 
     def why_unheld(self, cell_id: str) -> str:
         """The kernels for which a cell without a baseline is not compared: it has a portable one, and none are recorded
@@ -180,8 +181,8 @@ def _problem(baseline: Baseline, cell_id: str) -> str:
         return f"measurement.cell is {measurement.cell!r}"
     if measurement.machine.emulated:
         return f"measurement.machine.device is {measurement.machine.device}, which is no real GPU"
-    if measurement.world_size != ranks_of(cell_id):
-        return f"measurement.world_size is {measurement.world_size}, the cell has {ranks_of(cell_id)} ranks"
+    if measurement.world_size != CellId.parse(cell_id).ranks:
+        return f"measurement.world_size is {measurement.world_size}, the cell has {CellId.parse(cell_id).ranks} ranks"
     if not is_number(measurement.wall_seconds) or measurement.wall_seconds < 0:
         return f"measurement.wall_seconds is {measurement.wall_seconds}"
     if measurement.capacity_bytes is not None and measurement.capacity_bytes <= 0:

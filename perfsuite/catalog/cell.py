@@ -10,6 +10,7 @@ import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
+from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
 from perfsuite.catalog.definitions import (
     CPU_TIME_TOLERANCE,
     PROCESSES,
@@ -40,7 +41,7 @@ class Hardware:
 
     @property
     def name(self) -> str:
-        return f"{self.kind}_x{self.ranks}" + (f"n{self.nodes}" if self.nodes > 1 else "")
+        return str(HardwareName(self.kind, self.ranks, self.nodes))
 
     @property
     def world_size(self) -> int:
@@ -68,12 +69,12 @@ class Cell:
 
     @property
     def id(self) -> str:
-        suffixes = ""
-        for letter, field in _SUFFIXES.items():
-            value = getattr(self.workload, field)
-            if value != getattr(self.model.workload, field):
-                suffixes += f"-{letter}{value}"
-        return f"{self.model.name}-{self.strategy.name}-{self.hardware.name}{suffixes}"
+        suffixes = [
+            f"{letter}{value}"
+            for letter, field in _SUFFIXES.items()
+            if (value := getattr(self.workload, field)) != getattr(self.model.workload, field)
+        ]
+        return str(CellId(self.model.name, self.strategy.name, self.hardware.name, tuple(suffixes)))
 
 
 def parse_hardware(text: str, catalog: Catalog) -> Hardware:
@@ -81,18 +82,18 @@ def parse_hardware(text: str, catalog: Catalog) -> Hardware:
 
     Raises UnknownName for an unknown device, UsageError if the number of ranks is missing or zero.
     """
-    match = re.fullmatch(r"(.+?)(?:_x(\d{1,6})(?:n(\d{1,6}))?)?", text)
-    kind, ranks, nodes = match.groups() if match else (text, None, None)
+    name = HardwareName.parse(text)
+    kind, ranks, nodes = name.kind, name.ranks, name.nodes
     devices = catalog.all("device")
-    if kind != "cpu" and kind not in devices:
-        known = ["cpu", *devices]
+    if kind != CPU and kind not in devices:
+        known = [CPU, *devices]
         if (near := re.fullmatch(r"(.+?)[_x]*(\d{1,6})", text)) and near[1] in known:
             raise UsageError(f"No hardware named {text!r}. Did you mean '{near[1]}_x{near[2]}'?")
         raise UnknownName("hardware", kind, known, "To add one, create perfsuite/catalog/hardware/<family>.py.")
-    if ranks is None or int(ranks) < 1 or int(nodes or 1) < 1:
+    if ranks is None or ranks < 1 or nodes < 1:
         way_out = f"write {kind}_x1, or {kind}_x4n2 for 2 nodes of 4"
         raise UsageError(f"Hardware {text!r} needs a number of ranks of 1 or more: {way_out}.")
-    return Hardware(kind, int(ranks), int(nodes or 1), devices.get(kind))
+    return Hardware(kind, ranks, nodes, devices.get(kind))
 
 
 def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffixes: Iterable[str] = ()) -> Cell:
@@ -102,7 +103,7 @@ def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffix
     chosen_hardware = parse_hardware(hardware, catalog)
     reason = why_not(chosen_model, chosen_strategy, chosen_hardware)
     if reason:
-        raise Refused(f"{model}-{strategy}-{hardware}: {reason}")
+        raise Refused(f"{CellId(model, strategy, hardware)}: {reason}")
     workload = _apply(suffixes, chosen_model)
     if reason := why_too_long(chosen_model, workload):
         raise Refused(reason)
@@ -111,10 +112,8 @@ def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffix
 
 def parse_cell(text: str, catalog: Catalog) -> Cell:
     """Return the cell of an id. Raises UsageError (UnknownName, Refused) for an invalid one."""
-    parts = text.split("-")
-    if len(parts) < 3:
-        raise UsageError(f"{text!r} is not a cell: write model-strategy-hardware, e.g. t5_tiny-zero3+bf16-cpu_x2.")
-    return make_cell(parts[0], parts[1], parts[2], catalog, parts[3:])
+    named = CellId.split(text)
+    return make_cell(named.model, named.strategy, named.hardware, catalog, named.suffixes)
 
 
 def named_whole(expression: str, ids: Container[str], catalog: Catalog) -> set[str]:
@@ -145,7 +144,7 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
     engine = strategy.engine
     process = PROCESSES[engine.process]
     if process.task and not process.takes(model):
-        own = f"{process.model}-{engine.name}-{hardware.name}"
+        own = CellId(process.model, engine.name, hardware.name)
         return f"{engine.name} {process.does} without a model: write {own}."
     if not process.takes(model):
         return f"{model.name} has no weights, so {engine.name} has nothing to do."
@@ -185,8 +184,8 @@ def why_too_long(model: Model, workload: Workload) -> str:
 
 def taken(engine: Engine, hardware: str) -> str:
     """The part of the hardware that an engine uses: one device of several if it trains on a single rank."""
-    device, several, _ = hardware.rpartition("_x")
-    return f"{device}_x1" if several and engine.max_ranks == 1 else hardware
+    name = HardwareName.parse(hardware)
+    return str(HardwareName(name.kind, 1)) if name.ranks and engine.max_ranks == 1 else hardware
 
 
 def move(cell: Cell, hardware: str, catalog: Catalog) -> Cell | None:

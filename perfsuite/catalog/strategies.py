@@ -69,7 +69,7 @@ def parse_strategy(text: str, catalog: Catalog) -> Strategy:
             raise Refused(f"{text!r} names two techniques for {slot}, {first!r} and {choice.name!r}: choose one.")
         reason = _why_not(engine, choice.technique)
         if reason:
-            raise Refused(f"{engine.name} cannot be combined with {choice.name!r}: {reason}.")
+            raise Refused(f"{engine.name} cannot be combined with {choice.name!r}: {reason}.", reason)
         chosen[slot] = choice
     for technique in catalog.all("technique").values():
         if technique.default:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Because, Headroom, Move, Reason, reason
 
@@ -20,7 +21,7 @@ def capacity_of(measurement: Measurement) -> int | None:
 
 
 def _on_cpu(measurement: Measurement) -> bool:
-    return measurement.cell.split("-")[2].startswith("cpu_")
+    return CellId.split(measurement.cell).is_on_cpu
 
 
 def headroom_of(measurement: Measurement) -> int | None:

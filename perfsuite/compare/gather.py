@@ -5,16 +5,16 @@ the slowest rank's), the last step of a "close" one. All others fold the ranks' 
 """
 
 import hashlib
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import PEAK
 from perfsuite.compare.rules import Summary, rule_of
-from perfsuite.errors import PerfsuiteError
+from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.records.failure import Failure
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Machine, Measurement
@@ -126,10 +126,10 @@ def failed(
 
 def ranks_of(cell_id: str) -> int:
     """The number of ranks that a cell's id names: 2 for ``…-cpu_x2``, 64 for ``…-v100_32g_x4n16``."""
-    match = re.fullmatch(r"[^-]+-[^-]+-[^-]+_x([1-9]\d*)(?:n([1-9]\d*))?(?:-[^-]+)*", cell_id)
-    if not match:
-        raise GatherError(f"{cell_id!r} is not a cell's id: write model-strategy-hardware, e.g. t5_tiny-zero3-cpu_x2.")
-    return int(match[1]) * int(match[2] or 1)
+    try:
+        return CellId.parse(cell_id).ranks
+    except UsageError as error:
+        raise GatherError(str(error)) from error
 
 
 def _in_order(samples: Sequence[RankSample], world_size: int) -> list[RankSample]:

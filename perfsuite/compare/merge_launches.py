@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.gather import derived
 from perfsuite.compare.rules import rule_of
@@ -55,7 +56,7 @@ def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric], 
         old, new = first.readings.get(metric.name), other.readings.get(metric.name)
         if (old is None) != (new is None):
             return f"{metric.title} was measured in launch {number} or in the first, but not in both."
-        if old and new and rule_of(metric).differs(metric, old, new, first.cell.split("-")[1]):
+        if old and new and rule_of(metric).differs(metric, old, new, CellId.split(first.cell).strategy):
             values = f"{metric.show(old.value)} ({old.value:,}) in the first launch and {metric.show(new.value)}"
             return (
                 f"{metric.title} is {values} ({new.value:,}) in launch {number}. It does not repeat itself, so it "

@@ -6,6 +6,7 @@ however the numbers depend on one another. `python benchmarks/error_rates.py` si
 
 from dataclasses import dataclass, replace
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import CPU_TIME_TOLERANCE, DEDICATED_TIME_TOLERANCE, Metric
 
 FALSE_ALARMS = 0.5  # expected per run without a cause: each is one trial, or one time called "machine"
@@ -52,5 +53,5 @@ DEDICATED = Terms(tolerance=DEDICATED_TIME_TOLERANCE, spread=0.01)  # accelerato
 
 def terms_of(cell_id: str, tolerance: float | None = None) -> Terms:
     """The terms of a cell's class of hardware, or with the user's own tolerance."""
-    terms = SHARED if cell_id.split("-")[2].startswith("cpu_") else DEDICATED
+    terms = SHARED if CellId.split(cell_id).is_on_cpu else DEDICATED
     return terms if tolerance is None else replace(terms, tolerance=tolerance)

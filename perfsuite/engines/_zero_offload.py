@@ -137,7 +137,8 @@ def _check_disk(session: Session) -> None:
     if whole and not get_accelerator().is_fp16_supported():  # partition_parameters.py: InsertPostInitMethod._set_dtype
         raise Unsupported(
             f"Without fp16 on this {session.job.device}, DeepSpeed reads every parameter from the disk as bf16, "
-            "so the model would not stay in fp32. Add +bf16, or leave the parameters in memory (nvme_optimizer)."
+            "so the model would not stay in fp32. Add +bf16, or leave the parameters in memory (nvme_optimizer).",
+            add=["bf16"],
         )
 
 

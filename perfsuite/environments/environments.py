@@ -204,7 +204,8 @@ def _all_folders(folders: Sequence[str]) -> list[str]:
     for folder in found:  # which grows during the loop
         path = Path(folder, INHERITS)
         text = path.read_text() if path.is_file() else ""
-        inherited = [str(ast.literal_eval(one)) for one in re.findall(r"addsitedir\((.*)\)$", text, re.MULTILINE)]
+        calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
+        inherited = [str(ast.literal_eval(one.args[0])) for one in calls]
         found += [one for one in inherited if one not in found]
     return found
 

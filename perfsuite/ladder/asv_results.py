@@ -89,7 +89,7 @@ def show(key: Key) -> str:
 
 def keep(folder: Path, run: Run) -> None:
     """Keep a run: a rung's newest run is its current state."""
-    name, number = re.sub(r"\D", "", run.date), 1
+    name, number = "".join(filter(str.isdigit, run.date)), 1
     while (path := folder / "runs" / run.rung / f"{name}-{number:02d}.json").exists():
         number += 1
     codec.write(path, run)

@@ -18,7 +18,6 @@ The ranks write their files into a folder of the node. The agent sends what is n
 """
 
 import os
-import re
 import shutil
 import socket
 import sys
@@ -46,7 +45,13 @@ from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
 
 START_SECONDS = 300.0  # between the parent's start and this
 RETRY_SECONDS = 0.2
-_SENT = re.compile(rf"rank\d+\.(progress|json|failure\.json|log)|{RENDEZVOUS}")
+_SENT = frozenset({"progress", "json", "failure.json", "log"})  # what each rank writes, after its name
+
+
+def _is_sent(name: str) -> bool:
+    """Whether the parent needs the file: a rank's own, or that of all."""
+    whose, _, kind = name.partition(".")
+    return name == RENDEZVOUS or (kind in _SENT and whose.startswith("rank") and whose[4:].isdecimal())
 
 
 def attend(host: str, port: int, hello: dict[str, Any], secret: str, seconds: float) -> bool:
@@ -175,7 +180,7 @@ class Agent:
             return
         self.conditions.look()
         for path in sorted(self.folder.iterdir()):
-            if not _SENT.fullmatch(path.name):
+            if not _is_sent(path.name):
                 continue
             grows = path.suffix == ".log"
             at = self.sent.get(path.name, 0) if grows else 0

@@ -11,7 +11,7 @@ import msgspec
 from perfsuite.errors import FileError
 from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.records import codec
-from perfsuite.records.failure import Failure
+from perfsuite.records.failure import Failure, of_rank
 from perfsuite.records.progress import Progress
 from perfsuite.units import printable
 
@@ -51,7 +51,7 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int], killed_bef
     except FileError as error:
         message = f"Rank {first} failed: {error}"
         return Failure(kind="raised", rank=first, message=message, tail=last_lines(folder, first))
-    message = f"Rank {first}: {failure.message}"
+    message = of_rank(first, failure.message)
     return msgspec.structs.replace(failure, rank=first, message=message, tail=last_lines(folder, first))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.cell import Hardware
+from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
@@ -213,7 +214,7 @@ def version_of(package: str) -> str:
 def local_hardware(catalog: Catalog) -> list[str]:
     """This machine's GPUs as hardware names: for every known kind one rank, and all of them if there are more."""
     counts = Counter(device.name for gpu in gpus() if (device := device_of(gpu, catalog)))
-    return [f"{name}_x{ranks}" for name, count in counts.items() for ranks in sorted({1, count})]
+    return [str(HardwareName(name, ranks)) for name, count in counts.items() for ranks in sorted({1, count})]
 
 
 def device_indices(hardware: Hardware, catalog: Catalog) -> list[int]:

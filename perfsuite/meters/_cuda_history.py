@@ -130,9 +130,14 @@ class CudaHistory:
         """torch's own."""
         return self._snapshot
 
-    def refused(self, message: str) -> tuple[int, int] | None:
+    def refused(self) -> tuple[int, int] | None:
         """The index of the last event before the last allocation that was refused, and its bytes."""
         return last_refusal(self._events)
+
+    @property
+    def missing_bytes(self) -> int | None:
+        """None: the caching allocator has blocks that are free, but too small."""
+        return None
 
 
 def last_refusal(events: Iterable[tuple[int, int, str]]) -> tuple[int, int] | None:

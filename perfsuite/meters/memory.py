@@ -54,7 +54,9 @@ class Source(Protocol):
     def events(self) -> list[tuple[int, int, str]]: ...
     def times(self) -> list[int]: ...
     def snapshot(self) -> dict[str, Any] | None: ...
-    def refused(self, message: str) -> tuple[int, int] | None: ...
+    def refused(self) -> tuple[int, int] | None: ...
+    @property
+    def missing_bytes(self) -> int | None: ...
 
 
 def open_source(session: Session) -> Source:
@@ -155,7 +157,7 @@ class Memory(Meter):
                 named.setdefault(address, category)
         return named
 
-    def at_refusal(self, message: str) -> dict[str, int]:
+    def at_refusal(self) -> dict[str, int]:
         """The bytes alive when memory ran out in a recorded step, by category; empty if unknown."""
         if not self.recording or not self.stepping:
             return {}
@@ -163,7 +165,7 @@ class Memory(Meter):
         self.source.record(False)
         if self.session.job.traces:
             keep_snapshot(self.session)
-        refused = self.source.refused(message)
+        refused = self.source.refused()
         return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
 
     def stop_recording(self) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from perfsuite.catalog.cell_id import PATTERN
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED
@@ -25,7 +26,7 @@ PREDICTED = "predicted"  # the machine of what was not measured
 Number = int | float
 _DATE = r"\d{4}-[01]\d-[0-3]\dT[\d:.+Z-]+"
 Date = Annotated[str, msgspec.Meta(pattern=f"^{_DATE}$")]  # a file's name begins with it
-Cell = Annotated[str, msgspec.Meta(pattern=r"^[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*$", max_length=300)]
+Cell = Annotated[str, msgspec.Meta(pattern=PATTERN, max_length=300)]
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):

@@ -29,7 +29,6 @@ from perfsuite.rank.flags import flags
 from perfsuite.rank.installed import installed
 from perfsuite.rank.loaded import own_files
 from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
-from perfsuite.rank.memory.cpu_allocator import refusal
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.process_group import join, leave
 from perfsuite.rank.session import Session
@@ -222,20 +221,21 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
     out_of_memory = isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY)
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
-    refused = refusal(message)  # CUDA's message does not tell it exactly
+    source = session.source if session and out_of_memory else None
     alive = session.at_refusal if session and out_of_memory else None
-    parts: dict[str, int] = _evidence(lambda: alive(message), {}) if alive else {}
+    parts: dict[str, int] = _evidence(alive, {}) if alive else {}
     if session:
         _evidence(session.undone.close, None)  # the flags are to be the user's
     failure = Failure(
         kind=kind,
         rank=rank,
         message=message,
-        missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
+        missing_bytes=_evidence(lambda: source.missing_bytes, None) if source else None,
         parts=parts,
         versions=versions(session),
         flags=flags(session.job.device) if session else {},
         installed=_evidence(installed, Installed()),
+        add=error.add if isinstance(error, Unsupported) else (),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 

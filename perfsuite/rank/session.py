@@ -45,7 +45,7 @@ class Session:
     recorded: Callable[[], Recorded] | None = None  # the allocations of the traced steps, after them
     source: Any = None  # what records them, a Source of meters/memory.py
     runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
-    at_refusal: Callable[[str], dict[str, int]] | None = None  # live bytes when memory ran out
+    at_refusal: Callable[[], dict[str, int]] | None = None  # live bytes when memory ran out
     # What meters changed in this process, taken back when the steps have ended, however they do.
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     opened: Opened = field(default_factory=Opened)  # files, until the steps begin

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from perfsuite.catalog.cell_id import is_cell_id
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.older_formats import modern
@@ -22,7 +23,6 @@ from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
 
 T = TypeVar("T", bound=Record)
 WITH_COVERAGE = 5  # from this format on, a report says what was expected
-_CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 
 def encode(record: Record) -> bytes:
@@ -40,7 +40,7 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(_visible(text), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
+        name = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).strip()
         article = "an" if name[0] in "aeiou" else "a"
         raise FileError(f"{where} is not {article} {name}: {error}.") from error
 
@@ -156,7 +156,7 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
         if isinstance(one, RunBegin | RunEnd):
             continue
         cell = one.measurement.cell if isinstance(one, Result) else one.prediction.cell
-        if not _CELL.fullmatch(cell):  # the model may be in a conftest that is not here, but the form must be right
+        if not is_cell_id(cell):  # the model may be in a conftest that is not here, but the form must be right
             raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
         yield where, one
 

@@ -12,7 +12,7 @@ class Failure(Record, frozen=True, kw_only=True):
     """Why a cell has no measurement: which rank failed first, how, and its last lines.
 
     After an out-of-memory, ``parts`` are the tensors on that rank by category, including the failed request; empty if
-    that is unknown, as before the first step.
+    that is unknown, as before the first step. ``add`` are techniques with which an unsupported cell may run.
     """
 
     kind: FailureKind
@@ -24,3 +24,14 @@ class Failure(Record, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     flags: dict[str, str] = {}
     installed: Installed = Installed()
+    add: tuple[str, ...] = ()
+
+    @property
+    def alone(self) -> str:
+        """The message without the rank that was the first to say it, which varies by chance."""
+        return self.message if self.rank is None else self.message.removeprefix(of_rank(self.rank, ""))
+
+
+def of_rank(rank: int, message: str) -> str:
+    """The message that a rank left."""
+    return f"Rank {rank}: {message}"

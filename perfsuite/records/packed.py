@@ -1,9 +1,10 @@
 """Hashes of files as records keep them, one entry per folder: ``{"models": "net.py:1f0c93ab loss.py:77de0a41"}``."""
 
 import itertools
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+
+HASH = frozenset("0123456789abcdef")
 
 
 def pack(hashes: Mapping[str, str]) -> dict[str, str]:
@@ -16,7 +17,17 @@ def pack(hashes: Mapping[str, str]) -> dict[str, str]:
 def unpack(record: Mapping[str, str]) -> dict[str, str]:
     """A record as hashes by path."""
     return {
-        str(PurePosixPath(folder, name)): found
-        for folder, text in record.items()
-        for name, found in re.findall(r"(.+?):([0-9a-f]+)(?: |$)", text)
+        str(PurePosixPath(folder, name)): found for folder, text in record.items() for name, found in _entries(text)
     }
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """The names of a folder's files with their hashes. A name may have spaces: it ends before its hash."""
+    begun: list[str] = []
+    for word in text.split(" "):
+        name, colon, found = word.rpartition(":")
+        if colon and found and set(found) <= HASH:
+            yield " ".join([*begun, name]), found
+            begun = []
+        else:
+            begun.append(word)

@@ -4,7 +4,6 @@ Outside of every module's forward and backward, the phase replaces the module: "
 number are one entry with their sum: "activations: aten::mul @ transformer.h.0-3,6.mlp".
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -18,8 +17,7 @@ PHASES = {  # of a step, with times named "<phase>_seconds", and the kinds of ce
     "backward": ("training",),
     "optimizer": ("training",),
 }
-_RANGE = r"\d{1,4}(?:-\d{1,4})?"  # of layers; no model has more
-_INDEX = re.compile(rf"(?:(?<=^)|(?<=\.)){_RANGE}(?:,{_RANGE})*(?=\.|$)", re.ASCII)
+_DIGITS = 4  # of a layer's index; no model has more
 
 
 def part_name(part: str) -> str:
@@ -88,10 +86,20 @@ def without_module(suspect: str) -> str:
 def _without_index(suspect: str) -> tuple[str, str | None]:
     """The first index in the module's path is its layer's."""
     operator, at, module = suspect.partition(AT)
-    found = _INDEX.search(module)
-    if not found:
+    path = module.split(".")
+    where = next((place for place, name in enumerate(path) if _is_index(name)), None)
+    if where is None:
         return suspect, None
-    return operator + at + module[: found.start()] + LAYERS + module[found.end() :], found[0]
+    return operator + at + ".".join([*path[:where], LAYERS, *path[where + 1 :]]), path[where]
+
+
+def _is_index(name: str) -> bool:
+    """Whether a name in a module's path is a layer's index, or several: ``7``, ``0-3,6``."""
+    return all(
+        end.isdecimal() and end.isascii() and len(end) <= _DIGITS
+        for part in name.split(",")
+        for end in part.split("-", 1)
+    )
 
 
 def _indices(text: str) -> Iterable[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.catalog.cell import Cell, make_cell, parse_cell
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison, compare, differences
@@ -51,7 +52,7 @@ class Side:
         """The cell on this side. Raises UsageError if the side's revision contains none of its code."""
         cell = parse_cell(text, self.catalog)
         if self.strategy is not None:
-            suffixes = text.split("-")[3:]
+            suffixes = CellId.split(text).suffixes
             return make_cell(cell.model.name, self.strategy, cell.hardware.name, self.catalog, suffixes)
         if self.copy is not None:
             modules = [cell.model.build.split(":")[0].split(".")[0], "perfsuite"]

@@ -109,13 +109,12 @@ def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> S
 
 
 def _reason(measurement: Measurement) -> str:
-    return sentence(measurement.failure.message) if measurement.failure else ""
+    return sentence(measurement.failure.alone) if measurement.failure else ""
 
 
 def sentence(text: str) -> str:
-    """A failure's message without the rank, which was the first to say it by chance, and the folders of the machine."""
-    text = re.sub(r"^Rank \d+: ", "", " ".join(text.split()))
-    return re.sub(r"/\S*/(?=[^/\s]+)", "…/", text)
+    """A failure's message on one line, without the folders of the machine."""
+    return re.sub(r"/\S*/(?=[^/\s]+)", "…/", " ".join(text.split()))
 
 
 def load(path: Path) -> list[Seen]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from perfsuite.catalog.cell import Cell, parse_cell
+from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
@@ -65,13 +65,18 @@ class Answer:
 
 
 def of_micro_batches(
-    models: Iterable[Model], strategies: Sequence[str], hardware: str, suffix: str, most: int, catalog: Catalog
+    models: Iterable[Model],
+    strategies: Sequence[str],
+    hardware: str,
+    suffixes: Sequence[str],
+    most: int,
+    catalog: Catalog,
 ) -> list[Question]:
     """One question for each model and strategy, refused ones with the reason. Raises UsageError for an invalid cell."""
 
     def question(model: Model, strategy: str) -> Question:
         def cell(number: int) -> Cell:
-            return parse_cell(f"{model.name}-{strategy}-{hardware}-b{number}{suffix}", catalog)
+            return make_cell(model.name, strategy, hardware, catalog, [f"b{number}", *suffixes])
 
         return Question(name=model.name, strategy=strategy, most=most, cell=cell, refused=_why_refused(cell, 1))
 
@@ -79,7 +84,7 @@ def of_micro_batches(
 
 
 def of_models(
-    models: Iterable[Model], strategies: Sequence[str], hardware: str, suffix: str, catalog: Catalog
+    models: Iterable[Model], strategies: Sequence[str], hardware: str, suffixes: Sequence[str], catalog: Catalog
 ) -> list[Question]:
     """One question for each family (and task) and strategy: its models from small to large, each with its workload."""
     families: dict[tuple[str, str], list[Model]] = {}
@@ -88,7 +93,7 @@ def of_models(
 
     def question(family: str, task: str, sizes: list[Model], strategy: str) -> Question:
         def make(model: Model) -> Cell:
-            return parse_cell(f"{model.name}-{strategy}-{hardware}{suffix}", catalog)
+            return make_cell(model.name, strategy, hardware, catalog, suffixes)
 
         def cell(number: int) -> Cell:
             return make(fitting[number - 1])

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.catalog.cell import Cell, Hardware, parse_cell, parse_hardware
+from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
+from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.merge_launches import merge
@@ -91,16 +92,17 @@ def _planned(
     base: Model, row: Variant, column: Variant, where: Hardware, bench: Workbench, catalog: Catalog
 ) -> Planned:
     ranks = row.ranks or column.ranks or where.ranks
-    hardware = f"{where.kind}_x{ranks}" + (f"n{where.nodes}" if where.nodes > 1 else "")
+    hardware = str(HardwareName(where.kind, ranks, where.nodes))
     strategy = "+".join([row.engine or column.engine, *row.techniques, *column.techniques])
     planned = functools.partial(Planned, model=base.name, row=row, column=column)
-    text = f"{base.name}-{strategy}-{hardware}"
+    text = str(CellId(base.name, strategy, hardware))
     try:
         if ranks > where.ranks:
             raise Refused(f"it needs {ranks} ranks, {where.name} has {where.ranks}.")
         model = _next_larger(base, catalog) if row.larger else base
-        text = f"{model.name}-{strategy}-{hardware}"
-        cell = parse_cell(text + _workload(base, row, column, where.nodes * ranks, bench), catalog)
+        text = str(CellId(model.name, strategy, hardware))
+        suffixes = _workload(base, row, column, where.nodes * ranks, bench)
+        cell = make_cell(model.name, strategy, hardware, catalog, suffixes)
         missing = missing_packages(cell.strategy)
         if missing:
             raise Refused(f"{cell.strategy.name} needs {' and '.join(missing)}, which is not installed here.")
@@ -109,7 +111,7 @@ def _planned(
     return planned(text=cell.id, cell=cell)
 
 
-def _workload(base: Model, row: Variant, column: Variant, ranks: int, bench: Workbench) -> str:
+def _workload(base: Model, row: Variant, column: Variant, ranks: int, bench: Workbench) -> list[str]:
     """The suffixes of a cell's id. Raises Refused for a global batch that cannot be divided."""
     micro_batch = row.micro_batch or column.micro_batch or bench.micro_batch or base.workload.micro_batch
     together = row.global_batch or column.global_batch
@@ -119,7 +121,7 @@ def _workload(base: Model, row: Variant, column: Variant, ranks: int, bench: Wor
             raise Refused(f"A batch of {together} cannot be divided over {ranks} ranks.")
     length = bench.sequence_length or base.workload.sequence_length
     target = base.workload.target_length
-    return f"-b{micro_batch}-s{length}" + (f"-t{target}" if target else "")
+    return [f"b{micro_batch}", f"s{length}", *([f"t{target}"] if target else [])]
 
 
 def _next_larger(model: Model, catalog: Catalog) -> Model:

@@ -1,5 +1,6 @@
 """Offloading to the host by ZeRO: the optimizer, the parameters or both, on one rank and together with sharding."""
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.studies._study_rows import Results, apart, ratio
 from perfsuite.studies._words import against_reference
@@ -27,7 +28,7 @@ def answer(results: Results) -> list[str]:
             sentences.append(
                 f"Data parallelism {verdict} the cost of offloading {row}: {alone} alone, {together} on 2 ranks."
             )
-    if any("-cpu_x" in row.cell for row in results.rows):
+    if any(CellId.split(row.cell).is_on_cpu for row in results.rows):
         sentences.append(
             "On a CPU, device and host share one memory. So these times include no link between them, and the peak "
             "memory on the device includes what is offloaded to the host."

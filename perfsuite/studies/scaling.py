@@ -3,6 +3,7 @@
 Efficiency = tokens per second of n ranks / (n × tokens per second of one rank).
 """
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.studies._study_rows import Results, ratio
 from perfsuite.units import show_ratio
@@ -31,7 +32,7 @@ def answer(results: Results) -> list[str]:
         noise = f" ({'–'.join(show_ratio(end / ranks) for end in found.interval)})" if found.interval else ""
         text = f"{row.name}: {show_ratio(found.value / ranks)} efficiency{noise}, {found} the tokens per second"
         machine = row.measurement.machine if row.measurement else None
-        if machine and "-cpu_x" in row.cell and ranks > machine.cores:
+        if machine and CellId.split(row.cell).is_on_cpu and ranks > machine.cores:
             text += f"; this machine has {machine.cores} cores, so {ranks} ranks take turns"
         sentences.append(f"{text}.")
     return sentences

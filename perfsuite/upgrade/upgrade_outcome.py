@@ -106,7 +106,7 @@ def judge(bench: Bench, cells: Sequence[Cell], seconds: float, limit_seconds: fl
         blamed += found
         left |= {cell.id: missing} if missing else {}
         if seen.failure:
-            failed[cell.id], times[cell.id] = sentence(seen.failure.message), "failed"
+            failed[cell.id], times[cell.id] = sentence(seen.failure.alone), "failed"
         elif any(one.effect.bad and not one.effect.small for one in found):
             times[cell.id] = "counts" if seconds else "not asked"
         else:

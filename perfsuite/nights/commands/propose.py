@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.report_options import files_of, read_run, say_missing
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
 
     def metrics_of(cell: str) -> list[Metric]:
-        return catalog.metrics(parse_strategy(cell.split("-")[1], catalog).engine.process)
+        return catalog.metrics(parse_strategy(CellId.parse(cell).strategy, catalog).engine.process)
 
     commit, root = _place(store)
     with opened(arguments.github, token, api_of()) as repository:

@@ -1,9 +1,9 @@
 """The support table for people: in docs/support.md, and in the terminal with the pairs that are not yet proven."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Technique
 from perfsuite.catalog.registry import Catalog
 from perfsuite.prove.compatibility.pairs import Claim
@@ -56,23 +56,23 @@ def _symbol(claim: Claim, entry: Entry | None, reasons: dict[str, int], catalog:
     if entry.state == "failed":
         return "✗"
     if entry.state == "refused":
-        number = reasons.setdefault(_bare(entry), len(reasons) + 1)
+        number = reasons.setdefault(_bare(claim, entry), len(reasons) + 1)
         return f"{number}c" if entry.on_cpu else str(number)
     if not proven(claim, entry, catalog):
         return "~"
-    return "✓+" if _helped(entry) else "✓"
+    return "✓+" if _helped(parse_cell(entry.cell, catalog), claim) else "✓"
 
 
-def _helped(entry: Entry) -> bool:
+def _helped(cell: Cell, claim: Claim) -> bool:
     """Whether the proof's strategy has more techniques than the pair."""
-    _, *named = entry.cell.split("-")[1].split("+")
-    return any(re.sub(r"\d+$", "", name) != entry.technique and name != entry.technique for name in named)
+    chosen = [choice.technique for choice in cell.strategy.choices]
+    return any(not one.default and one.name != claim.technique for one in chosen)
 
 
-def _bare(entry: Entry) -> str:
+def _bare(claim: Claim, entry: Entry) -> str:
     """The reason without the names of its row and column, so that equal reasons have one number."""
-    text = re.sub(r"^\S+ cannot be combined with '[^']*': ", "", " ".join(entry.reason.split()))
-    text = re.sub(rf"^{re.escape(entry.engine)}(?=\s)", "it", text)
+    first, *words = (claim.why or entry.reason).split()
+    text = " ".join(["it" if first == entry.engine else first, *words])
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 

@@ -6,11 +6,10 @@ A loop is a technique of the slot "loop", so engine × loop is a part of it.
 import contextlib
 import functools
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perfsuite.catalog.cell import Cell, Hardware, objection, parse_cell
+from perfsuite.catalog.cell import Cell, Hardware, make_cell, objection
 from perfsuite.catalog.definitions import PROCESSES, Device, Engine, Model, Technique
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
@@ -24,7 +23,8 @@ NUMBERS = (2, 4, 8)  # after the name of a technique that takes one
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One pair. ``cells`` would prove it, one for every tiny model that accepts it; without any, it is refused.
+    """One pair. ``cells`` would prove it, one for every tiny model that accepts it; without any, it is refused for the
+    ``reason``. ``why`` is the reason without the pair's names, if it is known apart.
 
     ``on_cpu``: a CPU is refused, but some GPU is not.
     """
@@ -33,6 +33,7 @@ class Claim:
     technique: str
     cells: tuple[Cell, ...] = ()
     reason: str = ""
+    why: str = ""
     on_cpu: bool = False
 
 
@@ -62,7 +63,7 @@ def _claim(engine: Engine, technique: Technique, tiny: list[Model], base: Strate
     try:
         alone = [parse_strategy(f"{engine.name}+{name}", catalog) for name in names]
     except Refused as error:
-        return claim(reason=str(error))
+        return claim(reason=str(error), why=error.why)
     if cells := _first_cells(alone, tiny):
         return claim(cells=cells)
     roots = dict.fromkeys([engine.name, base.name if base else engine.name])
@@ -91,12 +92,11 @@ def _with_another(text: str, catalog: Catalog) -> Iterator[Strategy]:
                 break
 
 
-def advised(claim: Claim, reason: str, catalog: Catalog) -> Iterator[Cell]:
-    """The pair's cells with a technique that a refusal in a rank suggests: "add +bf16"."""
-    known = catalog.all("technique").keys()
-    for name, cell in itertools.product(sorted(known & set(re.findall(r"\+(\w+)", reason))), claim.cells):
+def advised(claim: Claim, add: Iterable[str], catalog: Catalog) -> Iterator[Cell]:
+    """The pair's cells with a technique that a refusal in a rank suggests."""
+    for name, cell in itertools.product(add, claim.cells):
         with contextlib.suppress(UsageError):
-            yield parse_cell(f"{cell.model.name}-{cell.strategy.name}+{name}-{cell.hardware.name}", catalog)
+            yield make_cell(cell.model.name, f"{cell.strategy.name}+{name}", cell.hardware.name, catalog)
 
 
 def _spellings(technique: Technique) -> Iterator[str]:

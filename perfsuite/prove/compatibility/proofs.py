@@ -5,7 +5,6 @@ docs/support.json has one pair per line. A proof holds for the library versions 
 
 import datetime
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -102,37 +101,39 @@ def proven(claim: Claim, entry: Entry | None, catalog: Catalog) -> bool:
 
 @dataclass
 class Prover:
-    """Measures what is not proven yet. ``known`` has the results of this run and of the kept proofs, by cell."""
+    """Measures what is not proven yet. ``known`` has the results of this run and of the kept proofs, by cell: state,
+    reason, and the techniques that a refusal suggests.
+    """
 
     runner: Runner
     watch: Watch
-    known: dict[str, tuple[str, str]] = field(default_factory=dict)
+    known: dict[str, tuple[str, str, tuple[str, ...]]] = field(default_factory=dict)
 
     def prove(self, claim: Claim) -> Entry:
         """Train the cells of the pair until one runs. If none is supported, train those with the techniques that the
         refusals suggest. The pair is refused if none of these is supported either, and failed if one fails.
         """
-        first: tuple[Cell, str] | None = None
+        first: tuple[Cell, str, tuple[str, ...]] | None = None
         for cell in claim.cells:
-            state, reason = self._try(cell)
+            state, reason, add = self._try(cell)
             if state != "refused":
                 return _entry(claim, cell, state, reason)
-            first = first or (cell, reason)
+            first = first or (cell, reason, add)
         assert first
-        for cell in advised(claim, first[1], self.runner.catalog):
-            state, reason = self._try(cell)
+        for cell in advised(claim, first[2], self.runner.catalog):
+            state, reason, _ = self._try(cell)
             if state != "refused":
                 return _entry(claim, cell, state, reason)
         return _entry(claim, first[0], "refused", first[1])
 
-    def _try(self, cell: Cell) -> tuple[str, str]:
-        """State and reason of one cell, measured once."""
+    def _try(self, cell: Cell) -> tuple[str, str, tuple[str, ...]]:
+        """What is known of one cell, measured once."""
         if cell.id not in self.known:
             missing = missing_packages(cell.strategy)
             absent = why_absent(cell.hardware, self.runner.catalog)
             if missing or absent:
                 lack = absent or f"{' and '.join(missing)} must be installed to prove it."
-                self.known[cell.id] = "failed", f"not measured here: {lack}"
+                self.known[cell.id] = "failed", f"not measured here: {lack}", ()
             else:
                 self.known[cell.id] = _verdict(self.runner.measure(cell, self.watch))
         return self.known[cell.id]
@@ -162,7 +163,7 @@ def prove_all(
         elif old and proven(claim, old, prover.runner.catalog) and not (fresh and wanted(claim)):
             entries[key] = old
             if not fresh:
-                prover.known.setdefault(old.cell, (old.state, old.reason))
+                prover.known.setdefault(old.cell, (old.state, old.reason, ()))
         else:
             waiting += [claim] if wanted(claim) else []
             if old and old.cell:
@@ -184,10 +185,10 @@ _line = functools.cache(codec.encode_line)  # the file is rewritten after each p
 _version_of = functools.cache(version_of)
 
 
-def _verdict(measurement: Measurement) -> tuple[str, str]:
-    message = measurement.failure.message if measurement.failure else ""
+def _verdict(measurement: Measurement) -> tuple[str, str, tuple[str, ...]]:
+    failure = measurement.failure
     state = {"fits": "runs", "unsupported": "refused"}.get(measurement.outcome, "failed")
-    return state, re.sub(r"^Rank \d+: ", "", " ".join(message.split()))  # it varies which rank reports it first
+    return state, " ".join(failure.alone.split()) if failure else "", failure.add if failure else ()
 
 
 def _entry(claim: Claim, cell: Cell, state: str, reason: str) -> Entry:

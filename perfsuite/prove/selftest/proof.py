@@ -1,10 +1,9 @@
-"""Puts one fault after another into real cells and runs the gate. cases.py has the messages that it must give."""
+"""Puts one fault after another into real cells and runs the gate. cases.py has the signs that it must give."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +19,12 @@ from perfsuite.prove.selftest.cases import NOT_RED, REFUSED, Case, control
 from perfsuite.prove.selftest.fault_rows import Row
 from perfsuite.prove.selftest.trials import TimeFault, try_fault
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED
 from perfsuite.records.workspaces import Workspace
 from perfsuite.run.gatekeeper import Gatekeeper, unwatched
 from perfsuite.run.runner import Runner, Settings, Watch
-from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.verdict_text import render, table
 from perfsuite.show.text.words import headline
 from perfsuite.units import show_bytes, show_ratio
 
@@ -80,8 +80,7 @@ class Bench:
         if not accepted.updated:
             raise PerfsuiteError(f"The selftest cannot record a baseline: {headline(accepted.verdict)}")
         result = self._gatekeeper(store, self.runner).hold(parse_cell(cell, self.runner.catalog))
-        row = _row(control(cell), "", result.verdict.status, render(result.verdict, result.measurement.failure))
-        return Recorded(store, accepted.measurement, row)
+        return Recorded(store, accepted.measurement, _row_of(control(cell), "", result))
 
     def _hold(self, case: Case, recorded: Recorded) -> Row:
         """The real path of a cell, with a copy of its baseline."""
@@ -96,20 +95,21 @@ class Bench:
         if not case.fault:
             runner = Replay(runner, recorded.baseline, case.told, lambda: _edit(path, case.meanwhile))
         before = _files(folder)
+        told = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
         try:
             with case.disk() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
                 result = gatekeeper.hold(parse_cell(case.cell, runner.catalog), faults)
-            status, text = str(result.verdict.status), render(result.verdict, result.measurement.failure)
+            row = _row_of(case, told, result)
         except PerfsuiteError as error:
-            status, text = REFUSED, str(error)
+            text = str(error).replace(f"{folder}/", "")
+            row = _row(case, told, REFUSED, text, case.sign.is_in_error(error))
         except Exception as error:  # the other faults must still be tried
-            status, text = "crashed", f"{type(error).__name__}: {error}"
+            row = _row(case, told, "crashed", f"{type(error).__name__}: {error}", False)
         expected = before if case.meanwhile is None else before | {path: case.meanwhile(before[path])}
         if _files(folder) != expected:
-            status, text = "lost", f"{path.name} or a file next to it has changed"
-        told = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
-        return _row(case, told, status, text.replace(f"{folder}/", ""))
+            return _row(case, told, "lost", f"{path.name} or a file next to it has changed", False)
+        return row
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:
         return Gatekeeper(runner, store, consent=consent, launches=1, watch=self.watch, most_busy=1.0)
@@ -148,10 +148,16 @@ def chosen(cases: Iterable[Case | TimeFault], expression: str) -> list[Case | Ti
     return [case for case, text in texts if all(word in text for word in words)]
 
 
-def _row(case: Case, size: str, status: str, text: str) -> Row:
-    found = re.search(case.says, text)
-    lines = text.splitlines()
-    line = text[: found.end()].count("\n") if found else 0
+def _row_of(case: Case, size: str, result: Result) -> Row:
+    """The row of a verdict. It shows the line of the metric by which the fault is recognised, or else the first."""
+    verdict, failure = result.verdict, result.measurement.failure
+    text = render(verdict, failure)
+    rows = [row for line, row in zip(verdict.lines, table(verdict), strict=True) if line.metric == case.sign.metric]
+    said = rows[0] if rows else text.splitlines()[0]
+    return _row(case, size, str(verdict.status), said, case.sign.is_in(verdict, failure, text))
+
+
+def _row(case: Case, size: str, status: str, said: str, recognised: bool) -> Row:
     right = status not in RED if case.status == NOT_RED else status == case.status
     return Row(
         name=case.name,
@@ -159,9 +165,9 @@ def _row(case: Case, size: str, status: str, text: str) -> Row:
         cell=case.cell,
         where=f"{case.where} ({size})" if size else case.where,
         status=status,
-        said=" ".join(lines[line].split()),
-        caught=right and found is not None,
-        expected=f"{case.status}: {case.says}",
+        said=" ".join(said.split()),
+        caught=right and recognised,
+        expected=f"{case.status}: {case.sign}",
     )
 
 

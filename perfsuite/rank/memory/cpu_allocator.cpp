@@ -49,6 +49,7 @@ std::vector<Event> events;
 std::unordered_map<std::string, int64_t> numbers = {{"", 0}};
 std::vector<std::string> names = {""};
 int64_t live = 0, peak = 0, capacity = -1;
+int64_t refused = -1, live_then = 0;  // the last allocation that exceeded the capacity; -1 if none has
 bool recording = false;
 at::CallbackHandle callback = 0, ending = 0;
 c10::Allocator* inner = nullptr;
@@ -89,8 +90,10 @@ struct CountingAllocator final : c10::Allocator {
     int64_t bytes = (int64_t)size;
     {
       std::lock_guard<std::mutex> hold(guard);
-      TORCH_CHECK_WITH(OutOfMemoryError, capacity < 0 || live + bytes <= capacity, "tried to allocate ", bytes,
-                       " bytes with ", live, " bytes in use; the capacity is ", capacity, " bytes");
+      const bool fits = capacity < 0 || live + bytes <= capacity;
+      if (!fits) refused = bytes, live_then = live;
+      TORCH_CHECK_WITH(OutOfMemoryError, fits, "tried to allocate ", bytes, " bytes with ", live,
+                       " bytes in use; the capacity is ", capacity, " bytes");
       live += bytes;  // counted before the block exists, so that two threads cannot both take the last bytes
     }
     void* block = nullptr;
@@ -242,7 +245,10 @@ void perfsuite_install() {
   inner = c10::GetCPUAllocator();
   c10::SetCPUAllocator(&counting, 255);
 }
-void perfsuite_set_capacity(int64_t bytes) { capacity = bytes; }
+void perfsuite_set_capacity(int64_t bytes) { capacity = bytes, refused = -1; }
+int64_t perfsuite_refused() { return refused; }
+int64_t perfsuite_live_at_refusal() { return live_then; }
+int64_t perfsuite_capacity() { return capacity; }
 void perfsuite_record(int on) {
   if (on == recording) return;
   if (on)

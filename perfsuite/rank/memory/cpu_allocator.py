@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -73,18 +72,12 @@ def _compile(folder: Path, torch_folder: Path) -> None:
         raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
 
 
-def refusal(message: str) -> tuple[int, int, int] | None:
-    """The requested bytes, those in use and the capacity, from the allocator's error message."""
-    found = re.search(r"tried to allocate (\d+) bytes with (\d+) bytes in use; the capacity is (\d+) bytes", message)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
 class CpuAllocator:
     """The allocator of this process, installed permanently by the constructor; all sizes in bytes."""
 
     def __init__(self) -> None:
         self._library: Any = load()
-        for name in ("peak", "live", "event_count"):
+        for name in ("peak", "live", "event_count", "refused", "live_at_refusal", "capacity"):
             getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
         self._library.perfsuite_operation.restype = ctypes.c_char_p
         self._library.perfsuite_install()
@@ -146,11 +139,19 @@ class CpuAllocator:
     def reset_peak(self) -> None:
         self._library.perfsuite_reset_peak()
 
-    def refused(self, message: str) -> tuple[int, int] | None:
+    def refused(self) -> tuple[int, int] | None:
         """The index of the last event before the refused allocation, and its bytes."""
-        told = refusal(message)
-        index = last_with(self.events(), told[1]) if told else None
-        return None if told is None or index is None else (index, told[0])
+        size, alive = int(self._library.perfsuite_refused()), int(self._library.perfsuite_live_at_refusal())
+        index = last_with(self.events(), alive) if size >= 0 else None
+        return None if index is None else (index, size)
+
+    @property
+    def missing_bytes(self) -> int | None:
+        """What the refused allocation exceeded the capacity by; None if none was refused."""
+        sizes = [
+            int(getattr(self._library, f"perfsuite_{name}")()) for name in ("refused", "live_at_refusal", "capacity")
+        ]
+        return sizes[0] + sizes[1] - sizes[2] if sizes[0] >= 0 else None
 
     @property
     def peak_bytes(self) -> int:

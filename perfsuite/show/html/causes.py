@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.records.change import Change, How
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import OPEN, Because, Line, Move, Status
@@ -275,6 +276,5 @@ def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
 
 def names_in(cell: str) -> list[str]:
     """Model, engine, techniques and hardware of a cell's id."""
-    model, _, rest = cell.partition("-")
-    strategy, _, hardware = rest.partition("-")
-    return list(dict.fromkeys([*strategy.split("+"), model, *hardware.split("-")]))
+    one = CellId.split(cell)
+    return list(dict.fromkeys([one.engine, *one.techniques, one.model, one.hardware, *one.suffixes]))

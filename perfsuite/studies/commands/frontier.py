@@ -70,9 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         near = hint(arguments.expression, known)
         raise UsageError(f"No model matches -k {arguments.expression!r}.{near} Known: {', '.join(known)}.")
     settings = settings_of(arguments, arguments.capacity)
-    length = f"-s{arguments.sequence_length}" if arguments.sequence_length else ""
+    length = [f"s{arguments.sequence_length}"] if arguments.sequence_length else []
     if arguments.models:
-        suffix = (f"-b{arguments.micro_batch}" if arguments.micro_batch else "") + length
+        suffix = [*([f"b{arguments.micro_batch}"] if arguments.micro_batch else []), *length]
         questions = of_models(models, arguments.strategy, hardware.name, suffix, catalog)
     else:
         questions = of_micro_batches(models, arguments.strategy, hardware.name, length, arguments.most, catalog)

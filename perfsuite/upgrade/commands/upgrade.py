@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.cell_options import collect, selected
 from perfsuite.cli.shared_options import (
@@ -263,7 +264,7 @@ def _next(
         pairs = [] if one.worst.metric.endswith("_seconds") else ["--pairs", "0"]
         command = ["perfsuite", "ab", *words, *pairs, *options, cell]
         since = [word for text in arguments.since for word in ("--from", text)]
-        if cell.split("-")[0] in own:  # `ab` reads no conftest
+        if CellId.split(cell).model in own:  # `ab` reads no conftest
             wanted = [requirement_of(change.name, change.after) for change in kept]
             command = ["perfsuite", "upgrade", *wanted, *since, *options, "-k", cell, "--all"]
         commands.setdefault(shlex.join(command), []).append(number)

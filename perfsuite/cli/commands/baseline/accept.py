@@ -11,6 +11,7 @@ from perfsuite.baselines.accept import baseline_of
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import OUTCOMES, Store
 from perfsuite.catalog.cell import cells_meant
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
@@ -117,7 +118,7 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
         measurement,
         baseline,
         _metrics(cell, catalog),
-        strategy=cell.split("-")[1],
+        strategy=CellId.parse(cell).strategy,
         terms=terms_of(cell, tolerance),
     )
     return render(msgspec.structs.replace(verdict, accept=None), measurement.failure)
@@ -139,7 +140,7 @@ def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
 
 def _metrics(cell_id: str, catalog: Catalog) -> list[Metric]:
     """From the strategy alone: the model may be a conftest's, which the catalog does not know."""
-    return catalog.metrics(parse_strategy(cell_id.split("-")[1], catalog).engine.process)
+    return catalog.metrics(parse_strategy(CellId.parse(cell_id).strategy, catalog).engine.process)
 
 
 def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:

@@ -18,6 +18,7 @@ from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.standing import ORDER, Standing, standing
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import cells_meant, parse_cell, parse_hardware
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
@@ -100,7 +101,7 @@ def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tes
 
 def why_unknown(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
     """Why only tests can show whether it is an orphan; empty if they were collected, or the catalog can show it."""
-    model = cell_id.split("-")[0]
+    model = CellId.parse(cell_id).model
     if all_tests or _collected(cell_id, known) or not _is_here(cell_id, catalog) or model in catalog.all("model"):
         return ""
     return f"the catalog has no model {model!r}, and only --tests can find a conftest's"
@@ -113,7 +114,7 @@ def _collected(cell_id: str, known: set[str] | None) -> bool:
 def _is_here(cell_id: str, catalog: Catalog) -> bool:
     """Whether tests on all of this machine's hardware would have the cell: it has enough GPUs."""
     try:
-        hardware = parse_hardware(cell_id.split("-")[2], catalog)
+        hardware = parse_hardware(CellId.parse(cell_id).hardware, catalog)
     except UsageError:  # a user's own device that no --catalog defines
         return False
     if hardware.device is None:
@@ -211,7 +212,7 @@ def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: flo
 def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) -> str:
     """Why it has no times of this machine; empty if it has them, or has none at all."""
     try:
-        hardware = parse_hardware(baseline.cell.split("-")[2], catalog)
+        hardware = parse_hardware(CellId.parse(baseline.cell).hardware, catalog)
     except UsageError as error:
         return str(error).split(" Known: ")[0].rstrip(".")
     runs = runs_of(baseline, metrics)

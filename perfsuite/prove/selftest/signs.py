@@ -1,0 +1,91 @@
+"""By what a fault is recognised: data of the verdict, of the failure and of the error. No sentence is read."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from types import EllipsisType
+
+from perfsuite.records.failure import Failure, FailureKind
+from perfsuite.records.verdict import Because, Fact, Line, Reason, Status, Verdict
+
+Range = tuple[float, float]
+
+
+def about(change: float) -> Range:
+    """A change that reads like this one, with one decimal of a percent."""
+    return change - 0.0005, change + 0.0005
+
+
+MORE, LESS = (0.0005, float("inf")), (-1.0, -0.0005)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign:
+    """All that is given must be there.
+
+    A line of the verdict is of the ``metric``. It has the ``status``, by default the verdict's; its change lies in
+    ``change``, and the ``part`` moved most. ``because`` is the reason of that line, or without a metric that of the
+    verdict; it has these ``facts``, of which an Ellipsis may be anything. ``changed`` is a name that differs since the
+    baseline. ``kind`` and ``rank`` are the failure's. ``cause`` is the class of an error from which this one was
+    raised. ``names`` are names and numbers that any text about the fault must have.
+    """
+
+    metric: str = ""
+    status: Status | None = None
+    change: Range | None = None
+    part: str = ""
+    because: Because | None = None
+    facts: Mapping[str, Fact | EllipsisType] = field(default_factory=dict)
+    changed: str = ""
+    kind: FailureKind | None = None
+    rank: int | None = None
+    cause: type[BaseException] | None = None
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        given = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return ", ".join(f"{name} {value}" for name, value in given if value or value == 0)
+
+    def is_in(self, verdict: Verdict, failure: Failure | None, text: str) -> bool:
+        """Whether the fault is recognised in a verdict with the measurement's failure, and in their text."""
+        line = next((one for one in verdict.lines if one.metric == self.metric), None)
+        if self.metric and not (line and self._is_line(line, verdict.status)):
+            return False
+        if not self._is_reason(line.reason if line else verdict.reason):
+            return False
+        if self.changed and self.changed not in [one.name for one in verdict.changed]:
+            return False
+        return self._is_failure(failure) and self._is_named(text)
+
+    def is_in_error(self, error: BaseException) -> bool:
+        """Whether the fault is recognised in an error, instead of a verdict."""
+        wanted = self.cause
+        return self._is_named(str(error)) and (wanted is None or any(isinstance(one, wanted) for one in _causes(error)))
+
+    def _is_line(self, line: Line, worst: Status) -> bool:
+        low, high = self.change or (0.0, 0.0)
+        if self.change and not (line.change is not None and low <= line.change <= high):
+            return False
+        if self.part and not (line.moves and line.moves[0].part == self.part):
+            return False
+        return line.status == (self.status or worst)
+
+    def _is_reason(self, why: Reason | None) -> bool:
+        if self.because is None:
+            return True
+        if why is None or why.because != self.because:
+            return False
+        return all(name in why.facts and fact in (..., why.facts[name]) for name, fact in self.facts.items())
+
+    def _is_failure(self, failure: Failure | None) -> bool:
+        kind, rank = (failure.kind, failure.rank) if failure else (None, None)
+        return self.kind in (None, kind) and self.rank in (None, rank)
+
+    def _is_named(self, text: str) -> bool:
+        return all(name in text for name in self.names)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
