@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import gate_samples as samples
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +89,22 @@ def test_a_file_that_was_removed_by_hand_is_found(store: Store) -> None:
     assert doubts(store) == [Doubt.GONE]
 
 
+@pytest.mark.parametrize("line", ["new", "adopted"])
+def test_a_removed_file_keeps_the_last_line(store: Store, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No process was killed: the check is red, the ledger is unchanged, and the cell stays known."""
+    other = samples.CELL.replace("zero3", "zero2")
+    named = msgspec.structs.replace(OLD.measurement, cell=other)
+    store.save(msgspec.structs.replace(OLD, cell=other, measurement=named), None, CONSENT)
+    if line == "adopted":
+        store.adopt(store.path(other), CONSENT)
+    ledger_before = store.ledger.read_bytes()
+    store.path(other).unlink()
+
+    assert main(["baseline", "history", "--check", "--baselines", str(store.root)]) == 1
+    assert "was taken back" not in capsys.readouterr().out
+    assert store.ledger.read_bytes() == ledger_before and store.is_known(other)
+
+
 def test_nothing_to_check_is_no_success(tmp_path: Path) -> None:
     """An empty folder, or a wrong one."""
     (tmp_path / "baselines").mkdir()
@@ -134,7 +151,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_accepted import CONSENT, NEW, OLD
-from perfsuite.gate.store import Store
+from perfsuite.baselines.store import Store
 from perfsuite.records import codec
 store = Store(Path("baselines"))
 store.save(OLD, None, CONSENT)

@@ -5,7 +5,8 @@ changed by hand, a file without a line, and a file that was removed by hand are 
 is the review of its changes: each is a line of its own in a diff, with its reason.
 
 A line comes before its file. A process that is killed between the two leaves a line for an acceptance that never
-happened: the file still is the one before. Such a line, and one that was cut, is taken back at the next start.
+happened: the file still is the one before. Such a line, and one that was cut, is taken back at the next start. A file
+beside the ledger says that it was so: a baseline that somebody removed or restored looks alike, and keeps its line.
 """
 
 import hashlib
@@ -63,15 +64,16 @@ def recover(path: Path, path_of: ledger.PathOf) -> str:
     """Take back what a killed process has left at the end of the ledger: half a line, or a line for an acceptance that
     never happened. Returns what was taken back, for the user; empty if there was nothing. Raises FileError.
     """
-    if not path.exists() or not _ends_badly(path, path_of):
+    pending = ledger.pending(path)
+    if not pending.exists() and not (path.exists() and _ends_badly(path, path_of)):
         return ""
     with ledger.opened(path) as handle:
         ends = _ends_badly(path, path_of)
-        if ends is None:  # another process was faster
-            return ""
-        os.ftruncate(handle, ends[0])
-        os.fsync(handle)
-        return ends[1]
+        if ends:  # no other process was faster
+            os.ftruncate(handle, ends[0])
+            os.fsync(handle)
+        pending.unlink(missing_ok=True)
+        return ends[1] if ends else ""
 
 
 def _ends_badly(path: Path, path_of: ledger.PathOf) -> tuple[int, str] | None:
@@ -80,7 +82,8 @@ def _ends_badly(path: Path, path_of: ledger.PathOf) -> tuple[int, str] | None:
     size = sum(len(line) + 1 for line in lines)
     if rest:
         return size, f"{path}: its last line was cut off by a process that was killed. It was taken back."
-    if not lines:
+    pending = ledger.pending(path)
+    if not lines or not pending.exists() or pending.read_bytes() != lines[-1] + b"\n":
         return None
     try:
         entry = ledger.decode(lines[-1], f"{path}:{len(lines)}")

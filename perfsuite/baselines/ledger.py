@@ -116,7 +116,8 @@ def entry_of(
 def entered(path: Path, entry: Entry) -> Iterator[None]:
     """Append the line for what is done inside; if that fails, remove the line again. Other writers wait until then.
 
-    The line comes first, so no baseline ever changes without one. If the ledger cannot be written or its last line is
+    The line comes first, so no baseline ever changes without one. Until all is done, a file beside the ledger has the
+    line too: only that says that a process was killed in between. If the ledger cannot be written or its last line is
     torn, raises FileError before anything is done.
     """
     line = codec.encode_line(entry).encode() + b"\n"
@@ -127,6 +128,7 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
             raise FileError(f"{_torn(path, lines + 1)} Nothing was changed: repair it first.")
         try:
             try:
+                pending(path).write_bytes(line)
                 written = os.write(handle, line)  # at once, at the end: O_APPEND
                 os.fsync(handle)
             except OSError as error:
@@ -139,6 +141,13 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
             if not size:
                 path.unlink()
             raise
+        finally:
+            pending(path).unlink(missing_ok=True)
+
+
+def pending(path: Path) -> Path:
+    """The file with the line of what is being done. It stays if its process is killed."""
+    return path.with_name(f"{path.name}.pending")
 
 
 @contextlib.contextmanager
