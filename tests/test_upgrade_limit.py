@@ -227,6 +227,16 @@ def test_the_exit_code_says_that_something_is_left_out(
     assert json.loads(Path("u.json").read_text())["limit_seconds"] == 120.0
 
 
+def test_times_that_the_limit_left_out_are_no_success(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Counts of both cells are alike; the times of one were not compared."""
+    bench = Fake([A], {(kept, cell): [] for kept in ((), (A,)) for cell in (ONE, OTHER)}, {ONE: "same"})
+    status, text = run(bench, "--minutes=2"), capsys.readouterr().out
+
+    assert status == 3
+    assert "Nothing that matters got worse in what was compared." in text
+    assert "times of 1 cell not compared: the time was used up" in text
+
+
 def test_what_got_worse_counts_more(run: Run) -> None:
     """Than what is left out."""
     assert run(Fake([A], {((), ONE): [], ((A,), ONE): [effect(ONE)]}), "--minutes=2") == 1

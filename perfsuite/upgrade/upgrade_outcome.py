@@ -53,6 +53,11 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
         return any(one.worst.bad and not one.worst.small for one in self.findings)
 
     @property
+    def is_partial(self) -> bool:
+        """Whether the limit of time left out a cell, an attempt or a cell's times."""
+        return bool(self.left_out) or self.limit_seconds is not None and "limit" in self.times.values()
+
+    @property
     def uncompared(self) -> list[str]:
         """The cells of which nothing is compared: the old side is left out, or every attempt."""
         tried = [list(kept) for kept in attempts(self.changes)]

@@ -26,9 +26,9 @@ def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -
     sections += [Section(heading=heading, text="\n".join(lines), folded=True) for heading, lines in rest if lines]
     return Document(
         title=f"Upgrade: {changes_text(report.changes)}",
-        verdict=f"{effects} got worse, {better or 'nothing'} got better.{PARTLY if report.left_out else ''}",
+        verdict=f"{effects} got worse, {better or 'nothing'} got better.{PARTLY if report.is_partial else ''}",
         facts=[f"From {report.base}.", f"{report.launches} new launches, {report.date}."],
-        tone="red" if report.is_worse else "yellow" if report.left_out else "green",
+        tone="red" if report.is_worse else "yellow" if report.is_partial else "green",
         kind="measured",
         sections=sections,
     )

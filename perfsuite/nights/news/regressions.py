@@ -67,7 +67,7 @@ class News:
 
     def add_upgrade(self, report: UpgradeReport) -> None:
         """The findings that are worse by more than matters. A report that leaves something out ends none."""
-        if not report.left_out:
+        if not report.is_partial:
             self.tried |= {change.name for change in report.changes}
         for finding in report.findings:
             if finding.worst.bad and not finding.worst.small:

@@ -150,7 +150,7 @@ def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -
     print(f"{count(len(cells))}, {report.launches} new launches, {show_cost(time.monotonic() - begin)}")
     if report.is_worse or len(report.failed) == len(cells):
         return 1
-    return LEFT_OUT if report.left_out else 0
+    return LEFT_OUT if report.is_partial else 0
 
 
 def _build(bench: Bench, named: bool) -> None:
@@ -210,7 +210,7 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         for text in halves:
             print(f"to bisect: {text}")
     if not report.is_worse and not report.is_empty:
-        print(f"Nothing that matters got worse{' in what was compared' if report.left_out else ''}.")
+        print(f"Nothing that matters got worse{' in what was compared' if report.is_partial else ''}.")
     if small and not arguments.all:
         print(f"{small} {'differ' if small > 1 else 'differs'} by less than matters: see --all.")
     for cell, reason in report.failed.items():
