@@ -475,6 +475,16 @@ def test_bad_options_teach(repository, options, complaint):
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
 
 
+@pytest.mark.parametrize("options", [(), ("--perf",)])
+def test_a_marker_without_the_fixture_is_an_error(pytester, options):
+    """It would train nothing: a test that passes, or that is deselected without a word."""
+    pytester.makepyfile(f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(): pass")
+    run = pytester.runpytest_inprocess(*options, "-p", "no:cacheprovider")
+
+    run.assert_outcomes(errors=1)
+    run.stdout.fnmatch_lines(["*takes the fixture: def test_it(perf_cell): perf_cell.check()*"])
+
+
 def test_absent_hardware_is_skipped_with_the_reason(repository):
     """A cell for a GPU that is not here is skipped, and says what is here."""
     result = perf(repository("t5_tiny-single-h200_x1"), "-rs")

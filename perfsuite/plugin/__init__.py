@@ -127,6 +127,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from perfsuite.plugin.parametrization import parametrize_cells
 
         parametrize_cells(metafunc)
+    elif any(mark.name == FIXTURE for mark in metafunc.definition.own_markers):
+        raise pytest.Collector.CollectError(
+            f"{metafunc.definition.nodeid}: a test with @pytest.mark.{FIXTURE} trains nothing unless it takes the "
+            f"fixture: def {metafunc.definition.name}({FIXTURE}): {FIXTURE}.check()"
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
