@@ -55,7 +55,7 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
     @property
     def is_partial(self) -> bool:
         """Whether the limit of time left out a cell, an attempt or a cell's times."""
-        return bool(self.left_out) or self.limit_seconds is not None and "limit" in self.times.values()
+        return bool(self.left_out) or (self.limit_seconds is not None and "limit" in self.times.values())
 
     @property
     def uncompared(self) -> list[str]:
