@@ -134,7 +134,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_accepted import CONSENT, NEW, OLD
-from perfsuite.gate.store import Store
+from perfsuite.baselines.store import Store
 from perfsuite.records import codec
 store = Store(Path("baselines"))
 store.save(OLD, None, CONSENT)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.environments.environments import Environment
 from perfsuite.launch.cgroup import CGROUPS, oom_kills, why_killed
-from perfsuite.launch.environments import Environment
 from perfsuite.launch.servers import LocalServer, ServerKind
 
 MIB = 2**20
@@ -40,9 +40,9 @@ from pathlib import Path
 group, folder, fault, *path = sys.argv[1:]
 Path(group, "cgroup.procs").write_text("0")
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.launch.environments import Environment
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.environments.environments import Environment
+from perfsuite.run.runner import Runner, Settings
 catalog = Catalog()
 runner = Runner(catalog, Settings(steps=1, warmup=0, import_path=(folder,)), Environment(sys.executable, tuple(path)))
 failure = runner.measure(parse_cell("gpt2_tiny-single-cpu_x1", catalog), faults=[fault] if fault else []).failure
