@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from perfsuite.launch.environments import Environment
 
+from perfsuite.environments.environments import Environment
 from perfsuite.launch.cgroup import CGROUPS, oom_kills, why_killed
 from perfsuite.launch.servers import LocalServer, ServerKind
 
@@ -40,9 +41,9 @@ from pathlib import Path
 group, folder, fault, *path = sys.argv[1:]
 Path(group, "cgroup.procs").write_text("0")
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.launch.environments import Environment
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.environments.environments import Environment
+from perfsuite.run.runner import Runner, Settings
 catalog = Catalog()
 runner = Runner(catalog, Settings(steps=1, warmup=0, import_path=(folder,)), Environment(sys.executable, tuple(path)))
 failure = runner.measure(parse_cell("gpt2_tiny-single-cpu_x1", catalog), faults=[fault] if fault else []).failure

@@ -23,7 +23,7 @@ running.refuse_real_gpus = lambda: None
 running.installed_torch = running.stand_ins = lambda *_: None
 running.variables = lambda emulation, libraries, shared, others: {**others, "SHARED": str(shared)}
 running.MEMORY = Path(sys.argv[1])
-sys.exit(cli.main(["emulate", "--", sys.executable, "-c", sys.argv[2]]))
+sys.exit(cli(["emulate", "--", sys.executable, "-c", sys.argv[2]]))
 """
 # Its exit code is the number of SIGINTs that it gets within half a second after the first.
 COUNTS = """

@@ -104,9 +104,10 @@ def test_what_is_left_of_a_killed_run_is_removed_by_the_next(tmp_path: Path, tem
         wait_until(lambda: list(temporary.rglob("rank1.progress")))
         ranks_too = [pid for pid, said in commands(temporary).items() if "launch.server" in said]
         servers = [pid for pid in ranks_too if os.getsid(pid) == pid]
-    finally:
+        first.send_signal(signal.SIGSTOP)  # so that it does not end the ranks of a dead server
         for pid in servers:
             os.kill(pid, signal.SIGKILL)
+    finally:
         first.kill()
         first.wait()
     wait_until(lambda: not commands(temporary), 10)
