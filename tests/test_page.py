@@ -5,6 +5,7 @@ import html
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,18 @@ from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Consent, Interval, Move, Status, Trace, TraceKind, Verdict, reason
+from perfsuite.records.verdict import (
+    Because,
+    Consent,
+    Interval,
+    Move,
+    Reason,
+    Status,
+    Trace,
+    TraceKind,
+    Verdict,
+    reason,
+)
 from perfsuite.records.verdict import Line as Judged
 from perfsuite.show.html.axes import BYTES, SECONDS, Quantity, ticks
 from perfsuite.show.html.causes import causes, common, operators
@@ -547,6 +559,18 @@ def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
     page = page_of([Result(measurement=new, baseline=old, verdict=verdict)], all_metrics)
 
     assert page.endswith("</html>")
+
+
+@pytest.mark.parametrize("because", Because)
+@pytest.mark.parametrize("fact", [None, "", [], -1.0, {"": 0}], ids=repr)
+def test_a_stranger_s_reason_ends_no_page(because, fact):
+    """Whatever facts it comes with, and with none."""
+    for facts in ({}, defaultdict(lambda: fact)):
+        why = Reason(because=because, facts=facts)
+        line = Judged(metric="loss", title="loss", status=Status.REGRESSED, reason=why)
+        verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.REGRESSED, lines=[line], reason=why)
+
+        assert page_of([msgspec.structs.replace(result(), verdict=verdict)]).endswith("</html>")
 
 
 def test_summary_writes_the_page(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Real regressions are defined whole, replayed once, and called caught only by the metric that has to move."""
 
-import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -26,16 +25,17 @@ NORM = Line(metric="gradient_norm", title="gradient norm", unit=NUMBER, old=3.58
 CALLS = Line(metric="python_calls", title="Python calls/step", unit=WHOLE, old=10, new=12, **WORSE)
 
 CELL = "gpt2_tiny-zero2-cpu_x2"
-ONE = Regression(
-    name="one",
-    saw="Users saw it.",
-    source="an issue",
-    good="lib==2",
-    bad="lib==3",
-    cell=CELL,
-    moves="gradient_norm",
-    neighbours=("lib==1", "lib==2"),
-)
+STORY = {
+    "name": "one",
+    "saw": "Users saw it.",
+    "source": "an issue",
+    "good": "lib==2",
+    "bad": "lib==3",
+    "cell": CELL,
+    "moves": "gradient_norm",
+    "neighbours": ("lib==1", "lib==2"),
+}
+ONE = Regression(**STORY)
 
 
 def seen(a, b, *moved, outcomes=("fits", "fits"), reasons=("", "")):
@@ -111,7 +111,7 @@ def test_a_small_move_does_not_count(share, neighbour, state):
         for pair, moved in pairs.items()
     ]
 
-    assert outcome_of(dataclasses.replace(ONE, moves="python_calls", least=0.05), records).state == state
+    assert outcome_of(Regression(**STORY | {"moves": "python_calls", "least": 0.05}), records).state == state
 
 
 def test_an_improvement_is_no_catch():

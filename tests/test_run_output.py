@@ -294,7 +294,7 @@ def _long(self, item):
 def test_a_budget_ends_the_cell_that_runs(pytester, monkeypatch):
     """Whatever it waits for; the cells after it do not begin, and a run that compared nothing is no success."""
 
-    def hold(self, cell, faults=()):
+    def hold(self, cell, *_, **__):
         while True:
             check()
             time.sleep(0.01)

@@ -11,9 +11,12 @@ Facts = Mapping[str, Any]
 
 
 def words_of(reason: Reason) -> str:
-    """The reason as the end of a sentence, or as a sentence."""
+    """The reason as the end of a sentence, or as a sentence. In a stranger's report, its facts may be others."""
     said = _WORDS[reason.because]
-    return said.format_map(reason.facts) if isinstance(said, str) else said(reason.facts)
+    try:
+        return said.format_map(reason.facts) if isinstance(said, str) else said(reason.facts)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return f"{reason.because}, with other facts than are known here"
 
 
 def _wrong(facts: Facts) -> str:
