@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from perfsuite.launch.environments import Environment
 
 from perfsuite.environments.environments import Environment
 from perfsuite.launch.cgroup import CGROUPS, oom_kills, why_killed

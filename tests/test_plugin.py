@@ -147,7 +147,7 @@ def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
     result = perf(pytester, "--perf-update=all", "--perf-reason=whatever it is")
 
     result.assert_outcomes(failed=1)
-    remedy = f"*Restore it from git, or remove it and record it again: * -k {CELL} --perf-update=new"
+    remedy = f"*Restore it from git, or remove it and record it again: * -k {CELL} --perf-update=new --perf-reason=*"
     result.stdout.fnmatch_lines([f"{complaint}{remedy}"])
     result.stdout.no_fnmatch_line("*Traceback*")
     assert path.read_text() == damage(whole)

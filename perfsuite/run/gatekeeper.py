@@ -80,7 +80,7 @@ class Gatekeeper:
         try:
             baseline = self.store.load(cell.id)
         except FileError as error:
-            again = f"{command} -k {cell.id} --perf-update=new"
+            again = f'{command} -k {cell.id} --perf-update=new --perf-reason="…"'
             raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
         measurements = [self._launch(cell, faults)]
         measurement, verdict = self._judge(cell, measurements, baseline, command)

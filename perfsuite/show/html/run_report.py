@@ -110,7 +110,7 @@ def _quiet(cells: Sequence[AnyResult]) -> str:
     return ", ".join(counts) + (f" ({told})" if set(kinds) != {"measured"} else "")
 
 
-_RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has none: any change counts."
+_RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has no noise."
 
 
 def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
@@ -206,7 +206,7 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
     told = ["difference", "change"] if exact else ["change", "effect over noise"]
     title = cause.moved[0].line.title
     head = ["cell", *SIDES, *told, "evidence"]
-    caption = f"{title}, exact: any change counts" if exact else title
+    caption = f"{title}, exact" if exact else title
     return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3, 4) if exact else (1, 2, 3)))
 
 

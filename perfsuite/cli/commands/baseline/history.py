@@ -68,7 +68,7 @@ def _check(store: Store) -> int:
     if doubts:
         print('Restore them from git, or accept them as they are: perfsuite baseline adopt --reason "…"')
     elif not files:
-        print(f"{store.root} has no baseline, so nothing was checked.")
+        print(f"{store.root} has no baseline, so nothing was checked. --baselines names another folder.")
     else:
         print(f"{len(files)} baselines are what {store.ledger} accepted.")
     return 1 if doubts or not files else 0
