@@ -76,6 +76,7 @@ def test_each_softmax_has_its_own_mean(monkeypatch, tmp_path):
             numbers = {"reserved_bytes": round(size) - context, "allocated_bytes": round(size)}
             yield Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1, **numbers)
 
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # which DeepSpeed sets, and this gives back
     monkeypatch.setattr(memory_published, "OUT", tmp_path / "page.md")
     monkeypatch.setattr(memory_published, "predict", say)
     memory_published.main()
