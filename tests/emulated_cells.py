@@ -10,6 +10,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.judge import judge
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.show.text.words import headline
 
 CELL = "gpt2_tiny-ddp-h100_x2"
 
@@ -71,7 +72,7 @@ def main():
             "fault": fault,
             "outcome": made.outcome,
             "status": verdict.status,
-            "headline": verdict.headline,
+            "headline": headline(verdict),
             "kind": failure and failure.kind,
             "rank": failure and failure.rank,
             "message": failure and failure.message,

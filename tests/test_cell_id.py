@@ -22,6 +22,7 @@ OTHERS = {
     "records/suspects.py": "indices of layers, 0-3",
     "environments/lockfile.py": "names of wheels",
     "ladder/standins.py": "names of wheels",
+    "rank/installed.py": "names of dist-info",
 }
 name = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 number = st.integers(1, 999_999)

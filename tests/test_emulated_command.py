@@ -8,7 +8,7 @@ import pytest
 from gate_samples import CELL, MACHINE, PARTS, measurement
 from rich.console import Console
 
-from perfsuite.cli.main import main as cli
+from perfsuite.cli import main as cli
 from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu
 from perfsuite.predict import beside_emulated as _emulated

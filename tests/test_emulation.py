@@ -12,7 +12,7 @@ from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.main import main as cli
+from perfsuite.cli import main as cli
 from perfsuite.compare.gather import gather
 from perfsuite.compare.judge import judge
 from perfsuite.emulation import installed, running
@@ -23,6 +23,7 @@ from perfsuite.errors import FileError, PerfsuiteError, UsageError
 from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu, device_of, why_absent
 from perfsuite.predict.overhead import CONTEXT
+from perfsuite.show.text.words import headline
 
 GIB = 2**30
 CATALOG = Catalog()
@@ -195,7 +196,7 @@ def test_a_ctrl_c_is_the_commands_own(without_stand_ins):
         "os.killpg(0, signal.SIGINT); signal.pause()"
     )
     script = (
-        "import sys; from perfsuite import cli; from perfsuite.emulation import running\n"
+        "import sys; from perfsuite.cli import main as cli; from perfsuite.emulation import running\n"
         "running.refuse_real_gpus = lambda: None; running.installed_torch = lambda: None\n"
         "running.stand_ins = lambda torch: None; running.variables = lambda a, b, c, others: dict(others)\n"
         f"sys.exit(cli.main(['emulate', '--', sys.executable, '-c', {code!r}]))"
@@ -241,7 +242,7 @@ def test_without_a_baseline_an_emulated_cell_is_neither_good_nor_bad():
     verdict = judge(measurement(machine=EMULATED), None, METRICS, strategy="zero3")
 
     assert verdict.status == "unheld"
-    assert verdict.headline == f"{CELL}: emulated fits, and there is no baseline of a real GPU"
+    assert headline(verdict) == f"{CELL}: emulated fits, and there is no baseline of a real GPU"
     assert verdict.accept == ""
 
 
@@ -250,7 +251,7 @@ def test_out_of_memory_is_red_without_a_baseline():
     verdict = judge(measurement("oom", machine=EMULATED), None, METRICS, strategy="zero3")
 
     assert verdict.status == "missing"
-    assert ": emulated there is no baseline, and it ran out of memory" in verdict.headline
+    assert ": emulated there is no baseline, and it ran out of memory" in headline(verdict)
     assert verdict.accept == ""
 
 
@@ -260,7 +261,7 @@ def test_against_a_real_baseline_only_exact_metrics_are_compared():
 
     assert {line.metric for line in verdict.lines} <= {"peak_memory_bytes", "tokens"}
     assert verdict.status == "ok"
-    assert ": emulated " in verdict.headline
+    assert ": emulated " in headline(verdict)
 
 
 def test_no_baseline_is_written_from_an_emulated_measurement(tmp_path):

@@ -45,6 +45,8 @@ def _grow_peak(baseline: dict[str, Any], percent: int) -> None:
 def _other_transformers(baseline: dict[str, Any]) -> None:
     for one in (baseline["measurement"], *baseline["times"]):
         one["versions"]["transformers"] = "1.0.0"
+        if isinstance(one.get("installed"), dict):  # a run may name the measurement's record instead
+            one["installed"]["modules"]["transformers"] = "1.0.0"
 
 
 def _other_library(baseline: dict[str, Any]) -> None:

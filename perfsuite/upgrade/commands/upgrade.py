@@ -88,8 +88,8 @@ _WORDS = (
 )
 _FROM = "The old side: a release or a file of constraints, instead of what is installed. May be repeated."
 _MINUTES = (
-    "Minutes after which everything ends, whatever is left out (without it: times after 10, all else when it is done); "
-    "0: compare no times, and end when all else is done."
+    "Minutes after which everything ends, whatever is left out. Without it, times end after 10. 0: compare no times, "
+    "and end when all else is done."
 )
 
 
