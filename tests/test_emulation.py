@@ -243,7 +243,7 @@ def test_without_a_baseline_an_emulated_cell_is_neither_good_nor_bad():
 
     assert verdict.status == "unheld"
     assert headline(verdict) == f"{CELL}: emulated fits, and there is no baseline of a real GPU"
-    assert verdict.accept == ""
+    assert verdict.accept is None
 
 
 def test_out_of_memory_is_red_without_a_baseline():
@@ -252,7 +252,7 @@ def test_out_of_memory_is_red_without_a_baseline():
 
     assert verdict.status == "missing"
     assert ": emulated there is no baseline, and it ran out of memory" in headline(verdict)
-    assert verdict.accept == ""
+    assert verdict.accept is None
 
 
 def test_against_a_real_baseline_only_exact_metrics_are_compared():
