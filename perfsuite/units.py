@@ -224,6 +224,7 @@ def printable(text: str) -> str:
 # Units of metrics, and how their numbers read. A unit that is not here is written after a plain number.
 BYTES, SECONDS, WHOLE, COUNT, NUMBER = "bytes", "seconds", "whole", "count", "number"
 RATIO, FLOP, FLOPS, RATE, PER_BYTE, ERROR = "ratio", "FLOP", "FLOP/s", "bytes/s", "s/byte", "error"
+_ROUNDED = frozenset({SECONDS, RATIO, FLOPS, RATE, PER_BYTE, ERROR})
 _SHOW = {
     BYTES: show_bytes,
     SECONDS: show_seconds,
@@ -246,9 +247,11 @@ def show(number: float, unit: str) -> str:
 
 
 def show_both(old: float | None, new: float | None, unit: str, nothing: str = "none") -> tuple[str, str]:
-    """Two numbers beside each other. If they differ but read alike, all digits are shown."""
+    """Two numbers beside each other. If they differ but read alike, all digits are shown; of a time or a rate they mean
+    nothing.
+    """
     before, after = (nothing if number is None else show(number, unit) for number in (old, new))
-    if before == after and old != new:
-        shown = " B" if unit == BYTES else ""
+    if before == after and old != new and unit not in _ROUNDED:
+        shown = {BYTES: " B", FLOP: " FLOP"}.get(unit, "" if unit in _SHOW else f" {unit}".rstrip())
         before, after = (nothing if number is None else f"{number:,}{shown}" for number in (old, new))
     return before, after

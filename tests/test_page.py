@@ -199,6 +199,15 @@ def test_one_cause_over_many_cells_is_one(night, all_metrics):
     assert [one.verdict.cell for one in second.cells] == [NOISY]
 
 
+def test_cells_that_moved_alike_keep_their_order(night, all_metrics):
+    """All of them grew by 7.0 %: the page does not sort them by what nobody sees."""
+    first = causes(moved(night, names_of(all_metrics)), night)[0]
+    names = [one.cell for one in first.moved]
+
+    assert len({one.change for one in first.moved}) > 1
+    assert names == sorted(names)
+
+
 def test_an_effect_is_told_over_its_own_noise(night, all_metrics):
     """Exact metrics have none; a time's effect is a multiple of the spread of its baseline's runs."""
     found = moved(night, names_of(all_metrics))

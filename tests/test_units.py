@@ -192,3 +192,20 @@ def test_three_significant_digits(value: float) -> None:
 def test_a_countdown(seconds, text):
     """To the second below an hour."""
     assert units.show_remaining(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "unit", "shown"),
+    [
+        (21474836480, 21474836481, units.BYTES, ("21,474,836,480 B", "21,474,836,481 B")),
+        (258000000001, 258000000002, units.FLOP, ("258,000,000,001 FLOP", "258,000,000,002 FLOP")),
+        (6.2725101, 6.2725102, units.NUMBER, ("6.2725101", "6.2725102")),
+        (412.00001, 412.00002, "W", ("412.00001 W", "412.00002 W")),
+        (0.12497860451275225, 0.12534960333988965, units.SECONDS, ("125 ms", "125 ms")),
+        (0.43701, 0.43702, units.RATIO, ("43.7 %", "43.7 %")),
+        (None, 1, units.BYTES, ("none", "1 B")),
+    ],
+)
+def test_numbers_that_read_alike_have_all_digits(old, new, unit, shown):
+    """With their unit; but 17 digits of a time mean nothing."""
+    assert units.show_both(old, new, unit) == shown

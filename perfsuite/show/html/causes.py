@@ -148,7 +148,7 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
             in_quarantine(one.result),
         )
         groups[key].append(one)
-    found = [sorted(group, key=lambda one: (-one.score, -abs(one.change or 0))) for group in groups.values()]
+    found = [sorted(group, key=lambda one: (-one.score, -_effect(one))) for group in groups.values()]
     found.sort(key=_order)
     taken: list[list[list[Moved]]] = []
     for group in found:
@@ -159,6 +159,11 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
             taken.append([group])
     made = [_cause(groups_, results) for groups_ in taken] + _without_numbers(results)
     return sorted(made, key=lambda one: one.rank)
+
+
+def _effect(one: Moved) -> float:
+    """The size of the change, as exactly as a reader sees it: cells that moved alike keep their order."""
+    return float(f"{abs(one.change or 0):.3g}")
 
 
 def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
