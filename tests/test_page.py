@@ -265,6 +265,15 @@ def test_what_moved_is_told_in_bytes(night, all_metrics):
     assert [*row[1:4], row[4].text] == ["3.94 MiB", "4.21 MiB", "+282.21 KiB", "+7.0 %"]
 
 
+def test_the_difference_is_that_of_the_two_numbers_beside_it():
+    """Of a loss these are those of the first step that differs, not the means."""
+    other = Reading(value=9.0, samples=[9.0, 9.0, 9.0])
+    one = result(measurement(loss=other))
+    shown = run_document([one], METRICS).sections[0].inside[0].tables[0]
+
+    assert shown.rows[0][1:4] == ["6", "9", "+3"]
+
+
 def test_every_command_collects_the_same_file(night, all_metrics):
     """Also for a cell that has nothing to accept; what accepts says when."""
     sections = run_document(night, all_metrics).sections

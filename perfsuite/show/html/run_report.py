@@ -35,7 +35,7 @@ from perfsuite.show.html.moved import (
 )
 from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
 from perfsuite.show.text.run_summary import asides
-from perfsuite.show.text.words import accept_text, changes_text, new_text, note_text, old_text, summary
+from perfsuite.show.text.words import accept_text, changes_text, new_text, note_text, old_text, signed, summary
 
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first
@@ -215,11 +215,11 @@ def _difference(one: Moved, metrics: Mapping[str, Metric]) -> str:
     metric, result = metrics.get(one.line.metric), one.result
     if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.is_time:
         return ""
-    new, old = (side.readings.get(metric.name) for side in (result.measurement, result.baseline.measurement))
-    if new is None or old is None:
-        return ""
-    size = new.value - old.value
-    return f"{'-' if size < 0 else '+'}{metric.show(abs(size))}"
+    new, old = one.line.new, one.line.old
+    if isinstance(new, str) or isinstance(old, str):  # of an older report
+        readings = (side.readings.get(metric.name) for side in (result.measurement, result.baseline.measurement))
+        new, old = (reading.value if reading else None for reading in readings)
+    return "" if new is None or old is None else signed(new - old, metric.unit)
 
 
 def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
