@@ -16,6 +16,19 @@ improves a sentence must break nothing but its own test.
 
 # By file: each expression as its code has it, and whose text it reads.
 EXPRESSIONS = {
+    "paths.py": {
+        '[\\\\/:*?"<>|]': "a user's name",
+    },
+    "records/older_formats.py": {
+        "(.+?) (\\S+) -> (\\S+?)(?: \\((.*)\\))?": "files of formats 1 to 4, which older releases wrote",
+        "([+-]?\\d+(?:\\.\\d+)?(?:e[+-]?\\d{1,2})?) %": "files of formats 1 to 4, which older releases wrote",
+        "([+-]\\S+) % to ([+-]\\S+) %, (\\d+) pairs?(?:; )?": "files of formats 1 to 4, which older releases wrote",
+        "(?:^|; )(?:([^:;]+): )?caused by (.+?)( alone|, each alone| together: (?:neither|none) does it alone)?(?=$|; | \\()": "files of formats 1 to 4, which older releases wrote",
+        ", | and ": "files of formats 1 to 4, which older releases wrote",
+        "(.*) -k (\\S+) --perf-update=(\\w+)": "files of formats 1 to 4, which older releases wrote",
+        "(-?)([\\d.]+ \\w+) of ([\\d.]+ \\w+) are left": "files of formats 1 to 4, which older releases wrote",
+        "(\\S+\\.json\\.gz): open it in \\S+": "files of formats 1 to 4, which older releases wrote",
+    },
     "baselines/project.py": {
         r"[*?\[]": "the user's pyproject.toml: a pattern of cells",
         r"[-+*?\[\]]+": "the user's pyproject.toml: a pattern of cells",
