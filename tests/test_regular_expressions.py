@@ -23,7 +23,7 @@ EXPRESSIONS = {
         "(.+?) (\\S+) -> (\\S+?)(?: \\((.*)\\))?": "files of formats 1 to 4, which older releases wrote",
         "([+-]?\\d+(?:\\.\\d+)?(?:e[+-]?\\d{1,2})?) %": "files of formats 1 to 4, which older releases wrote",
         "([+-]\\S+) % to ([+-]\\S+) %, (\\d+) pairs?(?:; )?": "files of formats 1 to 4, which older releases wrote",
-        "(?:^|; )(?:([^:;]+): )?caused by (.+?)( alone|, each alone| together: (?:neither|none) does it alone)?(?=$|; | \\()": "files of formats 1 to 4, which older releases wrote",
+        "(?:^|; )(?:([^:;]+): )?caused by (.+?)( alone|, each alone| together: (?:neither|none) does it alone)?(?=$|; | \\()": "files of formats 1 to 4, which older releases wrote",  # noqa: E501
         ", | and ": "files of formats 1 to 4, which older releases wrote",
         "(.*) -k (\\S+) --perf-update=(\\w+)": "files of formats 1 to 4, which older releases wrote",
         "(-?)([\\d.]+ \\w+) of ([\\d.]+ \\w+) are left": "files of formats 1 to 4, which older releases wrote",
