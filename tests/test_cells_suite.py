@@ -19,7 +19,7 @@ from perfsuite.predict.traced_memory import PEAK, summarize
 from perfsuite.records.sample import Reading
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
-SUITES = Path(perfsuite.__file__).parent / "history" / "suites"
+SUITES = Path(perfsuite.__file__).parent / "ladder" / "suites"
 PEAK_SERIES = "series.Traced.track_peak_memory"
 
 
@@ -185,13 +185,15 @@ import os, sys
 os.environ.update({{{names[0]!r}: "1", {names[1]!r}: {CELL!r}}})
 sys.path.insert(0, {str(SUITES)!r})
 from cells import series
-for suite in (series.Traced, series.Measured):
+suites = (series.Traced, series.Measured)
+has = dict.fromkeys([name.removeprefix("track_") for suite in suites for name in dir(suite)], 1)
+for suite in suites:
     for name in dir(suite):
         setup = getattr(getattr(suite, name), "setup", None)
         if not name.startswith("track_") or setup is None:
             print(name) if name.startswith("track_") else None
             continue
-        setup({{{CELL!r}: {{"failures": 1, "peak_memory": 1}}}}, {CELL!r}, "activations")
+        setup({{{CELL!r}: has}}, {CELL!r}, "activations")
         try:
             setup({{{CELL!r}: {{"failures": 1}}}}, {CELL!r}, "activations")
         except NotImplementedError:

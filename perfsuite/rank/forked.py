@@ -6,8 +6,6 @@ pointer to a kernel. None of that may reach the steps that are measured.
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
 import signal
 import warnings
 from collections.abc import Callable
@@ -27,6 +25,9 @@ def in_a_fork(function: Callable[[], Any], seconds: float) -> Any:
     """The function's answer, from a fork of this process. Raises NoAnswer if the function raises, if it takes longer
     than ``seconds``, or if the fork dies.
     """
+    import multiprocessing
+    import resource  # neither imports on Windows, where commands that only read must work
+
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 

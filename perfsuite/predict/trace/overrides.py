@@ -17,6 +17,7 @@ from perfsuite.predict.trace import autograd, cuda, distributed, gloo, streams, 
 from perfsuite.predict.trace import kernel_scratch as kernels
 from perfsuite.predict.trace import on_host as host
 from perfsuite.rank.compat import lacking
+from perfsuite.rank.forked import reason_of
 from perfsuite.rank.session import Session
 from perfsuite.records.trace import TraceJob
 
@@ -116,6 +117,6 @@ def applied(recorder: Any, job: TraceJob, session: Session) -> Iterator[None]:
                 stack.enter_context(patch(recorder))
             except (AttributeError, ImportError) as error:
                 raise lacking(error) or Unsupported(
-                    f"These releases cannot be traced: {error}. Measure the cell in a run instead."
+                    f"These releases cannot be traced: {reason_of(error)}. Measure the cell in a run instead."
                 ) from error
         yield
