@@ -38,9 +38,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's c
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 # A cell compiles in its first step, which takes minutes on a busy machine.
-SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent),))
+SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent / "support"),))
 UNLIKE = {"HOME", "USERPROFILE", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}  # in each test
 Measure = Callable[..., Measurement]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test waits for ever: it ends with the stacks of its threads."""
+    for item in items:
+        long = any(item.get_closest_marker(name) for name in ("slow", "network", "emulated"))
+        item.add_marker(pytest.mark.timeout(3600 if long else 900), append=False)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Ent
         "# What goes with what",
         "",
         "Every engine × technique of the catalog. `perfsuite support run` writes this page. It trains a cell for each",
-        "✓ and takes each refusal from the catalog. `tests/test_support.py` checks the page. Edits are lost.",
+        "✓ and takes each refusal from the catalog. `test_support.py` checks the page. Edits are lost.",
         "",
         *(f"- **{symbol}** {meaning}" for symbol, meaning in table.legend),
         "",

@@ -1,6 +1,6 @@
 // Small tensors are really computed, so that a program's control flow is right: after CUDA's own kernel, with its
 // allocations and launches, torch's kernel for the CPU runs over the same memory. That holds for every operator of ATen
-// with a kernel for both, except those below. docs/emulation.md says so, and tests/test_emulated_torch.py tests it.
+// with a kernel for both, except those below. docs/emulation.md says so, and tests/emulation/test_emulated_torch.py tests it.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,0 +1,215 @@
+"""The tables of measured step times, how constants are fitted on them, and the page that scores the closed form."""
+
+import importlib
+import math
+import statistics
+from pathlib import Path
+
+import pytest
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.predict.plan import layout_memory as memory
+from perfsuite.predict.time import fitted
+from perfsuite.predict.time.constants import constants_of, machine_of
+from perfsuite.predict.time.layer import Rates
+from perfsuite.predict.time.message_times import Group, collective
+from perfsuite.predict.time.step import Breakdown
+
+CATALOG = Catalog(())
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """benchmarks/time_tables.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("time_tables")
+
+
+@pytest.fixture(scope="module")
+def published(tables):
+    """benchmarks/time_published.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("time_published")
+
+
+@pytest.fixture(scope="module")
+def summary(tables):
+    """benchmarks/time_summary.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("time_summary")
+
+
+def test_no_judged_table_is_fitted(tables):
+    """The constants name the calibration tables with all of their rows, and no other."""
+    rows = {name: len(tables.table(name)) for name in tables.CALIBRATION}
+
+    assert rows == fitted.ROWS
+    assert not set(tables.CALIBRATION) & set(tables.JUDGED)
+    assert {*tables.CALIBRATION, *tables.JUDGED} == tables.READERS.keys()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vtrain_one_node", "megatron_sc21", "mosaicml_8gpu", "nanotron_playbook", "fms_fsdp", "vtrain_multi_node",
+     "mosaicml_multi_node", "nanotron_multi_node", "nemo_dgxc", "megatron_v100"],
+)  # fmt: skip
+def test_rows_are_read_whole(tables, name):
+    """Layout and batch agree: every rank is used, and the batch is a whole number of micro-batches."""
+    for row in tables.table(name):
+        assert row.setup.accumulation >= 1, row.label
+        assert row.setup.samples % row.setup.layout.data_ranks == 0, row.label
+        assert 0 < row.model_flops / (row.setup.ranks * row.seconds) < row.machine().flops, row.label
+
+
+def test_a_row_of_sc21_by_hand(tables):
+    """Its seconds follow from 137 TFLOP/s per GPU, with all layers computed again."""
+    (row,) = (one for one in tables.table("megatron_sc21") if one.label.startswith("1.7B"))
+    flops = 96 * 512 * 2048 * 24 * 2304**2 * (1 + 2048 / (6 * 2304) + 51200 / (16 * 24 * 2304))
+
+    assert row.setup.ranks == 32
+    assert row.seconds == pytest.approx(flops / (32 * 137e12))
+    assert row.seconds == pytest.approx(3.528, abs=0.001)
+
+
+def test_mfu_of_the_playbook_is_the_printed_one(tables):
+    """The first row: 28.6 % printed, with 6N and whole attention."""
+    row = tables.table("nanotron_playbook")[0]
+
+    assert row.model_flops / (row.setup.ranks * row.seconds * 989.4e12) == pytest.approx(0.286, abs=0.003)
+
+
+def test_mfu_of_megatron_is_the_published_one(tables):
+    """Table 5 of arXiv 2205.05198: 41.5, 51.4, 56.0 and 56.3 % of 312 TFLOP/s, with selective recomputation."""
+    rows = [row for row in tables.table("megatron_2205_05198") if row.setup.recompute == "selective"]
+    found = [row.model_flops / (row.setup.ranks * row.seconds * 312e12) for row in rows]
+
+    assert found == pytest.approx([0.415, 0.514, 0.560, 0.563], abs=0.003)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "share"),
+    [
+        ("megatron_sc21", 0.04, 1),
+        ("fms_fsdp", 0.06, 1),
+        ("vtrain_multi_node", 0.09, 0.9),
+        ("mosaicml_multi_node", 0.05, 0.95),
+        ("nemo_dgxc", 0.07, 0.9),
+        ("megatron_v100", 0.09, 0.9),
+    ],
+)
+def test_unseen_tables_are_predicted(published, summary, tables, name, mean, share):
+    """The mean error of tables that no constant was fitted on, and how many of their rows are in the interval."""
+    found = [published.judge(row) for row in tables.table(name)]
+
+    assert summary.statistic(found, "mean") <= mean
+    assert statistics.mean(map(summary.covered, found)) >= share
+
+
+def test_a_mfu_of_nemo_is_the_published_one(tables):
+    """README_175b.md: 53.54 % of 989 TFLOP/s on 128 GPUs."""
+    (row,) = (one for one in tables.table("nemo_dgxc") if one.label.startswith("gpt3_175b on 128 "))
+
+    assert row.model_flops / (row.setup.ranks * row.seconds * 989e12) == pytest.approx(0.5354, abs=0.003)
+
+
+def test_a_small_table_is_listed_and_a_large_one_is_summed_up(published, summary, tables):
+    """Two rows by name; thirteen of two sizes by device and GPUs."""
+    few = [published.judge(row) for row in tables.table("megatron_sc21")[:2]]
+    rows = tables.table("vtrain_multi_node")
+    many = [published.judge(row) for row in [*rows[:12], rows[-1]]]
+    lines = list(summary.listed({"few": few, "many": many}))
+
+    assert [line.split(" | ")[0] for line in lines if " on " in line] == ["| 1.7B on 32", "| 3.6B on 64"]
+    assert [line.split(" | ")[:4] for line in lines if line.startswith("| many")] == [
+        ["| many", "a100_80g", "64", "12"],
+        ["| many", "a100_80g", "512", "1"],
+    ]
+
+
+def test_the_page_is_what_the_code_predicts(published, tables):
+    """docs/time_published.md is up to date, its misses included."""
+    by_table = {name: [published.judge(row) for row in tables.table(name)] for name in tables.READERS}
+    page = "\n".join(published.page(by_table))
+
+    assert published.OUT.read_text() == page
+    assert "MISSED" in page
+
+
+@pytest.mark.parametrize(("device", "mean"), [("a100_80g", 0.06), ("h200", 0.08), ("b200", 0.15)])
+def test_collectives_are_as_measured(tables, device, mean):
+    """The all-reduce curves inside one node, from kilobytes to a gigabyte."""
+    found = CATALOG.get("device", device)
+    links = Rates.of(machine_of(found), constants_of(found, "")).links
+    errors = [
+        collective("all_reduce", float(line["size_mib"]) * 2**20, Group(int(line["ranks"])), links)
+        / (float(line["microseconds"]) * 1e-6)
+        - 1
+        for line in tables.lines(tables.HERE / "all_reduce.csv")
+        if line["device"] == device
+    ]
+
+    assert statistics.mean(map(abs, errors)) <= mean
+
+
+def test_a_constant_mfu_is_exact_for_equal_rows(published, tables):
+    """One row is predicted by its own MFU without an error."""
+    assert published.constant_mfu(tables.table("megatron_sc21")[:1]) == pytest.approx(0)
+
+
+def test_regret_by_hand(published, tables, monkeypatch):
+    """Three layouts of 1, 2 and 3 s, and a prediction that prefers the second: 100 %."""
+    rows = [
+        tables.Row(**{**_fields(tables.table("megatron_sc21")[0]), "label": str(at), "seconds": at, "group": "one"})
+        for at in (1.0, 2.0, 3.0)
+    ]
+    said = {"1.0": 5.0, "2.0": 4.0, "3.0": 6.0}
+    monkeypatch.setattr(published, "breakdown", lambda row: Breakdown(compute=said[row.label]))
+
+    assert published.regret(rows) == [("one", 3, 1.0, "2.0", "1.0")]
+
+
+def test_the_planner_chooses_well_among_measured_layouts(published, tables):
+    """At most 3 % slower than the best of each model's layouts on a node."""
+    found = published.regret(tables.table("nanotron_playbook"))
+
+    assert len(found) == 3
+    assert max(loss for _, _, loss, _, _ in found) <= 0.03
+
+
+def test_what_allocators_reserve_by_the_coarse_memory(published, tables):
+    """The constants of memory are those of the playbook's cells: what ran reserved 1.03 times, deviating by 6 %."""
+    ratios = sorted(
+        math.log(float(line["memory_gb"]) * 2**30 / size)
+        for line in tables.lines(tables.HERE / "nanotron_playbook.csv")
+        if line["status"] == "ok"
+        and (size := memory.needed_bytes(tables.NANOTRON[line["model"]], tables.nanotron_setup(line), "nanotron"))
+    )
+
+    assert statistics.median(ratios) == pytest.approx(math.log(memory.RESERVED), abs=0.01)
+    assert statistics.pstdev(ratios) == pytest.approx(memory.SPREAD, abs=0.01)
+
+
+def _fields(row):
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def test_other_rows_are_scored(published, tables, capsys, monkeypatch):
+    """A file with the columns of a known table."""
+    monkeypatch.setattr("sys.argv", ["time_published.py", f"--table=megatron_sc21={tables.HERE / 'megatron_sc21.csv'}"])
+
+    assert published.main() == 0
+    assert "| megatron_sc21 | 10 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_fit_reproduces_the_constants(tables):
+    """The constants in the repository are those that the calibration tables give."""
+    fit = importlib.import_module("time_fit")
+    found = fit.fit([row for name in tables.CALIBRATION for row in tables.table(name)])
+
+    for group, values in fitted.VALUES.items():
+        assert found[group] == pytest.approx(values, rel=0.01), group

@@ -1,0 +1,171 @@
+"""The commands of benchmarks/ and the live line: what they print is what was measured."""
+
+import importlib.util
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perfsuite.ladder.asv_results import Benchmark, Run, Value
+from perfsuite.ladder.ladder import Rung
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
+from perfsuite.records.trace import Trace
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CELL = "gpt2_tiny-single-cpu_x1"
+
+
+def _run(script, *options):
+    command = [sys.executable, str(BENCHMARKS / script), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def _seconds(text):
+    number, unit = re.fullmatch(r"(-?[\d.]+) (m?s)", text.strip()).groups()
+    return float(number) * {"s": 1, "ms": 1e-3}[unit]
+
+
+def test_cell_overhead_adds_up():
+    """Whole time is the steps and what is beyond them, cold and warm; the engine is part of that."""
+    output = _run("cell_overhead.py", CELL, "--repeat=1")
+    rows = [[_seconds(cell) for cell in line.split("│")[2:6]] for line in output.splitlines() if line.startswith("│")]
+    ratio = float(re.search(r"warm / cold: ([\d.]+)", output)[1])
+
+    for whole, steps, beyond, _ in rows:  # each number is printed with three digits
+        assert whole == pytest.approx(steps + beyond, abs=0.01 * max(1, whole))
+    assert ratio == pytest.approx(rows[1][2] / rows[0][2], abs=0.02)
+    assert all(number > 0 for row in rows for number in row)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rss", "status", "told"),
+    [(5.9, 2**29, 0, "5.9 s | 6 s: met"), (6.1, 2**29, 1, "6 s: MISSED"), (1.0, 2**30, 1, "1024 MiB: MISSED")],
+)
+def test_a_missed_goal_of_speed_is_red(monkeypatch, tmp_path, seconds, rss, status, told):
+    """A trace that takes longer than its goal, or a GiB of memory, ends the benchmark with 1, and the page says so."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import memory_speed
+
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # which the benchmark changes, and this gives back
+    one = Trace(events=[], labels=[], marks=[], versions={}, seconds=seconds, rss_bytes=rss)
+    monkeypatch.setattr(memory_speed, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_speed, "GOALS", {"gpt2_tiny-zero3+bf16-h100_x8": 6})
+    monkeypatch.setattr(memory_speed, "trace", lambda jobs: [one] * len(jobs))
+
+    assert memory_speed.main() == status
+    assert told in (tmp_path / "page.md").read_text() and " s of 2 |" in (tmp_path / "page.md").read_text()
+
+
+def test_each_softmax_has_its_own_mean(monkeypatch, tmp_path):
+    """The mean error with the softmax of that year is next to that with today's."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import memory_published
+
+    def say(cells, *_, **__):
+        published = {one.cell.replace(memory_published.SOFTMAX, ""): one.published for one in memory_published.FIGURES}
+        context = memory_published.CONTEXT_2022
+        for cell in cells:
+            figure = published[cell.id.replace(memory_published.SOFTMAX, "")]
+            size = figure if memory_published.SOFTMAX in cell.id else 0.9 * figure
+            numbers = {"reserved_bytes": round(size) - context, "allocated_bytes": round(size)}
+            yield Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1, **numbers)
+
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # which DeepSpeed sets, and this gives back
+    monkeypatch.setattr(memory_published, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_published, "predict", say)
+    memory_published.main()
+    page = (tmp_path / "page.md").read_text()
+
+    assert "- bert: mean error 0.0 %" in page
+    assert "- bert with today's softmax: mean error 10.0 %" in page
+
+
+def test_plugin_overhead_adds_up():
+    """The printed difference and ratio are those of the printed times."""
+    output = _run("plugin_overhead.py", "--repeat=1")
+    whole, without, added = (_seconds(line[20:]) for line in output.splitlines()[:3])
+    ratio = float(output.split()[-1])
+
+    assert added == pytest.approx(whole - without, abs=0.01)
+    assert ratio == pytest.approx(whole / without, abs=0.02)
+
+
+def test_live_line_on_a_terminal(tmp_path):
+    """On a terminal a line moves while the cell trains, and it is gone when the cell is done."""
+    (tmp_path / "test_perf.py").write_text(
+        f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_cell(perf_cell): perf_cell.check()\n"
+    )
+    command = [sys.executable, "-m", "pytest", "--perf", "--perf-steps=200", "--perf-launches=1", "--perf-update=new"]
+    environment = {**os.environ, "TERM": "xterm"}
+    environment.pop("CI", None)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(command[0], command, environment)
+    output = b""
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the terminal closes when pytest ends
+            break
+        if not data:
+            break
+        output += data
+    _, status = os.waitpid(pid, 0)
+    shown = re.findall(rb" " + re.escape(CELL.encode()) + rb"  step (\d+)/310  \d+\.\d s", output)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(shown) >= 2
+    assert [int(step) for step in shown] == sorted(int(step) for step in shown)
+    assert b"\b" in output.rpartition(b"/209")[2]
+
+
+def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
+    """benchmarks/false_alarms.py with rungs whose runs gave these times: what it judges, and how its command ends."""
+    found = importlib.util.spec_from_file_location("false_alarms", BENCHMARKS / "false_alarms.py")
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    names = [str(number) for number in range(len(numbers))]
+    built = SimpleNamespace(rungs=[Rung(name=name, date="", releases=()) for name in names])
+    runs = {
+        name: Run(rung=name, date="", seconds=1.0, values={"b": {"": Value(value=number)}})
+        for name, number in zip(names, numbers, strict=True)
+    }
+    known = {"b": Benchmark("", "b", True)}
+    monkeypatch.setattr(script, "build", lambda *_: built)
+    monkeypatch.setattr(script.results, "last_run", lambda *_: True)
+    monkeypatch.setattr(script.story, "last_runs", lambda *_: runs)
+    monkeypatch.setattr(script.results, "benchmarks", lambda *_: known)
+    monkeypatch.setattr(script.confirm, "confirm", lambda *_: {})
+    monkeypatch.setattr(script.confirm, "known", lambda *_: SimpleNamespace(confirmed=confirmed))
+    monkeypatch.setattr(sys, "argv", ["false_alarms.py", f"--folder={folder}"])
+    return [(step.new_rung, step.kind) for step in script.judge(built, runs, known)], script.main()
+
+
+def test_an_alarm_over_an_older_rung_is_one(tmp_path, monkeypatch):
+    """The one that only the rung above raises, too: it is reported like the others."""
+    alarms, _ = _false_alarms([1.15, 1.0, 1.01, 1.3, 1.0], tmp_path, monkeypatch)
+
+    assert {("3", "regressed"), ("4", "improved")} <= set(alarms)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "confirmed", "alarms", "status"),
+    [
+        ([1.0] * 5, False, 0, 0),
+        ([1.0, 1.0, 2.0, 2.0], False, 1, 0),
+        ([1.0, 1.0, 2.0, 2.0], True, 1, 1),
+        ([1.0, 1.0, 2.0, 2.0, 4.0, 4.0], False, 2, 1),
+    ],
+)
+def test_more_than_one_false_alarm_is_red(numbers, confirmed, alarms, status, tmp_path, monkeypatch):
+    """And any that held when it was run again."""
+    found, ended = _false_alarms(numbers, tmp_path, monkeypatch, confirmed)
+
+    assert (len(found), ended) == (alarms, status)

@@ -1,0 +1,102 @@
+"""What a contributor's tools do is what CI does."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+FORMS = sorted({*(ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")} - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
+
+
+def test_pre_commit_runs_what_tox_runs():
+    """The commands of the environments `lint` and `types`, with the tools of the running environment."""
+    tox = configparser.ConfigParser()
+    tox.read(ROOT / "tox.ini")
+    commands = [line for name in ("lint", "types") for line in tox[f"testenv:{name}"]["commands"].split("\n") if line]
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+
+    assert repository["repo"] == "local"
+    assert [hook["entry"] for hook in repository["hooks"]] == commands
+    assert {(hook["language"], hook["pass_filenames"]) for hook in repository["hooks"]} == {("system", False)}
+
+
+def changelog(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What the next release would add to the changelog."""
+    command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "1", "--dir", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_fragments_of_the_changelog_are_read():
+    """Every file of changes/ is a line of the next release."""
+    done = changelog(ROOT)
+    texts = [path.read_text().strip() for path in (ROOT / "changes").glob("*.md") if path.name != "README.md"]
+
+    assert done.returncode == 0, done.stderr
+    assert [text for text in texts if text not in done.stdout] == []
+
+
+def test_a_fragment_of_an_unknown_kind_is_refused(tmp_path):
+    """It would be left out otherwise."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "+typo.jugde.md").write_text("A change.")
+    done = changelog(tmp_path)
+
+    assert done.returncode == 1
+    assert "Invalid news fragment name: +typo.jugde.md" in done.stderr
+
+
+def test_contributing_lists_the_kinds_of_changes():
+    """In the order of the changelog's sections."""
+    kinds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["fragment"]
+
+    assert ", ".join(f"`{kind}`" for kind in kinds) + "." in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_an_exception_from_a_limit_of_complexity_has_a_reason():
+    """On the line itself: `# noqa: C901  why`."""
+    code = [path for folder in ("perfsuite", "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py")]
+    lines = [line for path in code for line in path.read_text().splitlines() if re.search(r"# noqa: (C901|PLR)", line)]
+
+    assert lines
+    assert [line for line in lines if not re.search(r"# noqa: [A-Z0-9, ]+  \w", line)] == []
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_the_form_of_an_issue_is_one_that_github_shows(path):
+    """GitHub silently leaves out a form with a fault: an unknown kind, a missing label, an id that occurs twice."""
+    form = yaml.safe_load(path.read_text())
+    fields = [one["id"] for one in form["body"]]
+
+    assert {"name", "description", "body"} <= form.keys() <= {"name", "description", "labels", "body"}
+    assert {one["type"] for one in form["body"]} <= {"checkboxes", "dropdown", "input", "textarea"}
+    assert [one["id"] for one in form["body"] if not one["attributes"].get("label")] == []
+    assert len(set(fields)) == len(fields)
+
+
+def test_the_owners_of_files_name_files_that_exist():
+    """A pattern without a file would leave it without a reviewer."""
+    lines = [line.split() for line in (ROOT / ".github" / "CODEOWNERS").read_text().splitlines() if line[0] != "#"]
+
+    assert [pattern for pattern, *_ in lines if pattern != "*" and not (ROOT / pattern.strip("/")).exists()] == []
+    assert {owner for _, *owners in lines for owner in owners} == {"@OWNER"}
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_is_a_short_record(path):
+    """With its date, what it answers, and what it costs."""
+    text = path.read_text()
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+
+    assert headings[1:] == ["Context", "Decision", "Consequences"]
+    assert re.search(r"^Decided on \d{4}-\d\d-\d\d\b", text, re.MULTILINE)
+    assert 15 <= len(text.splitlines()) <= 30
+    assert f"- {headings[0]}: decisions/{path.name}\n" in (ROOT / "mkdocs.yml").read_text()

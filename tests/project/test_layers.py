@@ -1,0 +1,236 @@
+"""The code is as docs/architecture.md says: imports go down only, and no process but a rank's imports torch."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import perfsuite
+
+ROOT = Path(perfsuite.__file__).parent
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+TRACE = "perfsuite.predict.trace."
+TRACING = f"{TRACE}tracing"  # the parent's part of it
+HEAVY = {"accelerate", "deepspeed", "numpy", "torch", "transformers"}
+USES_TORCH = (
+    "perfsuite.launch.server",
+    "perfsuite.prove.selftest.faults",
+    "perfsuite.ladder.suites.",
+)  # in the parent's rooms
+USES_NUMPY = "nights"  # the dashboard's statistics
+SHARE = 1 / 5  # of the lines, which no room exceeds
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+@dataclass(frozen=True)
+class Room:
+    """One line of the map. ``floor`` counts from the ground up."""
+
+    name: str
+    is_folder: bool
+    floor: int
+    in_ranks: bool
+    never: frozenset[str]
+
+
+def rooms() -> dict[str, Room]:
+    """The map of the page, by name."""
+    found = {}
+    lines = re.findall(r"^\| `(\w+)(/|\.py)` \|[^|\n]*\| (\w+) \|([^|\n]*)\|$", PAGE, re.MULTILINE)
+    for floor, (name, kind, process, never) in enumerate(lines):
+        assert process in ("both", "parent", "rank"), f"{name} runs in {process!r}"
+        found[name] = Room(name, kind == "/", floor, process == "rank", frozenset(re.findall(r"`(\w+)`", never)))
+    return found
+
+
+ROOMS = rooms()
+
+
+def room(module: str) -> str:
+    """``perfsuite.launch.server`` is in the room ``launch``; the package itself is a room without a name."""
+    return [*module.split("."), ""][1]
+
+
+def name_of(path: Path) -> str:
+    """The module's dotted name."""
+    parts = ("perfsuite", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+KNOWN = {name_of(path): path for path in FILES}
+
+
+def imports(path: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and module of every import; those for type checkers alone are none. ``top_level``: not in functions."""
+    waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        if top_level and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            for alias in node.names:  # `from perfsuite import records` imports perfsuite.records
+                whole = f"{node.module}.{alias.name}"
+                yield node.lineno, whole if whole in KNOWN else str(node.module)
+        waiting += ast.iter_child_nodes(node)
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
+
+
+@every_file
+def test_imports_go_down(path: Path) -> None:
+    """A module imports its own room and rooms below it that it may know, in functions too."""
+    name = room(name_of(path))
+    if not name:
+        return  # perfsuite/__init__.py names what users import; nothing in the house may import it
+    assert name in ROOMS, f"Give the room {name!r} a line in docs/architecture.md."
+    here = ROOMS[name]
+    wrong = [
+        f"{path}:{line} imports {module}"
+        for line, module in imports(path)
+        if module.split(".")[0] == "perfsuite"
+        and room(module) != name
+        and (room(module) not in ROOMS or ROOMS[room(module)].floor > here.floor or room(module) in here.never)
+    ]
+
+    assert wrong == []
+
+
+def test_the_map_is_whole() -> None:
+    """Every room has a line, every line a room, and what a room never imports is below it."""
+    there = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.suffix in ("", ".py")}
+
+    assert there - {"__init__", "__pycache__"} == ROOMS.keys()
+    assert [one.name for one in ROOMS.values() if one.is_folder != (ROOT / one.name).is_dir()] == []
+    assert [one.name for one in ROOMS.values() if any(ROOMS[name].floor >= one.floor for name in one.never)] == []
+
+
+def test_tests_mirror_the_rooms() -> None:
+    """A room's tests are in the folder of its name, those of the whole project in project/, helpers in support/."""
+    tests = Path(__file__).parents[1]
+    files = [path.relative_to(tests) for path in tests.rglob("test_*.py")]
+
+    assert {path.parts[0] for path in files} - ROOMS.keys() == {"project"}
+    assert len({path.name for path in files}) == len(files)  # pytest imports them by their names
+
+
+@pytest.mark.parametrize("name", [one.name for one in ROOMS.values() if one.is_folder])
+def test_no_room_is_too_small_or_too_large(name: str) -> None:
+    """At least two files in addition to an empty __init__.py, and at most a fifth of all lines."""
+    lines = {path: len(path.read_bytes().splitlines()) for path in FILES}
+    inside = [path for path in FILES if (ROOT / name) in path.parents and lines[path]]
+
+    assert len(inside) >= 2
+    assert sum(lines[path] for path in inside) <= SHARE * sum(lines.values())
+
+
+@every_file
+def test_no_heavy_import_at_module_level(path: Path) -> None:
+    """No module imports torch or what imports torch when it is itself imported: the parent reads engine files too.
+
+    A trace does nothing without torch, and runs in a process of its own, which alone imports it.
+    """
+    if name_of(path).startswith(TRACE) and name_of(path) != TRACING:
+        return
+    wrong = [
+        f"{path}:{line} imports {module}"
+        for line, module in imports(path, top_level=True)
+        if module.split(".")[0] in HEAVY
+    ]
+
+    assert wrong == []
+
+
+@every_file
+def test_only_the_process_that_traces_imports_the_trace(path: Path) -> None:
+    """Nothing outside of trace/ imports more of it than what starts it, in functions neither."""
+    if name_of(path).startswith(TRACE) and name_of(path) != TRACING:
+        return
+    wrong = [
+        f"{path}:{line} imports {module}"
+        for line, module in imports(path)
+        if module.startswith(TRACE) and module != TRACING
+    ]
+
+    assert wrong == []
+
+
+@every_file
+def test_only_ranks_use_torch(path: Path) -> None:
+    """Functions that import torch are in rooms that run in ranks, in the server that forks them, faults, or the suites
+    that asv runs in a rung's environment.
+    """
+    name = name_of(path)
+    if name.startswith((*USES_TORCH, TRACE)) or (room(name) in ROOMS and ROOMS[room(name)].in_ranks):
+        return
+    heavy = HEAVY - {"numpy"} if room(name) == USES_NUMPY else HEAVY
+    wrong = [f"{path}:{line} imports {module}" for line, module in imports(path) if module.split(".")[0] in heavy]
+
+    assert wrong == []
+
+
+@every_file
+def test_only_its_command_imports_the_emulation(path: Path) -> None:
+    """What runs on an emulated GPU does not know how it is emulated: a real one takes the same code."""
+    if room(name_of(path)) == "emulation" or name_of(path) == "perfsuite.emulation.commands.emulate":
+        return
+
+    assert [module for _, module in imports(path) if module.startswith("perfsuite.emulation")] == []
+
+
+def test_no_circles() -> None:
+    """Modules that import each other form no circle, in functions neither. A package may import its own modules."""
+    waits_for = {
+        name: {module for _, module in imports(path) if module in KNOWN} - {name} for name, path in KNOWN.items()
+    }
+    while True:
+        free = {name for name, others in waits_for.items() if not others & waits_for.keys()}
+        if not free:
+            break
+        waits_for = {name: others for name, others in waits_for.items() if name not in free}
+
+    assert waits_for == {}
+
+
+def hops() -> list[list[tuple[str, str]]]:
+    """File and name of everything that each numbered hop of the page names, in order."""
+    path = PAGE[PAGE.index("## The path of one cell") :]
+    numbered = re.split(r"^(\d+)\. ", path, flags=re.MULTILINE)[1:]
+    assert [int(number) for number in numbered[::2]] == list(range(1, len(numbered) // 2 + 1))
+    return [re.findall(r"`([\w/]+\.py): ([\w.]+)`", text) for text in numbered[1::2]]
+
+
+@pytest.mark.parametrize(("file", "name"), [one for hop in hops() for one in hop])
+def test_the_path_of_a_cell_exists(file: str, name: str) -> None:
+    """Every name on it is defined in the file that the page says."""
+    body = ast.parse((ROOT / file).read_bytes()).body
+    for part in name.split("."):
+        found = [one for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == part]
+        assert found, f"{file} defines no {name}"
+        body = found[0].body
+
+
+def test_the_path_of_a_cell_is_one() -> None:
+    """Every file on it but the first is imported by a file before it, or named there: by the dotted name of its module
+    or, of a definition file, of its folder.
+    """
+    files = list(dict.fromkeys(file for hop in hops() for file, _ in hop))
+    reached = [files[0]]
+    for file in files[1:]:
+        module = name_of(ROOT / file)
+        names = (f'"{module}"', f'"{module.rpartition(".")[0]}"')
+        assert any(
+            module in {found for _, found in imports(ROOT / before)}
+            or any(name in (ROOT / before).read_text() for name in names)
+            for before in [*reached, "catalog/registry.py"]
+        ), f"nothing before {file} leads there"
+        reached.append(file)
