@@ -40,7 +40,8 @@ import torch
 
 from common.nets import helper
 
-WIDTHS = numpy.fromfile("data/widths.bin", dtype="uint8")
+DATA = Path(__file__).parent / "data"  # the server of another test may have started elsewhere
+WIDTHS = numpy.fromfile(DATA / "widths.bin", dtype="uint8")
 
 
 class Net(torch.nn.Module):
@@ -56,7 +57,7 @@ class Net(torch.nn.Module):
 
 
 def build(definition):
-    vocabulary = len(Path("data/words.txt").read_text().split())
+    vocabulary = len((DATA / "words.txt").read_text().split())
     Path("data/log.txt").open("a").write("built")
     Path("data/log.txt").read_text()
     return Net(vocabulary)
