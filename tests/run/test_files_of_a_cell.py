@@ -58,8 +58,8 @@ class Net(torch.nn.Module):
 
 def build(definition):
     vocabulary = len((DATA / "words.txt").read_text().split())
-    Path("data/log.txt").open("a").write("built")
-    Path("data/log.txt").read_text()
+    (DATA / "log.txt").open("a").write("built")
+    (DATA / "log.txt").read_text()
     return Net(vocabulary)
 """
 
