@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whole_reports import write_report
 
+from perfsuite.baselines.ledger import Acceptance
+from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
@@ -62,6 +64,38 @@ def run(command: list[str], report: Path) -> int:
 def test_a_whole_report_passes(report: Path, command: list[str]) -> None:
     """Every reader."""
     assert run(command, report) == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b'"""A model."""\n\nimport torch\n', id="code"),
+        pytest.param(codec.encode(samples.baseline()), id="baseline"),
+        pytest.param(b'{"prompt": "a", "answer": "b"}\n', id="other lines"),
+    ],
+)
+def test_another_file_is_no_report(
+    tmp_path: Path, command: list[str], content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence names the file and the way out, without a word of JSON."""
+    (tmp_path / "other.jsonl").write_bytes(content)
+
+    assert run(command, tmp_path / "other.jsonl")
+    assert capsys.readouterr().err == (
+        f"perfsuite: {tmp_path}/other.jsonl is not a report: name a file that pytest --perf-report=FILE.jsonl has "
+        "written.\n"
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_folder_may_hold_baselines_too(report: Path, command: list[str]) -> None:
+    """Their ledger is no report."""
+    Store(report.parent / "baselines").save(
+        samples.baseline(), None, Acceptance(how="by hand", metrics=samples.METRICS)
+    )
+
+    assert run(command, report.parent) == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

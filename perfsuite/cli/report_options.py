@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
@@ -13,16 +14,20 @@ MOST_NAMED = 5  # cells without a result
 
 
 def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
-    """The file, or all reports below the folder. A link in a stranger's artifact may point anywhere. Raises UsageError
-    if there is neither.
+    """The file, or all reports below the folder, which may hold baselines with their ledger too. A link in a stranger's
+    artifact may point anywhere. Raises UsageError if there is neither.
     """
     if not path.exists():
         raise UsageError(f"{path} does not exist: name a report, or a folder of reports.")
     if not path.is_dir():
         return [path]
-    return sorted(
-        file for file in path.rglob("*") if file.suffix in suffixes and file.is_file() and not file.is_symlink()
-    )
+    files = (file for file in path.rglob("*") if file.suffix in suffixes and not _is_of_baselines(file))
+    return sorted(file for file in files if file.is_file() and not file.is_symlink())
+
+
+def _is_of_baselines(file: Path) -> bool:
+    """Whether it is a ledger, or a baseline: a JSON file in a folder of hardware, next to the ledger."""
+    return file.name == LEDGER or (file.suffix == ".json" and (file.parent.parent / LEDGER).exists())
 
 
 def read_run(report: Path) -> tuple[list[Result], list[PredictedResult]]:

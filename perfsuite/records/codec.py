@@ -112,6 +112,9 @@ class _Kind(msgspec.Struct):
 AnyLine = Result | PredictedResult | RunBegin | RunEnd
 
 
+_MARKS = (b'"verdict"', b'"selected"', b'"exit_status"')  # each line of a report has one of these fields
+
+
 def _kind_of(line: bytes) -> type[AnyLine]:
     """A malformed line is called a result: the decoder of the whole line says more."""
     try:
@@ -188,6 +191,8 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
 
 def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
     lines = list(_lines(path, FORMAT))
+    if lines and not any(mark in line for _, line in lines for mark in _MARKS) and not is_cut(path):
+        raise FileError(f"{path} is not a report: name a file that pytest --perf-report=FILE.jsonl has written.")
     for where, line in lines[: len(lines) - is_cut(path)]:
         kind = _kind_of(line)
         yield where, decode(modern_line(line) if kind in (Result, PredictedResult) else line, kind, where)
