@@ -8,7 +8,7 @@ from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.units import printable
+from perfsuite.units import printable, show_part
 
 MOST_NAMED = 5  # cells without a result
 
@@ -56,6 +56,14 @@ def _problem(report: Path) -> str:
     more = f" and {len(found.missing) - MOST_NAMED} more" if len(found.missing) > MOST_NAMED else ""
     if not found.selected and found.exit_status is None:
         return "has no beginning: a part of it is missing, or it is empty."
-    ended = [] if found.exit_status is not None else ["has no end: its run was killed."]
-    cells = [f"{len(found.missing)} of {found.selected} cells have no result: {named}{more}."] if found.missing else []
-    return " ".join([*ended, *cells])
+    ended = []
+    if found.exit_status is None:
+        ended = ["has no end: its run was killed."]
+    elif found.exit_status == codec.INTERRUPTED:
+        ended = ["is of a run that was interrupted."]
+    elif found.missing:
+        ended = ["is incomplete."]
+    if not found.missing:
+        return " ".join(ended)
+    without = show_part(len(found.missing), found.selected, "cell", "has", "have")
+    return " ".join([*ended, f"{without} no result: {named}{more}."])

@@ -23,6 +23,7 @@ from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
 
 T = TypeVar("T", bound=Record)
 WITH_COVERAGE = 5  # from this format on, a report says what was expected
+INTERRUPTED = 2  # pytest's exit status after Ctrl-C
 LARGEST = 1e100  # a number in a file: sums, ratios and squares of such numbers are floats, and float32 ends at 3.4e38
 
 
