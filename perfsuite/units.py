@@ -201,6 +201,12 @@ def show_several(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def show_part(count: int, total: int, noun: str, singular: str = "", plural: str = "") -> str:
+    """``1 of 2 cells``, ``0 of 1 cell``; with a verb ``1 of 2 cells has``, ``2 of 2 cells have``."""
+    verb = singular if count == 1 else plural
+    return f"{count:,} of {show_several(total, noun)}" + (f" {verb}" if verb else "")
+
+
 def _digits(value: float) -> str:
     """Three significant digits without an exponent: ``412``, ``4.02``, ``0.0150``."""
     if value == 0 or not math.isfinite(value):

@@ -27,9 +27,10 @@ def matcher(expression: str) -> Matcher:
 
 
 def hint(expression: str, names: Iterable[str]) -> str:
-    """A sentence about the first word that is in none of the names, with the nearest part of one; or nothing."""
+    """A sentence about the first word that is in none of the names, with the nearest name or part; or nothing."""
     names = {name.lower() for name in names}
-    parts = {part for name in names for at in (r"[-+\[\]]", r"[-+\[\]_]") for part in re.split(at, name) if part}
+    ends = (r"[\[\]]", r"[-+\[\]]", r"[-+\[\]_]")  # of a whole id, of its parts, and of their words
+    parts = {part for name in names for at in ends for part in re.split(at, name) if part}
     for word in _TOKENS.findall(expression.lower()):
         if word not in _NO_WORDS and not any(word in name for name in names):
             near = difflib.get_close_matches(word, sorted(parts), n=1)

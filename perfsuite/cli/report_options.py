@@ -4,25 +4,30 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.units import printable
+from perfsuite.units import printable, show_part
 
 MOST_NAMED = 5  # cells without a result
 
 
 def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
-    """The file, or all reports below the folder. A link in a stranger's artifact may point anywhere. Raises UsageError
-    if there is neither.
+    """The file, or all reports below the folder, which may hold baselines with their ledger too. A link in a stranger's
+    artifact may point anywhere. Raises UsageError if there is neither.
     """
     if not path.exists():
         raise UsageError(f"{path} does not exist: name a report, or a folder of reports.")
     if not path.is_dir():
         return [path]
-    return sorted(
-        file for file in path.rglob("*") if file.suffix in suffixes and file.is_file() and not file.is_symlink()
-    )
+    files = (file for file in path.rglob("*") if file.suffix in suffixes and not _is_of_baselines(file))
+    return sorted(file for file in files if file.is_file() and not file.is_symlink())
+
+
+def _is_of_baselines(file: Path) -> bool:
+    """Whether it is a ledger, or a baseline: a JSON file in a folder of hardware, next to the ledger."""
+    return file.name == LEDGER or (file.suffix == ".json" and (file.parent.parent / LEDGER).exists())
 
 
 def read_run(report: Path) -> tuple[list[Result], list[PredictedResult]]:
@@ -51,6 +56,14 @@ def _problem(report: Path) -> str:
     more = f" and {len(found.missing) - MOST_NAMED} more" if len(found.missing) > MOST_NAMED else ""
     if not found.selected and found.exit_status is None:
         return "has no beginning: a part of it is missing, or it is empty."
-    ended = [] if found.exit_status is not None else ["has no end: its run was killed."]
-    cells = [f"{len(found.missing)} of {found.selected} cells have no result: {named}{more}."] if found.missing else []
-    return " ".join([*ended, *cells])
+    ended = []
+    if found.exit_status is None:
+        ended = ["has no end: its run was killed."]
+    elif found.exit_status == codec.INTERRUPTED:
+        ended = ["is of a run that was interrupted."]
+    elif found.missing:
+        ended = ["is incomplete."]
+    if not found.missing:
+        return " ".join(ended)
+    without = show_part(len(found.missing), found.selected, "cell", "has", "have")
+    return " ".join([*ended, f"{without} no result: {named}{more}."])

@@ -127,6 +127,7 @@ def _lines(path: Path, decoder: "msgspec.json.Decoder[R]") -> list[R]:
     text = codec.read_bytes(path)
     try:
         rows = decoder.decode_lines(text)
+        codec.refuse_huge(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         rows = []
     if rows and max(row.format for row in rows) <= FORMAT:
@@ -138,7 +139,9 @@ def _decoded(line: bytes, decoder: "msgspec.json.Decoder[R]", where: str) -> R:
     """The row of a line. Raises FileError for one that is none, or that a newer perfsuite has written."""
     codec.refuse_newer(line, where, FORMAT)
     try:
-        return decoder.decode(line)
+        row = decoder.decode(line)
+        codec.refuse_huge(line)
+        return row
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FileError(f"{where} is no result of a run: {error}.") from error
 

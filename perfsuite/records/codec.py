@@ -23,6 +23,8 @@ from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
 
 T = TypeVar("T", bound=Record)
 WITH_COVERAGE = 5  # from this format on, a report says what was expected
+INTERRUPTED = 2  # pytest's exit status after Ctrl-C
+LARGEST = 1e100  # a number in a file: sums, ratios and squares of such numbers are floats, and float32 ends at 3.4e38
 
 
 def encode(record: Record) -> bytes:
@@ -34,15 +36,39 @@ def encode(record: Record) -> bytes:
 def decode(text: bytes, kind: type[T], where: str) -> T:
     """Raise FileError, naming ``where`` and the field, unless ``text`` is a whole and well-formed ``kind``.
 
+    No number of it is beyond LARGEST, so no reader's arithmetic overflows.
+
     Control characters in its texts become visible here, where all foreign text comes in: a rank's message, a stranger's
     report.
     """
     try:
-        return msgspec.json.decode(_visible(text), type=kind)
+        record = msgspec.json.decode(_visible(text), type=kind)
+        refuse_huge(text)
+        return record
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         name = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).strip()
         article = "an" if name[0] in "aeiou" else "a"
         raise FileError(f"{where} is not {article} {name}: {error}.") from error
+
+
+_HUGE = re.compile(rb"[:\[,\s]-?\d+(?:(?<=\d{50})|(?:\.\d+)?[eE]\+?0*(?:[5-9]\d|[1-9]\d\d))")  # perhaps
+
+
+def refuse_huge(text: bytes) -> None:
+    """Raise msgspec's ValidationError for a number beyond LARGEST in JSON. Few texts need the slow search for it."""
+    if _HUGE.search(text):
+        _refuse_huge(msgspec.json.decode(text), "$")
+
+
+def _refuse_huge(value: Any, where: str) -> None:
+    if isinstance(value, int | float) and abs(value) > LARGEST:
+        raise msgspec.ValidationError(f"Number out of range - at `{where}`")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_huge(item, f"{where}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse_huge(item, f"{where}[{index}]")
 
 
 class _Head(msgspec.Struct):
@@ -60,7 +86,7 @@ def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
         found = msgspec.json.decode(text, type=_Head).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    if found > known:
+    if known < found < LARGEST:
         raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {known}).")
 
 
@@ -85,6 +111,9 @@ class _Kind(msgspec.Struct):
 
 
 AnyLine = Result | PredictedResult | RunBegin | RunEnd
+
+
+_MARKS = (b'"verdict"', b'"selected"', b'"exit_status"')  # each line of a report has one of these fields
 
 
 def _kind_of(line: bytes) -> type[AnyLine]:
@@ -163,6 +192,8 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
 
 def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
     lines = list(_lines(path, FORMAT))
+    if lines and not any(mark in line for _, line in lines for mark in _MARKS) and not is_cut(path):
+        raise FileError(f"{path} is not a report: name a file that pytest --perf-report=FILE.jsonl has written.")
     for where, line in lines[: len(lines) - is_cut(path)]:
         kind = _kind_of(line)
         yield where, decode(modern_line(line) if kind in (Result, PredictedResult) else line, kind, where)
@@ -172,7 +203,16 @@ def modern_line(line: bytes) -> bytes:
     """The line, with today's verdict if it is of an older format. One that is malformed is left to its decoder."""
     try:
         return modern(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError, KeyError, TypeError, ValueError):
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):
         return line
 
 

@@ -409,9 +409,11 @@ def test_diff_with_git_says_what_has_changed_since(store, run):
     store.save(here(baseline(peak_memory_bytes=memory(19 * GIB))), here(baseline()), CONSENT)
     status, lines, _ = run("diff", CELL)
     unknown = run("diff", CELL, "--git", "no-such-revision")
+    mistyped = run("diff", "t5_tiny-zreo3-cpu_x2")
 
     assert status == 0 and any("20.00 GiB -> 19.00 GiB" in line for line in lines)
     assert unknown[0] == 2 and f"git has no no-such-revision:./cpu_x2/{CELL}.json" in unknown[2]
+    assert mistyped[0] == 2 and f"did you mean {CELL!r}?" in mistyped[2]
 
 
 def test_accept_takes_a_measurement_and_says_by_how_much(store, run):
@@ -609,6 +611,11 @@ def test_history_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, rat
         ("zro2", " No name contains 'zro2': did you mean 'zero2'?"),
         ("gtp2 and zero2", " No name contains 'gtp2': did you mean 'gpt2'?"),
         ("not (t5) and mistral", " No name contains 'mistral'."),
+        (
+            "gpt2_tiny-zeor2-cpu_x2",
+            " No name contains 'gpt2_tiny-zeor2-cpu_x2': did you mean 'gpt2_tiny-zero2-cpu_x2'?",
+        ),
+        ("t5_tiny-zero3+fb16", " No name contains 't5_tiny-zero3+fb16': did you mean 't5_tiny-zero3+bf16-cpu_x2'?"),
         ("zero2 and t5", ""),
     ],
 )

@@ -229,7 +229,7 @@ def test_a_bad_report_leaves_the_months_alone(tmp_path, capsys):
     files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
 
     assert main(["results", "add", *files, "--into", str(tmp_path / "kept")]) == 2
-    assert "b.jsonl:1 is not a result" in capsys.readouterr().err
+    assert "b.jsonl is not a report" in capsys.readouterr().err
     assert not (tmp_path / "kept").exists()
 
 
@@ -253,7 +253,7 @@ GOOD = object()  # the line of a report that is valid
     [
         ([b'{"format": 99}'], "a.jsonl:1 has format 99, written by a newer perfsuite"),
         ([b'{"measurement": {"ce', GOOD], "a.jsonl:1 is not a result"),
-        ([b"\x8f\x02\xff random"], "a.jsonl:1 is not a result"),
+        ([b"\x8f\x02\xff random"], "a.jsonl is not a report"),
         ([GOOD, b"\x8f\x02\xff random"], "a.jsonl:4 is not a result"),
     ],
 )

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whole_reports import write_report
 
+from perfsuite.baselines.ledger import Acceptance
+from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
@@ -66,12 +68,44 @@ def test_a_whole_report_passes(report: Path, command: list[str]) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 @pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b'"""A model."""\n\nimport torch\n', id="code"),
+        pytest.param(codec.encode(samples.baseline()), id="baseline"),
+        pytest.param(b'{"prompt": "a", "answer": "b"}\n', id="other lines"),
+    ],
+)
+def test_another_file_is_no_report(
+    tmp_path: Path, command: list[str], content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence names the file and the way out, without a word of JSON."""
+    (tmp_path / "other.jsonl").write_bytes(content)
+
+    assert run(command, tmp_path / "other.jsonl")
+    assert capsys.readouterr().err == (
+        f"perfsuite: {tmp_path}/other.jsonl is not a report: name a file that pytest --perf-report=FILE.jsonl has "
+        "written.\n"
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_folder_may_hold_baselines_too(report: Path, command: list[str]) -> None:
+    """Their ledger is no report."""
+    Store(report.parent / "baselines").save(
+        samples.baseline(), None, Acceptance(how="by hand", metrics=samples.METRICS)
+    )
+
+    assert run(command, report.parent) == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
     ("cut", "said"),
     [
         (slice(0, 2), "has no end: its run was killed"),
-        (slice(0, 1), "1 of 1 cells have no result: t5_tiny-zero3-cpu_x2"),
+        (slice(0, 1), "1 of 1 cell has no result: t5_tiny-zero3-cpu_x2"),
         (slice(1, 3), "has no beginning"),
-        (slice(0, 3, 2), "1 of 1 cells have no result: t5_tiny-zero3-cpu_x2"),
+        (slice(0, 3, 2), "1 of 1 cell has no result: t5_tiny-zero3-cpu_x2"),
     ],
     ids=["no end", "only a beginning", "no beginning", "no cell"],
 )
@@ -95,6 +129,29 @@ def test_an_older_report_does_not_know(tmp_path: Path, number: int) -> None:
     assert main(["summary", str(tmp_path / "run.jsonl")]) == 0
 
 
+@pytest.mark.parametrize(
+    ("exit_status", "cut", "problem", "how"),
+    [
+        (2, slice(0, 3, 2), "is of a run that was interrupted. 1 of 1 cell has", "The run was interrupted, but"),
+        (0, slice(0, 3, 2), "is incomplete. 1 of 1 cell has", "The run has no result of some cells, but"),
+        (0, slice(0, 2), "has no end: its run was killed.", "The run ended before its report did, as if it was"),
+        (3, slice(0, 3), "", "The run failed, but"),
+    ],
+    ids=["Ctrl-C", "no cell", "SIGKILL", "an error"],
+)
+def test_how_a_run_ended(
+    tmp_path: Path, exit_status: int, cut: slice, problem: str, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C kills no run, and a sentence says which of both it was."""
+    report = write_report(tmp_path / "run.jsonl", [GREEN], exit_status=exit_status)
+    report.write_bytes(b"".join(lines_of(report)[cut]))
+
+    assert main(["summary", str(report)]) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith(f"perfsuite: {report} {problem}" if problem else "")
+    assert how in told.out
+
+
 def test_a_run_that_failed_without_a_red_cell_fails(tmp_path: Path) -> None:
     """pytest's own error, a plugin's, or Ctrl-C."""
     assert main(["summary", str(write_report(tmp_path / "run.jsonl", [GREEN], exit_status=3))]) == 1
@@ -116,7 +173,7 @@ def test_a_killed_run_says_which_cells_are_missing(tmp_path: Path, capsys: pytes
     process.wait()
 
     assert main(["summary", str(tmp_path / "run.jsonl")]) == 1
-    assert "1 of 2 cells have no result: t5_tiny-single-cpu_x1" in capsys.readouterr().err
+    assert "1 of 2 cells has no result: t5_tiny-single-cpu_x1" in capsys.readouterr().err
 
 
 def test_a_test_that_never_checks_is_red(pytester: pytest.Pytester) -> None:

@@ -10,9 +10,17 @@ from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.show.html.run_report import write_run
-from perfsuite.show.text.markdown import CONCLUSIONS, SUCCESS, passes, render_brief, render_markdown
+from perfsuite.show.text.markdown import (
+    CONCLUSIONS,
+    INCOMPLETE,
+    INTERRUPTED,
+    KILLED,
+    SUCCESS,
+    passes,
+    render_brief,
+    render_markdown,
+)
 
-KILLED = "killed"
 FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
 HELP = "The verdicts of reports as Markdown; red ones fail."
 
@@ -36,10 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     predicted: list[PredictedResult] = []
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
-        if say_missing([report]) and conclusion == SUCCESS:
-            conclusion = KILLED
-        if conclusion == SUCCESS and codec.coverage_of(report).exit_status not in (None, 0, FAILED):
-            conclusion = "failure"
+        missing = say_missing([report])
+        if conclusion == SUCCESS:
+            conclusion = _conclusion(report, missing)
         here, not_here = read_run(report)
         measured += here
         predicted += not_here
@@ -52,3 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
         text = render_markdown(measured, predicted, metrics, conclusion)
     sys.stdout.write(text)
     return 0 if passes(measured, predicted, conclusion) else 1
+
+
+def _conclusion(report: Path, missing: bool) -> str:
+    """How the run of a report ended, as the report itself tells."""
+    status = codec.coverage_of(report).exit_status
+    if status == codec.INTERRUPTED:
+        return INTERRUPTED
+    if missing:
+        return KILLED if status is None or codec.is_cut(report) else INCOMPLETE
+    return SUCCESS if status in (None, 0, FAILED) else "failure"

@@ -24,6 +24,25 @@ BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report
 SUCCESS = "success"
 ENDS = ("failure", "cancelled", "skipped", "timed_out", "neutral", "stale", "action_required", "startup_failure")
 CONCLUSIONS = (SUCCESS, *ENDS)
+# Ours, of what a report itself says
+KILLED, INTERRUPTED, INCOMPLETE = "killed", "interrupted", "incomplete"
+_HOW = {
+    "failure": "The run failed",
+    "skipped": "The run was skipped",
+    "timed_out": "The run exceeded its time limit",
+    "neutral": "The run ended without success or failure",
+    "stale": "The run became stale",
+    "action_required": "The run waits for someone's action",
+    "startup_failure": "The run could not start",
+    KILLED: "The run ended before its report did, as if it was killed",
+    INCOMPLETE: "The run has no result of some cells",
+}
+
+
+def _how(conclusion: str) -> str:
+    """How the run itself ended, in a sentence."""
+    how = _HOW.get(conclusion, f"The run was {conclusion}")
+    return f"{how}, but no cell of its report is red. See its log."
 
 
 def is_red(result: Result | PredictedResult) -> bool:
@@ -85,7 +104,7 @@ def render_markdown(
     red = [cell for cell in cells if is_red(cell)]
     parts = [f"## Training performance: {_headline(cells, len(red))}"]
     if conclusion != SUCCESS and not red:
-        parts.append(f"The run ended with {code(conclusion)}, but no cell of its report is red. See its log.")
+        parts.append(_how(conclusion))
     room = ROOM - len(parts[0])
     for number, cell in enumerate(red):
         failure = cell.measurement.failure if isinstance(cell, Result) else None
@@ -112,7 +131,7 @@ def render_brief(measured: Sequence[Result], predicted: Sequence[PredictedResult
     red = [cell for cell in cells if is_red(cell)]
     lines = [f"## Training performance: {_headline(cells, len(red))}", ""]
     if conclusion != SUCCESS and not red:
-        lines.append(f"The run ended with {code(conclusion)}, but no cell of its report is red. See its log.")
+        lines.append(_how(conclusion))
     shown = red[: BRIEF_LINES - 6]
     lines += [f"- {code(cell.verdict.cell)} {code(_worst(cell))}" for cell in shown]
     if len(red) > len(shown):
