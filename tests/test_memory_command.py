@@ -126,7 +126,6 @@ def test_offload_is_shown_apart(capsys):
         ([*TINY, "-s", "129"], "gpt2_tiny has learned 128 positions, so it has none for 129 tokens."),
         (["fit", "gpt2_tiny", "--hardware", "rtx3090_x2", "-s", "129"], "has learned 128 positions"),
         (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
-        (["memory", "gpt2_tiny-single"], "'gpt2_tiny-single' is not a cell: write model-strategy-hardware"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
         ([*TINY, "--sweep", "batch", "--explain"], "--explain and --snapshot are for one cell"),

@@ -91,8 +91,8 @@ class CellId:
 
 
 def is_meant_as_cell(text: str) -> bool:
-    """Whether a user's text is the id of a cell, perhaps a wrong one, and no model's name, which has no hyphen."""
-    return "-" in text
+    """Whether a user's text is the id of a cell, perhaps a wrong one, and not a model's name: it has three parts."""
+    return text.count("-") > 1
 
 
 def is_cell_id(text: str) -> bool:
