@@ -28,12 +28,15 @@ class UsageError(PerfsuiteError):
 
 
 class UnknownName(UsageError):
-    """A name that no definition has; the text gives the nearest name, the known names and the file to add."""
+    """A name that no definition has; the text gives the nearest name, the known names and the file to add.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], add: str) -> None:
-        known = sorted(known)
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+    The nearest is the most alike in spelling, or ``near`` if the names have another order.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], add: str, near: str = "") -> None:
+        known = list(known) if near else sorted(known)
+        near = near or next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.4)), "")
+        hint = f" Did you mean {near!r}?" if near else ""
         super().__init__(f"No {kind} named {name!r}.{hint} Known: {', '.join(known)}. {add}")
 
 

@@ -4,6 +4,7 @@ Each line says who accepted what change: the consent, the reason, the versions t
 old and new value. Only the ledger shows a baseline that gets 1 % worse every month.
 
 Format history of a line
+    3   2026-11   each change of a version as a record, not as a text
     2   2026-11   the digests of the file that it accepts, and of the one before
     1   2026-11   first
 """
@@ -32,7 +33,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 
 NAME = "ledger.jsonl"
-FORMAT = 2
+FORMAT = 3
 PathOf = Callable[[str], Path]  # of a cell's baseline
 LOCK_SECONDS = 60.0
 

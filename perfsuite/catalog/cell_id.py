@@ -90,6 +90,11 @@ class CellId:
         return HardwareName.parse(self.hardware).kind == CPU
 
 
+def is_meant_as_cell(text: str) -> bool:
+    """Whether a user's text is the id of a cell, perhaps a wrong one, and not a model's name: it has three parts."""
+    return text.count("-") > 1
+
+
 def is_cell_id(text: str) -> bool:
     """Whether a cell may have it as its id."""
     return re.fullmatch(PATTERN, text) is not None

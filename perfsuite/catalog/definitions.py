@@ -212,7 +212,8 @@ class Engine:
     to build an extension (under ``extensions.build_lock``). ``shards`` says which of "optimizer", "gradients" and
     "parameters" are divided over the ranks. ``keeps`` is what its optimizer gets: "tensors" of the model, "pieces"
     (concatenated parameters, without rows and columns) or "dtensors". ``casts`` means that below fp32 it keeps the
-    model in half precision, in addition to fp32 master parameters. ``loops`` names the techniques whose loops can run
+    model in half precision, in addition to fp32 master parameters. ``finds_device`` means that its library asks torch
+    for the device to compute on. ``loops`` names the techniques whose loops can run
     it instead of its own.
 
     The closed form of a step's time knows it if it is ``timed``: as a pipeline with so many ``chunks`` of the model on
@@ -244,6 +245,7 @@ class Engine:
     timed: bool = False
     chunks: int = 1
     scatters: bool = True
+    finds_device: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

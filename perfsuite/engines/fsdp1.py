@@ -140,6 +140,7 @@ ENGINES = (
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
         keeps="pieces",
+        finds_device=True,  # torch/distributed/fsdp/_init_utils.py, _get_compute_device
         refuses=offload.ALL_OR_NOTHING,
         why_not=offload.why_not_fsdp,
         source="arXiv 2304.11277",

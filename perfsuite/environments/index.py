@@ -1,5 +1,8 @@
 """The releases of a library, from the package index that pip and uv use, with their dates."""
 
+import bisect
+import difflib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -129,20 +132,25 @@ def one(library: str, version: str, known: Sequence[Release], *, yanked: bool = 
     for release in known:
         if _version(release.version) == _version(version) is not None:
             return release
-    some = [release.version for release in known]
-    shown = sorted(some, key=lambda text: _distance(text, version))[:SHOWN]
+    some = sorted((release.version for release in known), key=Version)
+    asked = _version(version)
+    if asked is None:
+        near, shown = next(iter(difflib.get_close_matches(version, some, n=1)), ""), some[-SHOWN:]
+    else:
+        at = bisect.bisect(some, asked, key=Version)
+        near = max(some[max(0, at - 1) : at + 1], key=lambda text: _alike(Version(text), asked))
+        begin = max(0, min(at - SHOWN // 2, len(some) - SHOWN))
+        shown = some[begin : begin + SHOWN]
     left = "pre-releases" if yanked else "pre-releases or yanked"
-    add = f"These are the nearest of {len(some)} releases, {some[0]} to {some[-1]}, without {left}."
-    raise UnknownName(f"release of {library}", version, shown, add)
+    these = f"These are the {'nearest' if asked else 'newest'}"
+    add = f"{these} of {len(some)} releases, {some[0]} to {some[-1]}, without {left}."
+    raise UnknownName(f"release of {library}", version, shown, add, near)
 
 
-def _distance(known: str, asked: str) -> tuple[float, ...]:
-    """Orders releases by distance: the leading numbers of a version weigh most."""
-    asked_version = _version(asked)
-    if asked_version is None:
-        return (0.0,)
-    pairs = zip((*Version(known).release, 0, 0, 0)[:3], (*asked_version.release, 0, 0, 0)[:3], strict=True)
-    return tuple(abs(a - b) for a, b in pairs)
+def _alike(known: Version, asked: Version) -> int:
+    """How many leading numbers of two versions are the same."""
+    pairs = zip(known.release, asked.release, strict=False)
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def chosen(

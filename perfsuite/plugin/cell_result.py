@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NoReturn
 
 import pytest
 
@@ -20,7 +21,20 @@ from perfsuite.show.text.run_summary import entries, status
 from perfsuite.show.text.words import accept_text
 
 _LEFT = pytest.StashKey[Result | PredictedResult]()
-_MEASURED, _PREDICTED = "perfsuite_measured", "perfsuite_predicted"  # attributes of a report, which xdist sends as text
+_OUT = pytest.StashKey[bool]()
+# Attributes of a report, which xdist sends as JSON
+_MEASURED, _PREDICTED, _LEFT_OUT = "perfsuite_measured", "perfsuite_predicted", "perfsuite_left_out"
+
+
+def leave_out(item: pytest.Item, reason: str) -> NoReturn:
+    """Skip the test, since --perf-budget is used up."""
+    item.stash[_OUT] = True
+    pytest.skip(reason)
+
+
+def left_out(report: pytest.TestReport) -> bool:
+    """Whether --perf-budget left the cell out."""
+    return bool(getattr(report, _LEFT_OUT, False))
 
 
 def leave(item: pytest.Item, result: Result | PredictedResult, metrics: Iterable[Metric] = ()) -> None:
@@ -30,7 +44,10 @@ def leave(item: pytest.Item, result: Result | PredictedResult, metrics: Iterable
 
 
 def attach(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Move the result that the test has left to the report of its phase."""
+    """Move the result that the test has left to the report of its phase, or that it was left out."""
+    if item.stash.get(_OUT, False):
+        del item.stash[_OUT]
+        setattr(report, _LEFT_OUT, True)
     result = item.stash.get(_LEFT, None)
     if result is not None:
         del item.stash[_LEFT]

@@ -14,12 +14,13 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.compare.machines import others_share
-from perfsuite.plugin.cell_result import measured, predicted
+from perfsuite.plugin.cell_result import left_out, measured, predicted
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.plugin.report_files import Reports
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.terminal import Pace, width_of, write, write_summary
+from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN
 from perfsuite.run.environment_changes import lacks_code
@@ -38,6 +39,9 @@ UNCOMMITTED = (
 NOTHING = (
     "Nothing was compared, so this run is no success: every cell was skipped, has no baseline for this machine, or is "
     "in quarantine. The reasons are above."
+)
+LEFT_OUT = (
+    "--perf-budget left out {} of those chosen, so this run is no success. Give it more time, or choose fewer cells."
 )
 BUSY = (
     "The times of {} are not stored, since other processes used up to {} of the machine. Exact metrics are. Record "
@@ -58,6 +62,7 @@ class Output:
         self.selected_by_workers = False  # of pytest-xdist
         self.ended = 0  # tests of cells
         self.nothing_compared = False
+        self.left_out = 0  # cells, by --perf-budget
         self.pace = Pace({})
         self.reports = Reports(options.report, options.html, lambda: self.metrics)
 
@@ -111,6 +116,7 @@ class Output:
         if report.skipped and isinstance(report.longrepr, tuple):
             self.reasons[report.nodeid] = report.longrepr[2].removeprefix("Skipped: ")
             self.skipped[self.reasons[report.nodeid]] += 1
+        self.left_out += left_out(report)
         self.ended += report.when == "teardown"
         result, prediction = measured(report), predicted(report)
         if result or prediction or report.when == "teardown":
@@ -151,6 +157,8 @@ class Output:
         """What to know beyond the table: nothing was compared, where traces are, baselines that may be wrong."""
         if self.nothing_compared:
             write(terminalreporter, NOTHING, red=True)
+        if self.left_out:
+            write(terminalreporter, LEFT_OUT.format(show_several(self.left_out, "cell")), red=True)
         if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:
             for trace in traced[0]:
                 terminalreporter.write_line(f"trace: {trace_text(trace)}")
@@ -183,11 +191,15 @@ class Output:
         return list(dict.fromkeys(names))
 
     def _judge_whole(self, session: pytest.Session) -> None:
-        """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached."""
+        """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached. Nor is
+        one whose time ended before its cells.
+        """
         results: list[Result | PredictedResult] = [*self.results, *self.predicted]
         ran = bool(results or self.reasons)
         if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
+        if session.exitstatus == pytest.ExitCode.OK and self.left_out:
+            session.exitstatus = codec.PARTIAL
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Finish the reports."""

@@ -24,7 +24,7 @@ from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.plugin.announcements import announcement_text
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
-from perfsuite.plugin.cell_result import attach, leave, measured, predicted, without_measurement
+from perfsuite.plugin.cell_result import attach, leave, leave_out, measured, predicted, without_measurement
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.output import Output
 from perfsuite.plugin.parametrization import catalog_of, cell_of, setting
@@ -186,7 +186,7 @@ class PerfRun:
                 check()
                 reason = absent = self.place.why_absent(cell.hardware, self.catalog)
         except OutOfTime as error:
-            pytest.skip(str(error))
+            leave_out(request.node, str(error))
         except PerfsuiteError as error:
             raise PerfVerdict.without(cell, str(error)) from None
         if absent and self.config.getoption("--perf-predict"):
@@ -219,7 +219,7 @@ class PerfRun:
             with self.limited():
                 result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
         except OutOfTime as error:
-            pytest.skip(ENDED.format(error))
+            leave_out(request.node, ENDED.format(error))
         except PerfsuiteError as error:
             result = without_prediction(cell, str(error))
         result = self.marked(result)
@@ -272,7 +272,7 @@ class PerfRun:
         except NotAccepted as error:
             return error.result
         except OutOfTime as error:
-            pytest.skip(ENDED.format(error))
+            leave_out(request.node, ENDED.format(error))
         except PerfsuiteError as error:
             return without_measurement(cell, self.catalog, str(error))
         finally:

@@ -132,7 +132,19 @@ def test_a_newer_line_asks_to_upgrade(store):
     line = json.loads(store.ledger.read_bytes()) | {"format": ledger.FORMAT + 1, "surprise": 2}
     store.ledger.write_text(json.dumps(line) + "\n")
 
-    assert "ledger.jsonl:1 has format 3, written by a newer perfsuite" in ledger.read(store.ledger)[1]
+    assert "ledger.jsonl:1 has format 4, written by a newer perfsuite" in ledger.read(store.ledger)[1]
+
+
+def test_a_change_is_a_record_from_format_3_on(store):
+    """So a perfsuite that only knows texts asks to upgrade, and calls no line damaged."""
+    accept(store, peak(20), versions(peak(21), torch="2.14.0"))
+    line = json.loads(store.ledger.read_bytes().splitlines()[1])
+    older = json.dumps(line | {"format": 2, "changed": ["torch 2.13.0 -> 2.14.0"]}).encode()
+
+    assert [text_of_change(one) for one in ledger.decode(older, "there").changed] == ["torch 2.13.0 -> 2.14.0"]
+    assert line["changed"][0]["name"] == "torch"
+    with pytest.raises(FileError, match="has format 3, written by a newer perfsuite"):
+        codec.refuse_newer(json.dumps(line).encode(), "there", 2)
 
 
 def test_nothing_changes_while_the_ledger_is_torn(store):

@@ -1,6 +1,7 @@
 """How ``perfsuite emulate`` ends: by signals, by an unknown call, or killed; and what is left. It runs no stand-ins."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -53,8 +54,10 @@ def test_a_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path):
 
     words = [sys.executable, "-c", EMULATE, str(tmp_path), COUNTS]
     process = subprocess.Popen(words, preexec_fn=lambda: os.login_tty(theirs))
+    os.close(theirs)  # so that reading fails when the process has ended
     said = b""
     while not said.strip().splitlines() or not said.strip().splitlines()[-1].isdigit():
+        assert select.select([ours], [], [], 60)[0], said.decode()
         said += os.read(ours, 1000)
     os.write(ours, b"\x03")
 

@@ -28,16 +28,26 @@ def observed(tmp_path_factory):
     """What asv's processes see of one cell in a ladder: the series' values, and the folder of evidence."""
     folder = tmp_path_factory.mktemp("evidence")
     script = f"""
-import json, sys
+import contextlib, json, sys
+from pathlib import Path
 sys.path.insert(0, {str(SUITES)!r})
-from cells.series import CATEGORIES, CELLS, Traced
+from cells import series
+from cells.series import CATEGORIES, CELLS, Traced, perfsuite_found
+@contextlib.contextmanager
+def watched():
+    global origin, real, beside
+    with perfsuite_found():
+        import perfsuite
+        origin = Path(perfsuite.__file__)
+        real, beside = str(origin.resolve()), [one.name for one in origin.parents[1].iterdir()]
+        yield
+series.perfsuite_found = watched
 suite = Traced()
 found = suite.setup_cache()
 names = [name for name in dir(suite) if name.startswith("track_") and name != "track_memory"]
 values = {{name: getattr(suite, name)(found, CELLS[0]) for name in names}}
 values["memory"] = {{category: suite.track_memory(found, CELLS[0], category) for category in CATEGORIES}}
-import perfsuite
-print(json.dumps([values, perfsuite.__file__]))
+print(json.dumps([values, real, beside, origin.parents[1].exists()]))
 """
     options = {"PERFSUITE_HISTORY_CELLS": CELL, "PERFSUITE_LADDER_EVIDENCE": str(folder), "ASV_COMMIT": "now"}
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # as asv does
@@ -45,8 +55,8 @@ print(json.dumps([values, perfsuite.__file__]))
         [sys.executable, "-c", script], env=kept | options, cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    values, origin = json.loads(done.stdout)
-    return {"values": values, "origin": Path(origin), "folder": folder}
+    values, origin, beside, left = json.loads(done.stdout)
+    return {"values": values, "origin": Path(origin), "beside": beside, "left": left, "folder": folder}
 
 
 def test_the_parts_of_the_peak_are_series_that_add_up(observed):
@@ -71,10 +81,13 @@ def test_what_trains_has_no_failure(observed):
 
 def test_perfsuite_is_the_suites_own_and_alone(observed):
     """Without PYTHONPATH the suite finds the perfsuite that it belongs to, and brings nothing else that lies there."""
-    origin = observed["origin"]
+    assert observed["origin"] == Path(perfsuite.__file__).resolve()
+    assert observed["beside"] == ["perfsuite"]
 
-    assert origin.resolve() == Path(perfsuite.__file__).resolve()
-    assert [one.name for one in origin.parents[1].iterdir()] == ["perfsuite"]
+
+def test_no_temporary_folder_is_left(observed):
+    """asv's own processes end without Python's exit handlers."""
+    assert not observed["left"]
 
 
 def test_every_series_has_evidence_of_its_parameters(observed):

@@ -926,13 +926,29 @@ def test_a_run_says_where_it_was_made(tmp_path, monkeypatch):
 
 
 def test_no_measurement_imports_what_its_state_leaves_out():
-    """The suite of cells, which inherits, comes by without any of those."""
+    """The suite of cells, which inherits, comes by without any of those but the words of its evidence's texts."""
     code = "import sys, perfsuite.ladder.cell_series; print(*sys.modules)"
     modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     rooms = [name.split(".")[1] for name in modules if name.startswith("perfsuite.")]
 
     assert "rank" in rooms
-    assert not set(rooms) & set(results.APART)
+    assert set(rooms) & set(results.APART) == {"show"}
+
+
+def test_what_a_state_leaves_out_are_rooms():
+    """All are here, so that a room with a new name is not forgotten."""
+    assert [name for name in results.APART if not (results.PACKAGE / name / "__init__.py").is_file()] == []
+
+
+@pytest.mark.parametrize(("changed", "moves"), [("show/text/words.py", False), ("predict/sizes.py", True)])
+def test_only_rooms_that_make_numbers_count(changed, moves, tmp_path, monkeypatch):
+    """A sentence that reads better makes no run stale."""
+    package = shutil.copytree(results.PACKAGE, tmp_path / "perfsuite")
+    monkeypatch.setattr(results, "PACKAGE", package)
+    before = results._source()
+    (package / changed).write_text((package / changed).read_text() + "# a comment\n")
+
+    assert (results._source() != before) == moves
 
 
 @pytest.mark.parametrize("noisy", [True, False])

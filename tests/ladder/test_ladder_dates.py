@@ -15,7 +15,7 @@ from test_ladder import _git, _ladder, _story, _suite
 from perfsuite.cli.main import main
 from perfsuite.environments import cutoff, dates, environments, index, lockfile
 from perfsuite.environments.dates import read_dates
-from perfsuite.errors import FileError, UsageError
+from perfsuite.errors import FileError, UnknownName, UsageError
 from perfsuite.ladder import asv_site as site
 from perfsuite.ladder.asv_site import markdown
 from perfsuite.ladder.ladder import Rung, read_ladder
@@ -333,3 +333,16 @@ def test_the_index_of_this_machine(tmp_path, capsys):
 
     assert [rung.date[:7] for rung in ladder.rungs] == ["2020-05", "2021-05"]
     assert [lock["six"] for lock in _locks(tmp_path, ladder)] == ["1.15.0", "1.16.0"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [("5.10.9", "5.10.0"), ("5.9.10", "5.9.9"), ("6.0", "5.10.0"), ("0.1", "4.57.6"), ("5.9.9x", "5.9.9")],
+)
+def test_the_nearest_release_is_nearest_by_version(asked: str, near: str) -> None:
+    """Not by spelling, in which 5.1.9 is like 5.10.9; a text that is no version has only its spelling."""
+    known = [index.Release(version, None) for version in ("4.57.6", "5.1.9", "5.9.9", "5.10.0")]
+
+    with pytest.raises(UnknownName) as refused:
+        index.one("transformers", asked, known)
+    assert f"Did you mean {near!r}? Known: 4.57.6, 5.1.9, 5.9.9, 5.10.0. " in str(refused.value)

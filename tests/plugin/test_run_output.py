@@ -16,6 +16,7 @@ from gate_samples import GIB, LAUNCH, baseline, measurement, memory
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.plugin.perf_run import PerfRun
 from perfsuite.plugin.terminal import Pace
@@ -277,14 +278,23 @@ def test_a_run_of_nothing_replaces_the_files_of_an_earlier_one(repository):
     assert "No cell has a result." in files[1].read_text()
 
 
-def test_a_budget_that_is_used_up_skips_the_rest(repository, monkeypatch):
-    """The machine may be slower than the one of the records."""
+def test_a_budget_that_is_used_up_skips_the_rest(repository, monkeypatch, capsys):
+    """The machine may be slower than the one of the records. What was left out is no success, also for a reader."""
     pytester = repository(CELLS[:2])
     monkeypatch.setattr("perfsuite.plugin.perf_run.PerfRun.pytest_runtest_teardown", _long, raising=False)
-    result = perf(pytester, "--perf-budget=1h")
+    result = perf(pytester, "--perf-budget=1h", "--perf-report=run.jsonl")
+    capsys.readouterr()
 
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["1 skipped: the 60 min of --perf-budget are used up"])
+    result.stdout.fnmatch_lines(
+        [
+            "1 skipped: the 60 min of --perf-budget are used up",
+            "--perf-budget left out 1 cell of those chosen, so this run is no success.*",
+        ]
+    )
+    assert result.ret == 6
+    assert main(["summary", str(pytester.path / "run.jsonl")]) == 1
+    assert "The run has no result of some cells, but no cell of its report is red." in capsys.readouterr().out
 
 
 def _long(self, item):

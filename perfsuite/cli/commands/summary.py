@@ -66,6 +66,8 @@ def _conclusion(report: Path, missing: bool) -> str:
     status = codec.coverage_of(report).exit_status
     if status == codec.INTERRUPTED:
         return INTERRUPTED
+    if status == codec.PARTIAL:
+        return INCOMPLETE
     if missing:
         return KILLED if status is None or codec.is_cut(report) else INCOMPLETE
     return SUCCESS if status in (None, 0, FAILED) else "failure"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfsuite.catalog.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
+from perfsuite.catalog.cell_id import is_meant_as_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, count, html_of, with_lengths, write_html
@@ -124,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raise UsageError for an option that would have no effect."""
     given = ("strategy", "hardware", "micro_batch", "sequence_length", "target_length")
-    if arguments.model.count("-") > 1 and any(getattr(arguments, name) is not None for name in given):
+    if is_meant_as_cell(arguments.model) and any(getattr(arguments, name) is not None for name in given):
         raise UsageError(
             f"{arguments.model} is a whole cell's id, which includes strategy, hardware and workload (-b4-s512)."
         )
@@ -139,7 +140,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     """The cell that the options name; ``single`` takes one of several devices. Raises UsageError if there is none."""
-    if arguments.model.count("-") > 1:
+    if is_meant_as_cell(arguments.model):
         return parse_cell(arguments.model, catalog)
     strategy = "single" if arguments.strategy is None else arguments.strategy
     hardware = "cpu_x1" if arguments.hardware is None else arguments.hardware

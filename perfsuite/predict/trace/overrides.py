@@ -94,7 +94,7 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
         yield functools.partial(attention.cuda_kernels, newest=newest, capability=job.capability)
         if dtensors:
             yield host.fsdp_builds_on_the_device
-        if engine.name == "fsdp1":
+        if engine.finds_device:
             yield host.fsdp1_computes_on_the_device
         if any("accelerate" in choice.technique.packages for choice in session.strategy.choices):
             yield host.accelerate_prepares_on_the_device

@@ -1,4 +1,4 @@
-"""``perfsuite baseline``: the stored baselines and their standing, what would change them, and what changed them."""
+"""``perfsuite baseline``: the stored baselines and their states, what would change them, and what changed them."""
 
 import argparse
 from pathlib import Path
@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
-    show = actions.add_parser("show", help="Every baseline with its standing: sound, stale, orphaned, incomparable, …")
+    show = actions.add_parser("show", help="Every baseline with its state: sound, stale, orphaned, incomparable, …")
     add_select(show)
     add_tolerance(show)
     _add_tests(show, "Tests to collect with pytest: a baseline without a cell in them is orphaned too.")

@@ -1,4 +1,4 @@
-"""``perfsuite baseline show`` and ``prune``: the standing of each stored baseline.
+"""``perfsuite baseline show`` and ``prune``: the state of each stored baseline.
 
 Finding an orphan needs no torch: the catalog no longer parses its id or, if tests are named, pytest collects no cell
 for it. A baseline for absent hardware is never an orphan: tests have cells for ``gpus`` only if there are some, and
@@ -137,7 +137,7 @@ def show(arguments: argparse.Namespace) -> int:
     """The table, then the reasons with what to do. Returns 1 if a file cannot be read."""
     tolerance = tolerance_of(arguments)
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
-    table = bare_table("cell", "standing", "recorded", "commit", "runs", "step time", "peak memory", DETECTS)
+    table = bare_table("cell", "state", "recorded", "commit", "runs", "step time", "peak memory", DETECTS)
     for stored in found:
         table.add_row(stored.cell, stored.standing.status, *_facts(stored))
     print_table(table)

@@ -8,6 +8,7 @@ asv imports this file in every environment and drops PYTHONPATH, so nothing but 
 In a ladder perfsuite is the one that this file belongs to; for the project's own commits it is the environment's.
 """
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -27,19 +28,22 @@ EVIDENCE, RUNG = os.environ.get("PERFSUITE_LADDER_EVIDENCE", ""), os.environ.get
 SECONDS = 3600.0  # that all cells of a rung may take
 
 
-def find_perfsuite():
-    """Let this process and those that it starts import perfsuite.
+@contextlib.contextmanager
+def perfsuite_found():
+    """Inside, this process and those that it starts can import perfsuite.
 
     The folder that it lies in may be site-packages, with other releases than the rung's, so what comes first is a
     folder with a link to the package alone.
     """
     if not EVIDENCE:
+        yield
         return
     package = Path(__file__).resolve().parents[3]
-    folder = tempfile.mkdtemp(prefix="perfsuite-suite-")
-    Path(folder, package.name).symlink_to(package)
-    sys.path.insert(0, folder)
-    os.environ["PYTHONPATH"] = folder
+    with tempfile.TemporaryDirectory(prefix="perfsuite-suite-") as folder:
+        Path(folder, package.name).symlink_to(package)
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = folder
+        yield
 
 
 def series(key, unit, text, **asv):
@@ -68,10 +72,10 @@ class Traced:
     version = "1"
 
     def setup_cache(self):
-        find_perfsuite()
-        from perfsuite.ladder.cell_series import traced
+        with perfsuite_found():
+            from perfsuite.ladder.cell_series import traced
 
-        return traced(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
+            return traced(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
 
     setup_cache.timeout = SECONDS
     track_failures = series("failures", "cells", "Cells that cannot be trained, or no longer fit.")
@@ -100,10 +104,10 @@ if os.environ.get("PERFSUITE_HISTORY_MEASURE") == "1":
         version = "1"
 
         def setup_cache(self):
-            find_perfsuite()
-            from perfsuite.ladder.cell_series import measured
+            with perfsuite_found():
+                from perfsuite.ladder.cell_series import measured
 
-            return measured(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
+                return measured(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
 
         setup_cache.timeout = SECONDS
         track_failures = series("failures", "cells", "Cells whose training fails.")
