@@ -146,6 +146,14 @@ def test_what_is_installed_is_not_yours(tmp_path: Path) -> None:
     assert __file__ in own_modules()
 
 
+def test_pythons_folders_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank imports thousands of modules, and sysconfig takes a millisecond for each answer."""
+    is_installed(os.__file__)
+    monkeypatch.setattr("sysconfig.get_path", None)
+
+    assert is_installed(os.__file__) and not is_installed(__file__)
+
+
 def test_files_elsewhere_are_known_by_their_modules(tmp_path: Path) -> None:
     """Another machine may have them in another folder. Two of one name count both."""
     places = [tmp_path / "one", tmp_path / "two"]
