@@ -79,6 +79,7 @@ def test_of_a_real_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         path.write_text(text)
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
     monkeypatch.chdir(repository)
+    monkeypatch.setenv("PWD", str(repository))  # as cd does. A server that was started elsewhere is not lent then
     model = Model(
         name="net", family="mine", task="causal_lm", source="a test", parameters=2 * 64 * 16, vocabulary=64,
         workload=Workload(micro_batch=2, sequence_length=8), build="model_of_mine:build",
