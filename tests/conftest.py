@@ -1,10 +1,8 @@
 """Fixtures of several test files. The pytest process never imports torch: ranks do."""
 
-import itertools
 import os
 import signal
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,10 +13,10 @@ from faults import named
 from forge_server import forge  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 from package_index import Index, Upload
+from warm import counted_flop, rank_servers, tracing_processes  # noqa: F401  fixtures
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.launch import launcher, places, servers
 from perfsuite.paths import cache_folder
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Settings
@@ -39,7 +37,6 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 # A cell compiles in its first step, which takes minutes on a busy machine.
 SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent / "support"),))
-UNLIKE = {"HOME", "USERPROFILE", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}  # in each test
 Measure = Callable[..., Measurement]
 
 
@@ -55,37 +52,6 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
     """pytest's own, which forgets the options above."""
     monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     return pytester
-
-
-@pytest.fixture(scope="session", autouse=True)
-def rank_servers() -> Iterator[None]:
-    """Servers outlive their launcher: the next in the same environment need not import torch again, for seconds."""
-    start, idle = servers.LocalServer, defaultdict[str, list[servers.LocalServer]](list)
-    homes: dict[servers.LocalServer, str] = {}
-
-    def lend(kind: servers.ServerKind) -> servers.LocalServer:
-        key = repr((kind, sorted(item for item in os.environ.items() if item[0] not in UNLIKE)))
-        while idle[key]:
-            if (server := idle[key].pop()).alive():
-                return server
-        server = start(kind)
-        homes[server] = key
-        return server
-
-    def give_back(self: launcher.Launcher) -> None:
-        for server in itertools.chain.from_iterable(self._servers.values()):
-            if server in homes:
-                idle[homes[server]].append(server)
-            else:
-                server.close()
-        self._servers.clear()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "LocalServer", lend)
-        patch.setattr(launcher.Launcher, "close", give_back)
-        yield
-    for server in homes:
-        server.close()
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ import contextlib
 import functools
 import gc
 import importlib
-import itertools
 import json
 import os
 import selectors
@@ -155,10 +154,12 @@ def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[st
     catalog = Catalog(tuple(Path(folder) for folder in request["catalogs"]))
     strategy = parse_strategy(request["strategy"], catalog)
     parts: list[Any] = [strategy.engine, *(choice.technique for choice in strategy.choices)]
-    for module in itertools.chain.from_iterable(part.preload for part in parts):
-        importlib.import_module(module)
-    if strategy.engine.process == "training":
-        import torch._dynamo  # noqa: F401  800 modules, which the optimizer of each rank would import otherwise
+    modules = [name for part in parts for name in part.preload]
+    if strategy.engine.process != "inference":
+        modules.append("torch._dynamo")  # 800 modules, which optimizers and collectives would import in each rank
+    for module in modules:
+        with contextlib.suppress(Exception):  # the rank that needs it fails alike, and says for what
+            importlib.import_module(module)
     if request["model"]:
         import transformers
 

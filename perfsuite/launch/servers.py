@@ -76,9 +76,10 @@ class RankServer(Protocol):
 
 
 class LocalServer:
-    """A rank server of this machine. ``alive()`` is False once it has died."""
+    """A rank server of this machine. ``alive()`` is False once it has died. ``code`` is what its Python runs."""
 
     node = ""
+    code = ("-m", "perfsuite.launch.server")
 
     def __init__(self, kind: ServerKind) -> None:
         device, visible, environment = kind.device, kind.visible, kind.environment
@@ -104,9 +105,8 @@ class LocalServer:
         elif visible:
             ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # nvidia-smi's numbering
         with (self.workspace / "server.log").open("wb") as log:
-            program = [environment.python, "-m", "perfsuite.launch.server"]
             self._process = subprocess.Popen(
-                [*program, device, str(self.workspace), str(self._held.lock)],
+                [environment.python, *self.code, device, str(self.workspace), str(self._held.lock)],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,

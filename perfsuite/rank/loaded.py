@@ -6,6 +6,7 @@ repository, in a folder on PYTHONPATH, or in an editable install.
 
 from __future__ import annotations
 
+import functools
 import sys
 import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -31,8 +32,13 @@ def shared_libraries() -> list[str]:
 
 def is_installed(file: str) -> bool:
     """Whether the file is of the standard library or of an installed package."""
-    known = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return file.startswith(known) or any(f"/{folder}/" in file for folder in PACKAGES)
+    return file.startswith(_known_folders()) or any(f"/{folder}/" in file for folder in PACKAGES)
+
+
+@functools.cache
+def _known_folders() -> tuple[str, ...]:
+    """This Python's folders, asked once: for the thousands of modules of a rank, sysconfig takes two seconds."""
+    return tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def own_files() -> list[str]:

@@ -166,7 +166,7 @@ def _counted(cell: Cell) -> Any:
     """What the model FLOPs of a replica depend on: no engine, and of the techniques those that count."""
     strategy = cell.strategy
     techniques = tuple(choice.name for choice in strategy.choices if choice.technique.counts)
-    return cell.model.name, cell.workload, strategy.engine.process, recipe_of(strategy).accumulation, techniques
+    return repr(cell.model), cell.workload, strategy.engine.process, recipe_of(strategy).accumulation, techniques
 
 
 def check_settings(settings: Settings) -> None:

@@ -33,5 +33,6 @@ TECHNIQUES = (
         loop=HfTrained,
         why_not=why_not_fp16,
         packages=("accelerate", "greenlet"),
+        preload=("torch._inductor.compile_fx", "datasets", "deepspeed"),  # what the Trainer's module imports
     ),
 )

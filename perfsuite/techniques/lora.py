@@ -59,5 +59,7 @@ TECHNIQUES = (
         applies=add_adapters,
         counts=True,
         packages=("peft",),
+        # Most of what peft imports. peft itself makes tensors when it is imported, and a rank counts its tensors.
+        preload=("torch._inductor.compile_fx",),
     ),
 )

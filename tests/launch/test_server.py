@@ -1,11 +1,13 @@
 """The rank server: what it may do before it forks, and what a rank asks of its GPU before it joins."""
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 from sampling import slow_unless
 
+from perfsuite.launch.server import warm_up
 from perfsuite.rank.process_group import why_no_kernels
 
 TRAPPED = """
@@ -91,6 +93,30 @@ def test_a_rank_of_a_cuda_server_imports_for_itself(tmp_path):
 
     assert done.stdout.split() == ["0", "False"], log
     assert (tmp_path / "rank0.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "imported"),
+    [
+        ("single+lora", {"torch._inductor.compile_fx", "torch._dynamo"}),
+        ("ddp+hf_trainer", {"torch._inductor.compile_fx", "datasets", "deepspeed", "torch._dynamo"}),
+        ("hf_map", {"datasets", "torch._dynamo"}),
+        ("all_reduce", {"torch._dynamo"}),
+        ("generate", set()),
+    ],
+)
+def test_the_server_imports_what_each_rank_would(monkeypatch, strategy, imported):
+    """Once, before it forks. An import that fails is left to the rank, which says what it needs the module for."""
+    asked, find = set(), importlib.import_module
+
+    def fail(name):
+        asked.add(name)
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", lambda name: find(name) if "perfsuite" in name else fail(name))
+    warm_up({"strategy": strategy, "model": "", "catalogs": []}, set(), lambda message: None)
+
+    assert asked == imported
 
 
 CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")  # torch 2.13.0 of PyPI

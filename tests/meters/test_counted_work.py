@@ -2,12 +2,16 @@
 timed with.
 """
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from gate_samples import VERSIONS, baseline, measurement, with_measurement
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.compare.explain import explain
 from perfsuite.compare.judge import judge
+from perfsuite.meters import flops
 from perfsuite.meters._cuda_runtime import (
     END,
     LAUNCHES,
@@ -183,6 +187,34 @@ def test_a_peak_below_what_is_reached_gives_no_utilization():
     """Neither of the two, although one of them would still be possible."""
     assert (mfu(readings_at(200), 1), hfu(readings_at(200), 1)) == (0.5, 0.6)
     assert (mfu(readings_at(110), 1), hfu(readings_at(110), 1)) == (None, None)
+
+
+def test_a_dtype_without_instructions_is_not_measured_twice(monkeypatch):
+    """bf16 takes a second per matmul here. Its first run shows that fp32 is the peak."""
+    run, now = [], [0.0]
+
+    def mm(left, right):
+        run.append(left.dtype)
+        now[0] += 1.0 if left.dtype == "bf16" else 0.004
+
+    class Tensor:
+        dtype = "fp32"
+
+        def to(self, dtype):
+            made = Tensor()
+            made.dtype = dtype
+            return made
+
+        def t(self):
+            return self
+
+    fake = SimpleNamespace(randn=lambda *_: Tensor(), mm=mm, float32="fp32")
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setattr(flops.time, "perf_counter", lambda: now[0])
+    peak = flops.measure_matmul(SimpleNamespace(compute_dtype="bf16"))
+
+    assert peak == pytest.approx(2 * max(flops.MATMUL_SIZES) ** 3 / 0.004)
+    assert run.count("bf16") == 3 * len(flops.MATMUL_SIZES)
 
 
 def test_a_utilization_that_only_the_baseline_has_is_not_red(measure, catalog):

@@ -197,7 +197,7 @@ def test_the_time_has_the_interval_of_its_regime(catalog, capsys):
 
 def test_what_does_not_fit_is_told_beside_the_time(catalog, capsys):
     """With about as many missing bytes as `perfsuite memory` says, and exit code 1."""
-    cell = "gpt2_tiny-fsdp2+bf16-rtx3090_x2-b32768"
+    cell = "gpt2_small-ddp+bf16-rtx3090_x2-b64"
     (predicted,) = predict([parse_cell(cell, catalog)], catalog)
     status = main(["time", "--cell", cell, "--predict", *LENGTH])
     printed = capsys.readouterr().out

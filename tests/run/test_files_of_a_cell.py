@@ -80,6 +80,7 @@ def test_of_a_real_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         path.write_text(text)
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
     monkeypatch.chdir(repository)
+    monkeypatch.setenv("PWD", str(repository))  # as cd does. A server that was started elsewhere is not lent then
     model = Model(
         name="net", family="mine", task="causal_lm", source="a test", parameters=2 * 64 * 16, vocabulary=64,
         workload=Workload(micro_batch=2, sequence_length=8), build="model_of_mine:build",
@@ -145,6 +146,14 @@ def test_what_is_installed_is_not_yours(tmp_path: Path) -> None:
     assert is_installed("/home/me/.local/lib/python3.11/site-packages/a.py")
     assert not is_installed(__file__)
     assert __file__ in own_modules()
+
+
+def test_pythons_folders_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank imports thousands of modules, and sysconfig takes a millisecond for each answer."""
+    is_installed(os.__file__)
+    monkeypatch.setattr("sysconfig.get_path", None)
+
+    assert is_installed(os.__file__) and not is_installed(__file__)
 
 
 def test_files_elsewhere_are_known_by_their_modules(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""What takes seconds to start stays warm for the whole session: rank servers and tracing processes.
+
+Tests of their start and their end start them in a process of their own.
+"""
+
+import itertools
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from perfsuite.environments.environments import Environment
+from perfsuite.launch import launcher, places, servers
+from perfsuite.predict.trace.tracing import Tracer
+from perfsuite.records.failure import Failure
+from perfsuite.records.trace import Trace, TraceJob
+from perfsuite.run.runner import Runner
+
+UNLIKE = {"HOME", "USERPROFILE", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}  # in each test
+QUICK = """
+import subprocess
+from perfsuite.launch import server
+from perfsuite.meters import flops
+
+def check_output(command, *args, run=subprocess.check_output, **kwargs):
+    if command[0] == "numactl":  # ZeRO-3 starts it for every gradient
+        raise FileNotFoundError
+    return run(command, *args, **kwargs)
+
+subprocess.check_output = check_output
+flops.MATMUL_SIZES, flops.MATMUL_SECONDS = (128,), 1e-3
+server.main()
+"""
+
+
+class QuickServer(servers.LocalServer):
+    """Its ranks measure the peak of their CPU, which no test compares, for a hundredth of the usual time."""
+
+    code = ("-c", QUICK)
+
+
+def variables() -> str:
+    """The environment variables of a new process, but for those that each test has of its own."""
+    return repr(sorted(item for item in os.environ.items() if item[0] not in UNLIKE))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rank_servers() -> Iterator[None]:
+    """Servers outlive their launcher: the next in the same environment need not import torch again, for seconds."""
+    start, idle = QuickServer, defaultdict[str, list[servers.LocalServer]](list)
+    homes: dict[servers.LocalServer, str] = {}
+
+    def lend(kind: servers.ServerKind) -> servers.LocalServer:
+        key = repr((kind, variables()))
+        while idle[key]:
+            if (server := idle[key].pop()).alive():
+                return server
+        server = start(kind)
+        homes[server] = key
+        return server
+
+    def give_back(self: launcher.Launcher) -> None:
+        for server in itertools.chain.from_iterable(self._servers.values()):
+            if server in homes:
+                idle[homes[server]].append(server)
+            else:
+                server.close()
+        self._servers.clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(places, "LocalServer", lend)
+        patch.setattr(launcher.Launcher, "close", give_back)
+        yield
+    for server in homes:
+        server.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def counted_flop() -> Iterator[None]:
+    """Model FLOPs that one runner has counted are known to all others in the same environment."""
+    make, known = Runner.__init__, defaultdict[Environment, dict[Any, int]](dict)
+
+    def sharing(self: Runner, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self._model_flop = known[self._environment]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "__init__", sharing)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tracing_processes() -> Iterator[None]:
+    """So do tracing processes, unless a round was broken off or imported code of a test's own."""
+    idle: dict[str, list[Tracer]] = defaultdict(list)
+    start, end, trace_round = Tracer._start, Tracer.__exit__, Tracer.round
+    keys, spoilt = dict[int, str](), set[int]()
+
+    def lend(self: Tracer) -> Any:
+        key = repr((self.processes, variables()))
+        while idle[key]:
+            kept = idle[key].pop()
+            if kept._process is not None and kept._process.poll() is None:
+                self._stack, self._folder = kept._stack, kept._folder
+                process = kept._process
+                break
+        else:
+            process = start(self)
+        keys[id(self)] = key
+        return process
+
+    def watched(self: Tracer, jobs: Sequence[TraceJob]) -> Iterator[tuple[int, Trace | Failure]]:
+        fit = id(self) not in spoilt and all(
+            one.job.model.build.startswith("perfsuite.") and not one.job.catalogs for one in jobs
+        )
+        spoilt.add(id(self))  # until all results are read
+        yield from trace_round(self, jobs)
+        if fit:
+            spoilt.discard(id(self))
+
+    def give_back(self: Tracer, *_: object) -> None:
+        key = keys.pop(id(self), "")
+        if not key or id(self) in spoilt:
+            spoilt.discard(id(self))
+            end(self)
+            return
+        kept = Tracer(self.processes)
+        kept._stack, kept._folder, kept._process = self._stack, self._folder, self._process
+        idle[key].append(kept)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, function in (("_start", lend), ("round", watched), ("__exit__", give_back)):
+            patch.setattr(Tracer, name, function)
+        yield
+    for kept in itertools.chain.from_iterable(idle.values()):
+        end(kept)
