@@ -78,7 +78,7 @@ def of_micro_batches(
         def cell(number: int) -> Cell:
             return make_cell(model.name, strategy, hardware, catalog, [f"b{number}", *suffixes])
 
-        return Question(name=model.name, strategy=strategy, most=most, cell=cell, refused=_why_refused(cell, 1))
+        return Question(name=model.name, strategy=strategy, most=most, cell=cell, refused=_why_refused(cell))
 
     return [question(model, strategy) for model in models for strategy in strategies]
 
@@ -98,7 +98,7 @@ def of_models(
         def cell(number: int) -> Cell:
             return make(fitting[number - 1])
 
-        reasons = {model.name: _why_refused(lambda _: make(model), 1) for model in sizes}  # noqa: B023  called at once
+        reasons = {model.name: _why_refused(lambda _: make(model)) for model in sizes}  # noqa: B023  called at once
         fitting = [model for model in sizes if not reasons[model.name]]
         refused = "" if fitting else next(iter(reasons.values()))
         return Question(name=f"{family} ({task})", strategy=strategy, most=len(fitting), cell=cell, refused=refused)
@@ -108,9 +108,10 @@ def of_models(
     ]
 
 
-def _why_refused(cell: Callable[[int], Cell], number: int) -> str:
+def _why_refused(cell: Callable[[int], Cell]) -> str:
+    """Why the smallest of these cells is impossible; empty if it is not."""
     try:
-        return why_missing(cell(number).strategy)
+        return why_missing(cell(1).strategy)
     except Refused as error:
         return str(error)
 

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,7 @@ from perfsuite.studies._table import study_table
 from perfsuite.studies._workbench import CELLS, Bench, Planned, Tell, Workbench, measure_all, plan
 from perfsuite.units import show_seconds
 
-Print = Callable[[str], None]
-say_now: Print = functools.partial(print, flush=True)  # a log shows each cell when it is done, not all at the end
+say = functools.partial(print, flush=True)  # a log shows each cell when it is done, not all at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ class Order:
     html: Path | None = None
 
 
-def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now) -> list[Row]:
+def run_study(study: Study, order: Order, catalog: Catalog) -> list[Row]:
     """Measure the study and write its files. Raises PerfsuiteError before the first cell for an invalid request."""
     metrics = [catalog.get("metric", name) for name in study.metrics]
     planned = plan(study, order.bench, catalog)
@@ -52,25 +51,25 @@ def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now
     with closing(Runner(catalog, order.settings)) as runner:
         try:
             bench = Bench(runner, order.folder, order.fresh, live.show)
-            rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live, say))
+            rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live))
         except KeyboardInterrupt:
             live.clear()
             if (order.folder / CELLS).exists():
                 say(f"\nThe measurements so far are in {order.folder / CELLS}: run the same command again to continue.")
             raise
-    leave(study, order, rows, metrics, say)
+    leave(study, order, rows, metrics)
     return rows
 
 
-def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine, say: Print) -> Tell:
+def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine) -> Tell:
     total = len({item.text for item in planned if item.cell}) * rounds
-    told = 0
+    ended = 0
 
     def tell(item: Planned, measurement: Measurement | None, taken_up: bool) -> None:
-        nonlocal told
-        told += item.cell is not None
+        nonlocal ended
+        ended += item.cell is not None
         live.clear()
-        text = f"[{told}/{total}] {item.text}  " if item.cell else f"{item.text}  "
+        text = f"[{ended}/{total}] {item.text}  " if item.cell else f"{item.text}  "
         if measurement is None:
             text += f"refused: {item.reason}"
         elif measurement.failure:
@@ -82,7 +81,7 @@ def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine, say: Print)
     return tell
 
 
-def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], say: Print) -> StudyReport:
+def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric]) -> None:
     """Print the tables and the answer, and write NAME.json, NAME.csv and the page."""
     by_model = results_of(study, rows)
     for model, results in by_model.items():
@@ -125,7 +124,6 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
         files.append(order.html)
     say("")
     say("written: " + ", ".join(map(str, files)))
-    return report
 
 
 def check_folder(folder: Path) -> None:

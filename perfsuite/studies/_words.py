@@ -8,19 +8,19 @@ from perfsuite.studies._study_rows import Results, Row, apart, ratio
 from perfsuite.units import show_ratio
 
 
-def dependence(results: Results, pairs: Sequence[tuple[Row, Row]], on: str) -> list[str]:
-    """Whether the ratio of step times differs between the columns: the smallest against the largest."""
-    found = {}
+def dependence(pairs: Sequence[tuple[Row, Row]]) -> str:
+    """Whether the ratio of step times depends on the batch size: the smallest of the columns against the largest."""
+    ratios = {}
     for one, other in pairs:
         times = ratio(one, other, "step_time_seconds")
         if times is not None:
-            found[one.column] = times
-    if len(found) < 2:
-        return [f"It is unknown whether {on} matters: only {len(found)} columns have numbers."]
-    least, most = min(found, key=lambda name: found[name].value), max(found, key=lambda name: found[name].value)
-    depends = apart(found[least], found[most], pairs=math.comb(len(found), 2))
+            ratios[one.column] = times
+    if len(ratios) < 2:
+        return f"It is unknown whether the batch size matters: only {len(ratios)} columns have numbers."
+    least, most = min(ratios, key=lambda name: ratios[name].value), max(ratios, key=lambda name: ratios[name].value)
+    depends = apart(ratios[least], ratios[most], pairs=math.comb(len(ratios), 2))
     verdict = "depends on" if depends else "does not measurably depend on"
-    return [f"The ratio of step times {verdict} {on}: {found[least]} at {least}, {found[most]} at {most}."]
+    return f"The ratio of step times {verdict} the batch size: {ratios[least]} at {least}, {ratios[most]} at {most}."
 
 
 def against_reference(results: Results, metrics: dict[str, str], column: str | None = None) -> list[str]:
@@ -30,11 +30,11 @@ def against_reference(results: Results, metrics: dict[str, str], column: str | N
         other = results.reference(row)
         if row is other or column not in (None, row.column):
             continue
-        found = {what: ratio(row, other, metric) for metric, what in metrics.items()}
         if not row.fits or not other.fits:
             sentences.append(f"{row.name} has no numbers: {(row if not row.fits else other).why}")
             continue
-        texts = [f"{times} the {what}" for what, times in found.items() if times is not None]
+        ratios = {what: ratio(row, other, metric) for metric, what in metrics.items()}
+        texts = [f"{times} the {what}" for what, times in ratios.items() if times is not None]
         of = f"{', '.join(texts)} of" if texts else "no number in common with"
         sentences.append(f"{row.name} has {of} {other.row}.")
     return sentences

@@ -1,7 +1,7 @@
 """Offloading to the host by ZeRO: the optimizer, the parameters or both, on one rank and together with sharding."""
 
 from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results, apart, ratio
 from perfsuite.studies._words import against_reference
 
@@ -36,30 +36,4 @@ def answer(results: Results) -> list[str]:
     return sentences
 
 
-STUDIES = (
-    Study(
-        name="offload",
-        question=(
-            "How does single-GPU offloading compare to training without offloading? What happens if you offload only "
-            "the optimizer state vs. the model as well? Does it change if you combine offloading with data "
-            "parallelism (ZeRO)?"
-        ),
-        asked="a PhD in tuning DeepSpeed, question 2",
-        model="bloom_tiny_cls",
-        hardware="cpu_x2",
-        rows=(
-            Variant(name="nothing"),
-            Variant(name="optimizer", techniques=("offload_optimizer",)),
-            Variant(name="parameters", techniques=("offload_params",)),
-            Variant(name="both", techniques=("offload",)),
-        ),
-        columns=(
-            Variant(name="ZeRO-2, 1 rank", engine="zero2", ranks=1),
-            Variant(name="ZeRO-2, 2 ranks", engine="zero2", ranks=2),
-            Variant(name="ZeRO-3, 1 rank", engine="zero3", ranks=1),
-            Variant(name="ZeRO-3, 2 ranks", engine="zero3", ranks=2),
-        ),
-        reference="nothing",
-        answer=answer,
-    ),
-)
+STUDIES = (read_study(__file__, answer=answer),)

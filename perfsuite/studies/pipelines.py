@@ -4,13 +4,12 @@ A pipeline of p stages is idle in (p - 1) of the m + p - 1 slots of m micro-batc
 more micro-batches, less idle time. 1F1B keeps activations of at most p micro-batches, GPipe those of all m.
 """
 
-from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference
 from perfsuite.units import show_ratio
 
 METRICS = {"step_time_seconds": "step time", "peak_memory_bytes": "peak memory"}
-MICRO_BATCHES = (2, 4, 8)
 
 
 def answer(results: Results) -> list[str]:
@@ -25,30 +24,10 @@ def answer(results: Results) -> list[str]:
             sentences.append(results.compare(many, few, "tokens_per_second", "tokens per second"))
             sentences.append(results.compare(many, few, "peak_memory_bytes", "peak memory"))
     for stages in sorted({row.measurement.world_size for row in results.rows if row.fits and row.measurement}):
-        for count in MICRO_BATCHES:
+        for count in (int(column.split()[0]) for column in results.columns):
             idle = show_ratio((stages - 1) / (count + stages - 1))
             sentences.append(f"In theory {stages} stages are idle {idle} of the time with {count} micro-batches.")
     return sentences
 
 
-STUDIES = (
-    Study(
-        name="pipelines",
-        question=(
-            "How does DeepSpeed compare with native alternatives: DeepSpeed pipeline vs. torch.distributed Pipeline?"
-        ),
-        asked="a PhD in tuning DeepSpeed, question 3",
-        model="gpt2_tiny_l4",
-        hardware="cpu_x2",
-        rows=(
-            Variant(name="GPipe", engine="pp_gpipe"),
-            Variant(name="1F1B", engine="pp_1f1b"),
-            Variant(name="interleaved 1F1B", engine="pp_interleaved"),
-            Variant(name="DeepSpeed", engine="pp_deepspeed"),
-        ),
-        columns=tuple(Variant(name=f"{count} micro-batches", techniques=(f"acc{count}",)) for count in MICRO_BATCHES),
-        reference="GPipe",
-        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "communication_bytes"),
-        answer=answer,
-    ),
-)
+STUDIES = (read_study(__file__, answer=answer),)

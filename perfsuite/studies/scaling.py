@@ -4,11 +4,10 @@ Efficiency = tokens per second of n ranks / (n × tokens per second of one rank)
 """
 
 from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.catalog.definitions import Variant
+from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results, ratio
 from perfsuite.units import show_ratio
-
-GLOBAL_BATCH = 8
 
 
 def columns(ranks: int) -> tuple[Variant, ...]:
@@ -38,22 +37,4 @@ def answer(results: Results) -> list[str]:
     return sentences
 
 
-STUDIES = (
-    Study(
-        name="scaling",
-        question="We need to measure how performance scales with #nodes using data-parallel training.",
-        asked="Experiments and Results, next steps",
-        model="gpt2_tiny",
-        hardware="cpu_x4",
-        rows=(
-            Variant(name="DDP, weak", engine="ddp"),
-            Variant(name="DDP, strong", engine="ddp", global_batch=GLOBAL_BATCH),
-            Variant(name="ZeRO-3, weak", engine="zero3"),
-            Variant(name="ZeRO-3, strong", engine="zero3", global_batch=GLOBAL_BATCH),
-        ),
-        columns=columns,
-        reference_column="1 rank",
-        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "flops_per_rank"),
-        answer=answer,
-    ),
-)
+STUDIES = (read_study(__file__, answer=answer, columns=columns),)

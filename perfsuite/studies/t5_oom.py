@@ -7,23 +7,17 @@ reports total_flos, 6 × parameters × tokens. For 2 epochs of 100 samples of so
 --capacity 24GiB a row that needs more is out of memory.
 """
 
-from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results, Row, ratio
 from perfsuite.studies._words import anatomy
 from perfsuite.units import show_bytes
 
-BASELINE = "baseline"
 STATES = ("parameters", "master_parameters", "gradients", "optimizer_state")
-
-
-def said(memory: str, time: str = "", flop: str = "") -> dict[str, str]:
-    """The note's figures for a row."""
-    return {"memory": memory, "time": time, "TFLOP": flop}
 
 
 def answer(results: Results) -> list[str]:
     """The parts of the memory, then every row against the baseline, here and in the note."""
-    baseline = results.get(BASELINE)
+    baseline = results.get(results.study.reference)
     if not baseline.fits:
         return [f"The baseline has no numbers: {baseline.why}"]
     peak, parts = baseline.value("peak_memory_bytes") or 0, baseline.parts("peak_memory_bytes")
@@ -58,34 +52,4 @@ def _number(text: str) -> float:
     return float(amount) * (60 if unit == "min" else 1) if amount.replace(".", "").isdigit() else 0
 
 
-STUDIES = (
-    Study(
-        name="t5-oom",
-        question=(
-            "Expected memory footprint is (12 + 2 + 2) * 0.25 = 4GB. How come my peak memory usage is 27G? "
-            "What's wrong here? How to compute the memory requirement of finetuning a model?"
-        ),
-        asked="a note on fine-tuning T5 on 2 × RTX 3090",
-        model="t5_tiny",
-        hardware="cpu_x2",
-        rows=(
-            Variant(name=BASELINE, engine="ddp", techniques=("bf16",), note=said("27 G", "45 s", "175")),
-            Variant(name="accumulation", engine="ddp", techniques=("bf16", "acc8"), note=said("27 G", "43 s", "174")),
-            Variant(name="adafactor", engine="ddp", techniques=("bf16", "adafactor"), note=said("27 G", "45 s", "175")),
-            Variant(name="checkpointing", engine="ddp", techniques=("bf16", "ckpt"), note=said("16.5 G", "> 11 min")),
-            Variant(name="fp16", engine="ddp", techniques=("fp16",), note=said("27 G", "45 s", "175")),
-            Variant(name="fp32", engine="ddp", note=said("36 G", "47 s", "175")),
-            Variant(
-                name="fused AdamW", engine="ddp", techniques=("bf16", "adamw_fused"), note=said("27 G", "45 s", "175")
-            ),
-            Variant(name="model parallel", engine="pp_naive", techniques=("bf16",), note=said("20 G", "28 s", "129")),
-            Variant(
-                name="single GPU", engine="single", techniques=("bf16",), ranks=1, note=said("17 G", "68 s", "129")
-            ),
-            Variant(name="next larger", engine="ddp", techniques=("bf16",), larger=True, note=said("OOM")),
-        ),
-        reference=BASELINE,
-        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "flops_per_rank"),
-        answer=answer,
-    ),
-)
+STUDIES = (read_study(__file__, answer=answer),)

@@ -4,7 +4,7 @@ A data-parallel step trains on more tokens, as many times as there are ranks. So
 step times.
 """
 
-from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference
 
@@ -26,21 +26,4 @@ def answer(results: Results) -> list[str]:
     return sentences
 
 
-STUDIES = (
-    Study(
-        name="tensor-parallel",
-        question="How does tensor parallel training compare with automatic tensor parallelism?",
-        asked="a PhD in tuning DeepSpeed, question 3, optional part",
-        model="llama_tiny",
-        hardware="cpu_x2",
-        rows=(
-            Variant(name="data parallel", engine="ddp"),
-            Variant(name="tensor parallel", engine="tp"),
-            Variant(name="AutoTP", engine="autotp"),
-        ),
-        columns=tuple(Variant(name=f"micro-batch {batch}", micro_batch=batch) for batch in (1, 8)),
-        reference="data parallel",
-        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "communication_bytes"),
-        answer=answer,
-    ),
-)
+STUDIES = (read_study(__file__, answer=answer),)

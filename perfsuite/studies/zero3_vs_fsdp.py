@@ -1,6 +1,6 @@
 """DeepSpeed's ZeRO-3 against torch's FullyShardedDataParallel, the first (a wrapper) and the second (fully_shard)."""
 
-from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference, dependence
 
@@ -17,7 +17,7 @@ def answer(results: Results) -> list[str]:
     for row in results.row_names[1:]:
         pairs = [(results.get(row, column), results.get("ZeRO-3", column)) for column in results.columns]
         if all(one.fits and other.fits for one, other in pairs):
-            sentences += [f"{row}: {sentence}" for sentence in dependence(results, pairs, "the batch size")]
+            sentences.append(f"{row}: {dependence(pairs)}")
     for column in results.columns:
         fastest = results.best("step_time_seconds", column=column)
         if fastest is not None:
@@ -25,23 +25,4 @@ def answer(results: Results) -> list[str]:
     return sentences
 
 
-STUDIES = (
-    Study(
-        name="zero3-vs-fsdp",
-        question=(
-            "How does DeepSpeed compare with native alternatives: your ZeRO3 config vs. FullyShardedDataParallel?"
-        ),
-        asked="a PhD in tuning DeepSpeed, question 3",
-        model="bloom_tiny_cls",
-        hardware="cpu_x2",
-        rows=(
-            Variant(name="ZeRO-3", engine="zero3", techniques=("bf16",)),
-            Variant(name="FSDP 1", engine="fsdp1", techniques=("bf16",)),
-            Variant(name="FSDP 2", engine="fsdp2", techniques=("bf16",)),
-        ),
-        columns=tuple(Variant(name=f"micro-batch {batch}", micro_batch=batch) for batch in (1, 8)),
-        reference="ZeRO-3",
-        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "communication_bytes"),
-        answer=answer,
-    ),
-)
+STUDIES = (read_study(__file__, answer=answer),)

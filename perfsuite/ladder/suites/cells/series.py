@@ -46,17 +46,25 @@ def perfsuite_found():
         yield
 
 
+def observed(how):
+    """What ``traced`` or ``measured`` of perfsuite/ladder/cell_series.py finds of all cells."""
+    with perfsuite_found():
+        from perfsuite.ladder import cell_series
+
+        return getattr(cell_series, how)(CELLS, EVIDENCE, RUNG, f"series.{how.title()}")
+
+
 def series(key, unit, text, **asv):
-    """The series of what was found of a cell by this key; with a category, of that part of it."""
+    """The series of a cell's numbers by this key; with a category, of that part of them."""
 
-    def track(self, found, cell, *category):
-        return found[cell][key][category[0]] if category else found[cell][key]
+    def track(self, numbers, cell, *category):
+        return numbers[cell][key][category[0]] if category else numbers[cell][key]
 
-    def setup(found, cell, *_):
+    def setup(numbers, cell, *_):
         """A series does not apply to a cell whose training failed, as track_failures says, or that has no such number:
         FLOPs that could not be counted.
         """
-        if key not in found[cell]:
+        if key not in numbers[cell]:
             raise NotImplementedError(f"{cell} has no {key}")
 
     track.__doc__ = text
@@ -66,16 +74,15 @@ def series(key, unit, text, **asv):
     return track
 
 
-class Traced:
+class Cells:
     params = (CELLS,)
     param_names = ("cell",)
     version = "1"
 
-    def setup_cache(self):
-        with perfsuite_found():
-            from perfsuite.ladder.cell_series import traced
 
-            return traced(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
+class Traced(Cells):
+    def setup_cache(self):  # asv tells setups apart by their lines, so each class has its own
+        return observed("traced")
 
     setup_cache.timeout = SECONDS
     track_failures = series("failures", "cells", "Cells that cannot be trained, or no longer fit.")
@@ -98,16 +105,9 @@ class Traced:
 
 if os.environ.get("PERFSUITE_HISTORY_MEASURE") == "1":
 
-    class Measured:
-        params = (CELLS,)
-        param_names = ("cell",)
-        version = "1"
-
+    class Measured(Cells):
         def setup_cache(self):
-            with perfsuite_found():
-                from perfsuite.ladder.cell_series import measured
-
-                return measured(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
+            return observed("measured")
 
         setup_cache.timeout = SECONDS
         track_failures = series("failures", "cells", "Cells whose training fails.")

@@ -15,7 +15,6 @@ import os
 import tempfile
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator
@@ -27,77 +26,37 @@ ROWS = [{"id": i, "values": [(7 * i + k) % 1000 for k in range(8)]} for i in ran
 FORMATS = {"python": "list", "arrow": "Table", "pandas": "DataFrame", "numpy": "ndarray", "torch": "Tensor"}
 
 # A case makes a loader of batches, each of which is a list of samples. It knows the type of a sample, or of its values,
-# and the rows that come, which is all of them in order unless it says so.
+# and the rows that come: their numbers, in a set where their order is free.
 Case = Callable[..., Any]
-CASES: dict[str, tuple[Case, str, Any]] = {}
-TIMED: dict[str, Case] = {}
 
 
-def case(name: str, kind: str, rows: Any = None) -> Callable[[Case], Case]:
-    """``rows`` makes the expected rows' numbers; a set of them where their order is free."""
-
-    def add(make: Case) -> Case:
-        CASES[name] = (make, kind, rows or (lambda kit: range(SAMPLES)))
-        return make
-
-    return add
+def _all(kit: Any) -> Any:
+    return range(SAMPLES)
 
 
 def _formatted(name: str, **options: Any) -> Case:
     return lambda kit: kit.loader(kit.rows.with_format(None if name == "python" else name), **options)
 
 
-for _format, _kind in FORMATS.items():
-    case(f"{_format} format", _kind)(_formatted(_format))
-for _format in ("python", "torch"):
-    case(f"{_format} format, 2 workers", FORMATS[_format])(_formatted(_format, num_workers=2))
-
-
 def _order(kit: Any) -> Any:
     return kit.torch.utils.data.RandomSampler(kit.rows, generator=kit.generator())
 
 
-@case("torch format, shuffled", "Tensor", _order)
-def _(kit: Any) -> Any:
-    return kit.loader(kit.rows.with_format("torch"), sampler=_order(kit))
+def _distributed(kit: Any) -> Any:
+    return kit.loader(kit.tensors(), sampler=kit.torch.utils.data.DistributedSampler(kit.rows, 2, 1, shuffle=False))
 
 
-@case("torch format, every second sample of a distributed sampler", "Tensor", lambda kit: range(1, SAMPLES, 2))
-def _(kit: Any) -> Any:
-    rows = kit.rows.with_format("torch")
-    return kit.loader(rows, sampler=kit.torch.utils.data.DistributedSampler(rows, 2, 1, shuffle=False))
-
-
-@case("torch format, sampler of batches", "Tensor")
-def _(kit: Any) -> Any:
-    rows = kit.rows.with_format("torch")
+def _of_batches(kit: Any) -> Any:
     sampler = kit.torch.utils.data.BatchSampler(range(SAMPLES), BATCH, drop_last=False)
     collate = {"collate_fn": lambda batch: [dict(zip(batch, values)) for values in zip(*batch.values())]}
-    return kit.loader(rows, sampler=sampler, batch_size=None, **collate)
+    return kit.loader(kit.tensors(), sampler=sampler, batch_size=None, **collate)
 
 
-@case("wrapper", "tuple")
-def _(kit: Any) -> Any:
-    return kit.loader(_Wrapper(kit.rows))
+def _subset(rows: Any, kit: Any, **options: Any) -> Any:
+    return kit.loader(kit.torch.utils.data.Subset(rows, range(SAMPLES)), **options)
 
 
-@case("wrapper that delegates by __getattr__", "tuple")
-def _(kit: Any) -> Any:
-    return kit.loader(_Delegates(kit.rows))
-
-
-@case("wrapper that delegates by __getattr__, 2 workers", "tuple")
-def _(kit: Any) -> Any:
-    return kit.loader(_Delegates(kit.rows), num_workers=2)
-
-
-@case("subset of a wrapper that delegates by __getattr__", "tuple")
-def _(kit: Any) -> Any:
-    return kit.loader(kit.torch.utils.data.Subset(_Delegates(kit.rows), range(SAMPLES)))
-
-
-@case("subclass that overrides __getitem__", "tuple")
-def _(kit: Any) -> Any:
+def _overriding(kit: Any) -> Any:
     class Overrides(kit.datasets.Dataset):
         def __getitem__(self, key: Any) -> Any:
             return _pair(super().__getitem__(key))
@@ -105,59 +64,56 @@ def _(kit: Any) -> Any:
     return kit.loader(Overrides(kit.rows.data))
 
 
-@case("subset", "Tensor")
-def _(kit: Any, **options: Any) -> Any:
-    return kit.loader(kit.torch.utils.data.Subset(kit.rows.with_format("torch"), range(SAMPLES)), **options)
-
-
-@case("concatenation", "Tensor")
-def _(kit: Any) -> Any:
-    rows = kit.rows.with_format("torch")
-    halves = [rows.select(range(SAMPLES // 2)), rows.select(range(SAMPLES // 2, SAMPLES))]
+def _concatenated(kit: Any) -> Any:
+    halves = [kit.tensors().select(range(start, start + SAMPLES // 2)) for start in (0, SAMPLES // 2)]
     return kit.loader(kit.torch.utils.data.ConcatDataset(halves))
 
 
-@case("set_transform, for batches", "Tensor")
-def _(kit: Any) -> Any:
-    rows = kit.rows.with_format(None)
-    rows.set_transform(lambda batch: {name: [kit.torch.tensor(one) for one in batch[name]] for name in batch})
-    return kit.loader(rows)
+def _transformed(kit: Any, rows: Any = None) -> Any:
+    """``rows``: the transform returns so many of those that it gets."""
+    plain = kit.rows.with_format(None)
+    plain.set_transform(lambda batch: {name: [kit.torch.tensor(one) for one in batch[name][:rows]] for name in batch})
+    return kit.loader(plain)
 
 
-@case("set_transform, for one row", "Tensor")
-def _(kit: Any) -> Any:
-    rows = kit.rows.with_format(None)
-    rows.set_transform(lambda batch: {name: [kit.torch.tensor(batch[name][0])] for name in batch})
-    return kit.loader(rows)
+CASES: dict[str, tuple[Case, str, Case]] = {
+    **{f"{name} format": (_formatted(name), kind, _all) for name, kind in FORMATS.items()},
+    "python format, 2 workers": (_formatted("python", num_workers=2), "list", _all),
+    "torch format, 2 workers": (_formatted("torch", num_workers=2), "Tensor", _all),
+    "torch format, shuffled": (lambda kit: kit.loader(kit.tensors(), sampler=_order(kit)), "Tensor", _order),
+    "torch format, every second sample of a distributed sampler": (
+        _distributed, "Tensor", lambda kit: range(1, SAMPLES, 2)
+    ),
+    "torch format, sampler of batches": (_of_batches, "Tensor", _all),
+    "wrapper": (lambda kit: kit.loader(_Wrapper(kit.rows)), "tuple", _all),
+    "wrapper that delegates by __getattr__": (lambda kit: kit.loader(_Delegates(kit.rows)), "tuple", _all),
+    "wrapper that delegates by __getattr__, 2 workers": (
+        lambda kit: kit.loader(_Delegates(kit.rows), num_workers=2), "tuple", _all
+    ),
+    "subset of a wrapper that delegates by __getattr__": (
+        lambda kit: _subset(_Delegates(kit.rows), kit), "tuple", _all
+    ),
+    "subclass that overrides __getitem__": (_overriding, "tuple", _all),
+    "subset": (lambda kit: _subset(kit.tensors(), kit), "Tensor", _all),
+    "concatenation": (_concatenated, "Tensor", _all),
+    "set_transform, for batches": (_transformed, "Tensor", _all),
+    "set_transform, for one row": (lambda kit: _transformed(kit, 1), "Tensor", _all),
+    "stream": (lambda kit: kit.loader(kit.stream()), "list", _all),
+    "stream, torch format": (lambda kit: kit.loader(kit.stream().with_format("torch")), "Tensor", _all),
+    "stream, torch format, 2 workers": (
+        lambda kit: kit.loader(kit.stream().with_format("torch"), num_workers=2), "Tensor", lambda kit: set(_all(kit))
+    ),
+}  # fmt: skip
+TIMED: dict[str, Case] = {
+    **{f"{name} format": _formatted(name, collate_fn=None) for name in ("python", "numpy", "torch")},
+    "subset of torch format": lambda kit: _subset(kit.tensors(), kit, collate_fn=None),
+    **{name: CASES[name][0] for name in ("wrapper", "stream", "stream, torch format")},
+}
 
 
-@case("stream", "list")
-def _(kit: Any) -> Any:
-    return kit.loader(kit.stream())
-
-
-@case("stream, torch format", "Tensor")
-def _(kit: Any) -> Any:
-    return kit.loader(kit.stream().with_format("torch"))
-
-
-@case("stream, torch format, 2 workers", "Tensor", lambda kit: set(range(SAMPLES)))
-def _(kit: Any) -> Any:
-    return kit.loader(kit.stream().with_format("torch"), num_workers=2)
-
-
-STREAMS = [name for name in CASES if name.startswith("stream")]
-for _format in ("python", "numpy", "torch"):
-    TIMED[f"{_format} format"] = _formatted(_format, collate_fn=None)
-TIMED["subset of torch format"] = partial(CASES["subset"][0], collate_fn=None)
-TIMED["wrapper"] = CASES["wrapper"][0]
-TIMED["stream"] = CASES["stream"][0]
-TIMED["stream, torch format"] = CASES["stream, torch format"][0]
-
-
-def _came_to_its_end(found: dict[str, dict[str, float]], case: str) -> None:
-    """Of an epoch that raised nobody counts the fetches: it is told as a failure."""
-    if found["failures"][case]:
+def _came_to_its_end(counts: dict[str, dict[str, float]], case: str) -> None:
+    """The fetches of an epoch that raised are not counted: it is a failure."""
+    if counts["failures"][case]:
         raise NotImplementedError(f"{case}: the epoch raised")
 
 
@@ -169,39 +125,38 @@ class Delivered:
 
     def setup_cache(self) -> dict[str, dict[str, float]]:
         """Each case once: by measure and case."""
-        found: dict[str, dict[str, float]] = {"wrong": {}, "failures": {}, "fetches": {}}
-        why: dict[str, dict[str, str]] = {"wrong_samples": {}, "failures": {}}
         with _kit() as kit:
-            for name, (make, kind, rows) in CASES.items():
-                wrong, fetches, sentence, failure = _epoch(kit, make, kind, rows)
-                found["wrong"][name], found["fetches"][name] = wrong, fetches
-                found["failures"][name] = float(bool(failure))
-                if wrong:
-                    why["wrong_samples"][repr(name)] = sentence
-                if failure:
-                    why["failures"][repr(name)] = failure
+            epochs = {name: _epoch(kit, *case) for name, case in CASES.items()}
+        why = {
+            "wrong_samples": {repr(name): sentence for name, (_, _, sentence, _) in epochs.items() if sentence},
+            "failures": {repr(name): failure for name, (_, _, _, failure) in epochs.items() if failure},
+        }
         _write_evidence({f"loading.Delivered.track_{measure}": texts for measure, texts in why.items()})
-        return found
+        return {
+            "wrong": {name: wrong for name, (wrong, _, _, _) in epochs.items()},
+            "failures": {name: float(bool(failure)) for name, (_, _, _, failure) in epochs.items()},
+            "fetches": {name: fetches for name, (_, fetches, _, _) in epochs.items()},
+        }
 
     setup_cache.timeout = 900
 
-    def track_wrong_samples(self, found: dict[str, dict[str, float]], case: str) -> float:
+    def track_wrong_samples(self, counts: dict[str, dict[str, float]], case: str) -> float:
         """Samples that were wrong or missing without an exception"""
-        return found["wrong"][case]
+        return counts["wrong"][case]
 
-    def track_failures(self, found: dict[str, dict[str, float]], case: str) -> float:
+    def track_failures(self, counts: dict[str, dict[str, float]], case: str) -> float:
         """Epochs that ended with an exception"""
-        return found["failures"][case]
+        return counts["failures"][case]
 
-    def track_fetches(self, found: dict[str, dict[str, float]], case: str) -> float:
+    def track_fetches(self, counts: dict[str, dict[str, float]], case: str) -> float:
         """How often the dataset was asked in an epoch"""
-        return found["fetches"][case]
+        return counts["fetches"][case]
 
     track_wrong_samples.unit = "samples"
     track_failures.unit = "failures"
     track_fetches.unit = "fetches"
     track_fetches.setup = _came_to_its_end
-    track_fetches.params = [[name for name in CASES if name not in STREAMS]]
+    track_fetches.params = [[name for name in CASES if not name.startswith("stream")]]
 
 
 class Speed:
@@ -230,11 +185,11 @@ class Speed:
 
     setup_cache.timeout = 900
 
-    def track_seconds(self, found: dict[str, Any], case: str) -> float:
+    def track_seconds(self, seconds: dict[str, Any], case: str) -> float:
         """CPU time of one sample"""
-        if isinstance(found[case], str):
-            raise RuntimeError(found[case])
-        return found[case]
+        if isinstance(seconds[case], str):
+            raise RuntimeError(seconds[case])
+        return seconds[case]
 
     track_seconds.unit = "seconds"
 
@@ -283,16 +238,15 @@ def _kit() -> Iterator[Any]:
             pyarrow.parquet.write_table(table, file)
 
         def loader(rows: Any, **options: Any) -> Any:
-            workers: dict[str, Any] = (
-                {"multiprocessing_context": "fork", "timeout": 60} if "num_workers" in options else {}
-            )
-            options = {"batch_size": BATCH, "collate_fn": list, **workers, **options}
-            return torch.utils.data.DataLoader(rows, **options)
+            workers = {"multiprocessing_context": "fork", "timeout": 60} if "num_workers" in options else {}
+            return torch.utils.data.DataLoader(rows, **{"batch_size": BATCH, "collate_fn": list, **workers, **options})
 
+        rows = datasets.Dataset.from_dict(columns)
         yield SimpleNamespace(
             torch=torch,
             datasets=datasets,
-            rows=datasets.Dataset.from_dict(columns),
+            rows=rows,
+            tensors=lambda: rows.with_format("torch"),
             stream=lambda: datasets.load_dataset("parquet", data_files=files, split="train", streaming=True),
             generator=lambda: torch.Generator().manual_seed(0),
             loader=loader,
@@ -392,7 +346,7 @@ def _laps(loader: Any) -> list[float]:
     return [after - before for before, after in zip(marks, marks[1:])]
 
 
-def _write_evidence(found: dict[str, dict[str, str]]) -> None:
+def _write_evidence(texts: dict[str, dict[str, str]]) -> None:
     """Add what is behind the numbers to the rung's evidence, where a ladder asks for it."""
     folder, rung = os.environ.get("PERFSUITE_LADDER_EVIDENCE"), os.environ.get("ASV_COMMIT")
     if not folder or not rung:
@@ -401,5 +355,5 @@ def _write_evidence(found: dict[str, dict[str, str]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(file.read_text()) if file.exists() else {}
     part = file.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({**known, **found}, indent=1))
+    part.write_text(json.dumps({**known, **texts}, indent=1))
     os.replace(part, file)
