@@ -1,8 +1,9 @@
 """Finds every definition file, here and in the user's own catalog folders.
 
 Each kind of definition has one folder, with one file per family; a file defines a tuple named after its kind. A file
-whose name starts with an underscore is a helper. Engines, techniques, metrics and studies are defined next to the code
-that runs them. Their folders are named here as text, so nothing is imported upward.
+whose name starts with an underscore is a helper. perfsuite's own devices are data, in TOML files. Engines, techniques,
+metrics and studies are defined next to the code that runs them. Their folders are named here as text, so nothing is
+imported upward.
 """
 
 import importlib
@@ -10,11 +11,14 @@ import importlib.util
 import pkgutil
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from perfsuite.catalog.definitions import OF_MODELS, TASKS, Device, Engine, Materiality, Metric, Model, Study, Technique
 from perfsuite.errors import FileError, UnknownName, UsageError
@@ -132,6 +136,8 @@ class Catalog:
 
     def _definitions(self, kind: str) -> Iterable[tuple[str, Any]]:
         expected = KINDS[kind]
+        if kind == "device":
+            yield from _own_devices()
         for module in self.modules(kind):
             origin = str(module.__file__)
             items = getattr(module, expected.attribute, None)
@@ -152,6 +158,15 @@ def _files(package: str) -> list[str]:
     spec = importlib.util.find_spec(package)
     found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
     return sorted(one.name for one in found if not one.ispkg and not one.name.startswith("_"))
+
+
+def _own_devices() -> Iterable[tuple[str, Device]]:
+    """perfsuite's own devices, each with its file. There, sizes are in MiB, as drivers print them."""
+    for path in sorted(Path(__file__).with_name("hardware").glob("*.toml")):
+        for name, facts in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            sizes = {key: facts.pop(key) * 2**20 for key in ("memory_mib", "reserved_mib") if key in facts}
+            in_bytes = {key.replace("_mib", "_bytes"): size for key, size in sizes.items()}
+            yield str(path), msgspec.convert({"name": name} | facts | in_bytes, Device)
 
 
 def _check(origin: str, kind: str, item: Any) -> None:

@@ -96,11 +96,13 @@ def own_files(imports: Mapping[str, str], root: Path) -> dict[str, str]:
 
 
 def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
-    """The files below ``root`` that define the cell's model, device, engine and techniques."""
+    """The files below ``root`` that define the cell's model, with its sizes, its device, engine and techniques."""
     names = [("model", cell.model.name), ("engine", cell.strategy.engine.name)]
     names += [("technique", choice.technique.name) for choice in cell.strategy.choices]
     names += [("device", cell.hardware.device.name)] if cell.hardware.device else []
-    return _below((catalog.origins[one] for one in names if one in catalog.origins), root)
+    files = [Path(catalog.origins[one]) for one in names if one in catalog.origins]
+    tables = [table for file in files if (table := file.with_suffix(".toml")).is_file()]
+    return _below(map(str, (*files, *tables)), root)
 
 
 def hash_of(path: Path) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
-from perfsuite.show.text.words import change_text, changes_text, new_text, note_text, old_text
+from perfsuite.show.text.words import change_text, changes_text, note_text, sides_text
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
@@ -46,8 +46,7 @@ def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping
     rows: list[Sequence[str | Entry]] = [
         [
             effect.cell,
-            old_text(effect.line),
-            new_text(effect.line),
+            *sides_text(effect.line),
             Entry(change_text(effect.line), sort=effect.share),
             Entry(" ".join((effect.message or note_text(effect.line)).split()), wide=True),
         ]

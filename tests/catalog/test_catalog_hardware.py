@@ -1,16 +1,16 @@
 """The device definitions: sane, consistent with independent statements, and found by the names that drivers report."""
 
-import importlib
+import dataclasses
 import re
+import tomllib
+from importlib import resources
 
 import pytest
 
-FAMILIES = ("nvidia_turing", "nvidia_volta", "nvidia_ampere", "nvidia_ada", "nvidia_hopper", "nvidia_blackwell", "amd")
-DEVICES = {
-    device.name: device
-    for family in FAMILIES
-    for device in importlib.import_module(f"perfsuite.catalog.hardware.{family}").DEVICES
-}
+from perfsuite.catalog.definitions import Device
+from perfsuite.catalog.registry import Catalog
+
+DEVICES = Catalog().all("device")
 MIB = 2**20
 
 every_device = pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
@@ -155,11 +155,14 @@ def _named(name: str, memory_mib: int) -> list[str]:
     ]
 
 
-def test_names_are_unique():
-    """No two definitions carry one name."""
-    files = [importlib.import_module(f"perfsuite.catalog.hardware.{family}") for family in FAMILIES]
+def test_every_key_of_a_file_is_a_fact_of_a_device():
+    """A misspelt one would have no effect. Sizes are in MiB there."""
+    known = {one.name.replace("_bytes", "_mib") for one in dataclasses.fields(Device)}
+    files = [path for path in resources.files("perfsuite.catalog.hardware").iterdir() if path.name.endswith(".toml")]
+    keys = {key for file in files for facts in tomllib.loads(file.read_text()).values() for key in facts}
 
-    assert len(DEVICES) == sum(len(file.DEVICES) for file in files)
+    assert files
+    assert keys <= known
 
 
 @every_device

@@ -296,6 +296,8 @@ def test_other_cells_definitions_are_left_out():
     files = [str(path) for path in (root / "perfsuite").rglob("*.py")]
     found = unpack(recorded(files, cell, catalog, root))
 
-    assert {"perfsuite/engines/autotp.py", "perfsuite/catalog/models/llama.py", "perfsuite/rank/main.py"} <= set(found)
-    assert not {"perfsuite/engines/ddp.py", "perfsuite/catalog/models/bloom.py"} & set(found)
+    models = "perfsuite/catalog/models"
+    own = {f"{models}/llama.py", f"{models}/llama.toml", "perfsuite/engines/autotp.py", "perfsuite/rank/main.py"}
+    assert own <= set(found)
+    assert not {"perfsuite/engines/ddp.py", f"{models}/bloom.py", f"{models}/bloom.toml"} & set(found)
     assert found["perfsuite/rank/main.py"] == hash_of(root / "perfsuite/rank/main.py")

@@ -21,9 +21,8 @@ from perfsuite.show.text.words import (
     change_text,
     headline,
     limit_text,
-    new_text,
     note_text,
-    old_text,
+    sides_text,
     text_of_change,
 )
 from perfsuite.units import COUNT
@@ -103,7 +102,7 @@ def test_one_byte_can_be_read():
     """Values that read alike in GiB are shown to the byte."""
     line = held("peak_memory_bytes", memory(20 * GIB + 1), memory(20 * GIB))
 
-    assert (old_text(line), new_text(line), note_text(line)) == (
+    assert (*sides_text(line), note_text(line)) == (
         "21,474,836,480 B",
         "21,474,836,481 B",
         "parameters +1 B",
@@ -173,7 +172,7 @@ def test_one_step_of_fifty_is_enough():
     line = held("loss", losses(*steps[:7], 5.1, *steps[8:]), losses(*steps))
 
     assert (line.status, note_text(line)) == ("regressed", "differs in step 7 first, in 1 of 50 steps")
-    assert (old_text(line), new_text(line), change_text(line), limit_text(line)) == ("5", "5.1", "+2.0 %", "±0.01 %")
+    assert (*sides_text(line), change_text(line), limit_text(line)) == ("5", "5.1", "+2.0 %", "±0.01 %")
 
 
 def test_only_the_steps_of_both_are_compared():

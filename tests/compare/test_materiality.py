@@ -20,7 +20,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import GREEN, OPEN, RED
 from perfsuite.show.html.run_report import run_document
 from perfsuite.show.text.markdown import standing
-from perfsuite.show.text.words import accept_text, comparison_summary, headline, new_text, old_text, text_of_change
+from perfsuite.show.text.words import accept_text, comparison_summary, headline, sides_text, text_of_change
 from perfsuite.units import WHOLE
 
 CALLS = Metric(name="python_calls", title="Python calls/step", unit=WHOLE, hold="exact", materiality=OF_A_STEP)
@@ -84,7 +84,7 @@ def test_an_immaterial_difference_is_shown_and_accepts_nothing() -> None:
     line = next(line for line in verdict.lines if line.metric == "peak_memory_bytes")
 
     assert verdict.status == line.status == "immaterial"
-    assert (old_text(line), new_text(line)) == ("21,474,836,480 B", "21,474,836,608 B")
+    assert sides_text(line) == ("21,474,836,480 B", "21,474,836,608 B")
     assert accept_text(verdict, reason=False) == ""
     assert "1 immaterial" in headline(verdict) or "1 of" in headline(verdict)
 

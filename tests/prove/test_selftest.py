@@ -1,6 +1,5 @@
 """The gate is proven: every fault put into real cells is red or refused for the right reason, and nothing else is."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import msgspec
@@ -13,10 +12,10 @@ from perfsuite.cli.main import main
 from perfsuite.errors import FileError, UsageError
 from perfsuite.prove.commands import selftest
 from perfsuite.prove.selftest import trials
-from perfsuite.prove.selftest.cases import ALIKE, CASES, DDP, Case
+from perfsuite.prove.selftest.cases import CASES, DDP, Case
 from perfsuite.prove.selftest.fault_rows import Row, interval_of
 from perfsuite.prove.selftest.proof import Bench
-from perfsuite.prove.selftest.signs import Sign, about
+from perfsuite.prove.selftest.signs import Sign
 from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault, try_fault
 from perfsuite.records.change import Change
 from perfsuite.records.failure import Failure
@@ -31,7 +30,7 @@ HARMLESS = Case(
     where="nowhere",
     status="failed",
     sign=Sign(names=("leaks",)),
-    fault="perfsuite.prove.selftest.faults:harmless",
+    fault="faults:harmless",
 )
 
 
@@ -77,7 +76,7 @@ def test_the_cell_without_a_fault_is_not_red(bench, cell):
 
 SEEN = Sign(
     metric="loss",
-    change=about(0.1),
+    change=0.1,
     part="layer",
     because=Because.STEP_DIFFERS,
     facts={"first": 0},
@@ -89,11 +88,11 @@ SEEN = Sign(
 OTHERS = (
     {"metric": "tokens"},
     {"status": Status.OK},
-    {"change": about(0.2)},
+    {"change": 0.2},
     {"part": "head"},
     {"because": Because.FEWER_SAMPLES},
     {"facts": {"first": 1}},
-    {"facts": {"last": ...}},
+    {"has": ("last",)},
     {"changed": "peft"},
     {"kind": "hung"},
     {"rank": 0},
@@ -111,7 +110,7 @@ def test_all_of_a_sign_counts():
     failure = Failure(kind="raised", rank=1, message="")
 
     assert SEEN.is_in(verdict, failure, "SIGKILL")
-    others = [dataclasses.replace(SEEN, **other) for other in OTHERS]
+    others = [msgspec.structs.replace(SEEN, **other) for other in OTHERS]
     assert [one for one in others if one.is_in(verdict, failure, "SIGKILL")] == []
 
 
@@ -121,15 +120,15 @@ def test_an_error_is_recognised_by_what_raised_it():
     error.__cause__ = FileError("b.json")
     error.__cause__.__cause__ = OSError()
 
-    assert Sign(cause=OSError, names=("b.json",)).is_in_error(error)
-    assert not Sign(cause=ValueError, names=("b.json",)).is_in_error(error)
-    assert not Sign(cause=OSError, names=("a.json",)).is_in_error(error)
+    assert Sign(cause="OSError", names=("b.json",)).is_in_error(error)
+    assert not Sign(cause="ValueError", names=("b.json",)).is_in_error(error)
+    assert not Sign(cause="OSError", names=("a.json",)).is_in_error(error)
 
 
 def test_a_fault_that_is_red_for_another_reason_is_not_caught(bench):
     """The status alone is not enough."""
     torn = next(case for case in CASES if case.name == "torn baseline")
-    row = bench.prove(dataclasses.replace(torn, sign=Sign(names=("leaks",))))
+    row = bench.prove(msgspec.structs.replace(torn, sign=Sign(names=("leaks",))))
 
     assert (row.status, row.caught) == (torn.status, False)
 
@@ -226,7 +225,7 @@ def test_the_interval_is_that_of_clopper_and_pearson(count, of):
 def test_a_baseline_that_is_overwritten_is_lost(bench):
     """A gate that accepts what it should refuse changes the file, which the bench sees."""
     full = next(case for case in CASES if case.name == "full disk")
-    row = bench.prove(dataclasses.replace(full, disk=None))
+    row = bench.prove(msgspec.structs.replace(full, disk=""))
 
     assert (row.status, row.caught) == ("lost", False)
 
@@ -327,11 +326,6 @@ def test_every_kind_of_fault_is_quick_and_none_is_left_out():
     """At least twenty-five faults, no two alike."""
     assert len({(case.name, case.where) for case in EVERY}) == len(EVERY) >= 25
     assert {case.kind for case in EVERY} == {case.kind for case in EVERY if case.quick} == KINDS
-
-
-def test_every_name_that_waits_for_all_is_a_fault():
-    """A fault that is renamed would be tried by default, unseen."""
-    assert {case.name for case in CASES if case.fault} >= ALIKE
 
 
 def test_the_list_names_every_fault(capsys):

@@ -41,7 +41,7 @@ from perfsuite.records.verdict import (
 from perfsuite.records.verdict import Line as Judged
 from perfsuite.show.html.axes import BYTES, SECONDS, Quantity, ticks
 from perfsuite.show.html.causes import causes, common, operators
-from perfsuite.show.html.cell_evidence import charts
+from perfsuite.show.html.cell_evidence import Evidence
 from perfsuite.show.html.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.show.html.curve_chart import Band, Line, areas, lines, sparkline
 from perfsuite.show.html.document import Document, Section, Table, fill, render
@@ -108,7 +108,7 @@ def test_one_rank_waits_for_nobody():
     peak = Reading(value=8, parts={"activations": 8}, ranks=[8])
     alone = measurement(**seconds, peak_memory_bytes=peak)
     two = measurement(**waiting, peak_memory_bytes=msgspec.structs.replace(peak, ranks=[8, 8]))
-    shown, others = ("".join(charts(None, one, {}, ("baseline", "now"))) for one in (alone, two))
+    shown, others = ("".join(Evidence(None, one, ("baseline", "now")).charts({})) for one in (alone, two))
 
     assert "A step by phase" in shown and "waiting" not in shown and "Memory at the peak:" in shown
     assert "waiting" in others and "Memory at the peak, fullest rank:" in others

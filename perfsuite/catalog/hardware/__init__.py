@@ -1,1 +1,1 @@
-"""One file per device family; a file defines ``DEVICES``, a tuple of Device."""
+"""One TOML file per device family, with a table for each Device. A user's own file defines ``DEVICES`` in Python."""

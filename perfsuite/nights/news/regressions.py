@@ -16,7 +16,7 @@ from perfsuite.show.html.causes import KNOWN, MAIN, spread
 from perfsuite.show.html.moved import Moved
 from perfsuite.show.text.markdown import ROOM, code, fence
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import change_text, changes_text, new_text, note_text, old_text, release_text
+from perfsuite.show.text.words import change_text, changes_text, note_text, release_text, sides_text
 from perfsuite.units import show_several
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
@@ -209,7 +209,7 @@ def _title(cause: str, below: Sequence[str]) -> str:
 
 
 def _row(cell: str, line: Line) -> Sequence[str]:
-    return cell, line.title, f"{old_text(line)} -> {new_text(line)}", change_text(line)
+    return cell, line.title, " -> ".join(sides_text(line)), change_text(line)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

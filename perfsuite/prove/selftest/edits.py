@@ -65,6 +65,14 @@ def torn(text: bytes) -> bytes:
     return text[: len(text) // 2]
 
 
+def emptied(text: bytes) -> bytes:
+    return b""
+
+
+def deleted(text: bytes) -> None:
+    """There is no file."""
+
+
 newer = _edit(lambda baseline: baseline.update(format=999))
 renamed = _edit(lambda baseline: baseline.update(cell="t5_tiny-ddp-cpu_x2"))
 world_of_four = _edit(lambda baseline: baseline["measurement"].update(world_size=4))
@@ -83,8 +91,8 @@ foreign = _edit(_foreign)
 def _step_time(factor: float, measurement: Measurement) -> Measurement:
     seconds = measurement.readings["step_time_seconds"]
     samples = [None if sample is None else factor * sample for sample in seconds.samples]
-    told = Reading(value=factor * seconds.value, samples=samples, ranks=[factor * value for value in seconds.ranks])
-    return msgspec.structs.replace(measurement, readings=measurement.readings | {"step_time_seconds": told})
+    scaled = Reading(value=factor * seconds.value, samples=samples, ranks=[factor * value for value in seconds.ranks])
+    return msgspec.structs.replace(measurement, readings=measurement.readings | {"step_time_seconds": scaled})
 
 
 slower = functools.partial(_step_time, 1.5)  # more than one run can differ from another on a shared machine

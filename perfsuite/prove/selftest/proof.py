@@ -15,6 +15,7 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError
+from perfsuite.prove.selftest import edits
 from perfsuite.prove.selftest.cases import NOT_RED, REFUSED, Case, control
 from perfsuite.prove.selftest.fault_rows import Row
 from perfsuite.prove.selftest.trials import TimeFault, try_fault
@@ -85,7 +86,7 @@ class Bench:
     def _hold(self, case: Case, recorded: Recorded) -> Row:
         """The real path of a cell, with a copy of its baseline."""
         size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
-        faults = [f"{case.fault}{size or ''}"] if case.fault else []
+        faults = [f"perfsuite.prove.selftest.{case.fault}{size or ''}"] if case.fault else []
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         store = Store(folder / "baselines")
         shutil.copytree(recorded.store.root, store.root)
@@ -93,11 +94,12 @@ class Bench:
         _edit(path, case.edit)
         runner: Runner = self.impatient if case.hangs else self.runner
         if not case.fault:
-            runner = Replay(runner, recorded.baseline, case.told, lambda: _edit(path, case.meanwhile))
+            measurement = getattr(edits, case.replayed)(recorded.baseline) if case.replayed else recorded.baseline
+            runner = Replay(runner, measurement, lambda: _edit(path, case.meanwhile))
         before = _files(folder)
         told = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
         try:
-            with case.disk() if case.disk else contextlib.nullcontext():
+            with getattr(edits, case.disk)() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
                 result = gatekeeper.hold(parse_cell(case.cell, runner.catalog), faults)
             row = _row_of(case, told, result)
@@ -106,7 +108,7 @@ class Bench:
             row = _row(case, told, REFUSED, text, case.sign.is_in_error(error))
         except Exception as error:  # the other faults must still be tried
             row = _row(case, told, "crashed", f"{type(error).__name__}: {error}", False)
-        expected = before if case.meanwhile is None else before | {path: case.meanwhile(before[path])}
+        expected = before | ({path: getattr(edits, case.meanwhile)(before[path])} if case.meanwhile else {})
         if _files(folder) != expected:
             return _row(case, told, "lost", f"{path.name} or a file next to it has changed", False)
         return row
@@ -116,18 +118,11 @@ class Bench:
 
 
 class Replay(Runner):
-    """Replays an earlier measurement, changed by ``told``: for faults outside of the ranks."""
+    """Replays a measurement: for faults outside of the ranks."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        measurement: Measurement,
-        told: Callable[[Measurement], Measurement] | None,
-        meanwhile: Callable[[], None],
-    ) -> None:
+    def __init__(self, runner: Runner, measurement: Measurement, meanwhile: Callable[[], None]) -> None:
         self.catalog, self.settings = runner.catalog, runner.settings
-        self._measurement = told(measurement) if told else measurement
-        self._meanwhile = meanwhile
+        self._measurement, self._meanwhile = measurement, meanwhile
 
     def measure(self, cell: Any, watch: Watch = unwatched, faults: Any = ()) -> Measurement:
         self._meanwhile()
@@ -171,10 +166,11 @@ def _row(case: Case, size: str, status: str, said: str, recognised: bool) -> Row
     )
 
 
-def _edit(path: Path, edit: Callable[[bytes], bytes | None] | None) -> None:
-    if edit is None:
+def _edit(path: Path, edit: str) -> None:
+    """Change the file by that function of edits.py, if one is named."""
+    if not edit:
         return
-    content = edit(path.read_bytes())
+    content = getattr(edits, edit)(path.read_bytes())
     path.unlink()
     if content is not None:
         path.write_bytes(content)

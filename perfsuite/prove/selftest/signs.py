@@ -1,48 +1,39 @@
 """By what a fault is recognised: data of the verdict, of the failure and of the error. No sentence is read."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from types import EllipsisType
+from collections.abc import Iterator
 
 from perfsuite.records.failure import Failure, FailureKind
+from perfsuite.records.record import Record
 from perfsuite.records.verdict import Because, Fact, Line, Reason, Status, Verdict
 
-Range = tuple[float, float]
+ROUNDING = 0.0005  # a change reads alike with one decimal of a percent
 
 
-def about(change: float) -> Range:
-    """A change that reads like this one, with one decimal of a percent."""
-    return change - 0.0005, change + 0.0005
-
-
-MORE, LESS = (0.0005, float("inf")), (-1.0, -0.0005)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sign:
+class Sign(Record, frozen=True, kw_only=True):
     """All that is given must be there.
 
-    A line of the verdict is of the ``metric``. It has the ``status``, by default the verdict's; its change lies in
-    ``change``, and the ``part`` moved most. ``because`` is the reason of that line, or without a metric that of the
-    verdict; it has these ``facts``, of which an Ellipsis may be anything. ``changed`` is a name that differs since the
-    baseline. ``kind`` and ``rank`` are the failure's. ``cause`` is the class of an error from which this one was
-    raised. ``names`` are names and numbers that any text about the fault must have.
+    A line of the verdict is of the ``metric``. It has the ``status``, by default the verdict's; its change reads like
+    ``change`` or lies in that range, and the ``part`` moved most. ``because`` is the reason of that line, or without a
+    metric that of the verdict; it has these ``facts``, and ``has`` others of any content. ``changed`` is a name that
+    differs since the baseline. ``kind`` and ``rank`` are the failure's. ``cause`` is the class of an error from which
+    this one was raised. ``names`` are names and numbers that any text about the fault must have.
     """
 
     metric: str = ""
     status: Status | None = None
-    change: Range | None = None
+    change: float | tuple[float, float] | None = None
     part: str = ""
     because: Because | None = None
-    facts: Mapping[str, Fact | EllipsisType] = field(default_factory=dict)
+    facts: dict[str, Fact] = {}
+    has: tuple[str, ...] = ()
     changed: str = ""
     kind: FailureKind | None = None
     rank: int | None = None
-    cause: type[BaseException] | None = None
+    cause: str = ""
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        given = ((one.name, getattr(self, one.name)) for one in fields(self))
+        given = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return ", ".join(f"{name} {value}" for name, value in given if value or value == 0)
 
     def is_in(self, verdict: Verdict, failure: Failure | None, text: str) -> bool:
@@ -58,13 +49,16 @@ class Sign:
 
     def is_in_error(self, error: BaseException) -> bool:
         """Whether the fault is recognised in an error, instead of a verdict."""
-        wanted = self.cause
-        return self._is_named(str(error)) and (wanted is None or any(isinstance(one, wanted) for one in _causes(error)))
+        causes = {kind.__name__ for cause in _causes(error) for kind in type(cause).__mro__}
+        return self._is_named(str(error)) and (not self.cause or self.cause in causes)
 
     def _is_line(self, line: Line, worst: Status) -> bool:
-        low, high = self.change or (0.0, 0.0)
-        if self.change and not (line.change is not None and low <= line.change <= high):
-            return False
+        if self.change is not None:
+            low, high = (
+                self.change if isinstance(self.change, tuple) else (self.change - ROUNDING, self.change + ROUNDING)
+            )
+            if line.change is None or not low <= line.change <= high:
+                return False
         if self.part and not (line.moves and line.moves[0].part == self.part):
             return False
         return line.status == (self.status or worst)
@@ -74,7 +68,7 @@ class Sign:
             return True
         if why is None or why.because != self.because:
             return False
-        return all(name in why.facts and fact in (..., why.facts[name]) for name, fact in self.facts.items())
+        return self.facts.items() <= why.facts.items() and set(self.has) <= why.facts.keys()
 
     def _is_failure(self, failure: Failure | None) -> bool:
         kind, rank = (failure.kind, failure.rank) if failure else (None, None)

@@ -10,18 +10,9 @@ from perfsuite.records.change import Change, How
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import OPEN, Because, Line, Move, Status
 from perfsuite.show.html.moved import AnyResult, Moved, in_quarantine, tone_of
+from perfsuite.show.text import words
 from perfsuite.show.text.markdown import is_red
 from perfsuite.show.text.reasons import words_of
-from perfsuite.show.text.words import (
-    cause_text,
-    change_text,
-    new_text,
-    note_text,
-    old_text,
-    range_text,
-    signed,
-    summary,
-)
 from perfsuite.units import BYTES, show_several
 
 NUMBERS = re.compile(r"\d[\d,.]*")  # in what ranks and Python say: the same in many cells, but for its numbers
@@ -82,16 +73,16 @@ class Cause:
         line = self.moved[0].line
         whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
         if line.status == Status.MACHINE:
-            return f"A change of {spread(self.moved)}{whose}: {note_text(line)}. There is nothing to try."
+            return f"A change of {spread(self.moved)}{whose}: {words.note_text(line)}. There is nothing to try."
         found = line.interval
         if found:
-            interval = f"he interval of {show_several(found.pairs, 'pair')}{whose} is {range_text(found)}"
+            interval = f"he interval of {show_several(found.pairs, 'pair')}{whose} is {words.range_text(found)}"
             if line.reason and line.reason.because == Because.NOT_ALL_TRIED:
                 return f"T{interval}, but {words_of(line.reason)}."
             if not found.low <= 1 <= found.high:
                 return f"T{interval}: a difference, but perhaps too little to matter."
             said = f"No difference was shown: t{interval}, which includes 0."
-            return f"{said} Such a change is not ruled out either. The two sides: {old_text(line)} → {new_text(line)}."
+            return f"{said} Such a change is not ruled out either. The two sides: {' → '.join(words.sides_text(line))}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
 
     @property
@@ -114,7 +105,7 @@ class Cause:
     def blamed(self) -> list[str]:
         """What the trials of its cells say about the cause, each sentence once."""
         trials = [one.verdict.trial for one in self.cells if one.verdict.trial]
-        told = [cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
+        told = [words.cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
         return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(told).most_common()]
 
     @property
@@ -176,8 +167,8 @@ def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
 def spread(moved: Sequence[Moved]) -> str:
     """``+7.0 %``, or ``+6.9 % to +7.1 %`` if the cells differ."""
     known = sorted((one for one in moved if one.change is not None), key=lambda one: abs(one.change or 0))
-    texts = list(dict.fromkeys(change_text(one.line) for one in (known[:1] + known[-1:])))
-    return " to ".join(texts) or change_text(moved[0].line)
+    texts = list(dict.fromkeys(words.change_text(one.line) for one in (known[:1] + known[-1:])))
+    return " to ".join(texts) or words.change_text(moved[0].line)
 
 
 def part_of(line: Line) -> str:
@@ -196,7 +187,7 @@ def sizes_of(moved: Sequence[Moved]) -> str:
     found = [one.line.moves[0].by for one in moved if part and part_of(one.line) == part]
     if not found or moved[0].line.metric != "peak_memory_bytes":
         return ""
-    return " to ".join(dict.fromkeys(signed(size, BYTES) for size in (min(found), max(found))))
+    return " to ".join(dict.fromkeys(words.signed(size, BYTES) for size in (min(found), max(found))))
 
 
 def operators(line: Line) -> list[str]:
@@ -248,7 +239,7 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
             cells=group,
             status=group[0].verdict.status,
             changed=tuple(group[0].verdict.changed),
-            reason=summary(group[0].verdict),
+            reason=words.summary(group[0].verdict),
             common=common(group, results),
         )
         for group in groups.values()

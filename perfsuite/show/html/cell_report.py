@@ -15,9 +15,8 @@ from perfsuite.compare.judge import COMMAND
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import GREEN, Line, Status, Trace, TraceKind
-from perfsuite.show.html import cell_evidence as evidence
 from perfsuite.show.html import memory_chart as memory
-from perfsuite.show.html.cell_evidence import PEAK, STEP
+from perfsuite.show.html.cell_evidence import STEP, Evidence
 from perfsuite.show.html.document import Command, Entry, Section, Table, Tone
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import (
@@ -30,22 +29,9 @@ from perfsuite.show.html.moved import (
     tone_of,
     versions_between,
 )
+from perfsuite.show.text import words
 from perfsuite.show.text.predicted_time import TITLES, entries, meaning
 from perfsuite.show.text.verdict_text import last_lines
-from perfsuite.show.text.words import (
-    accept_text,
-    change_text,
-    changes_text,
-    detects_text,
-    headroom_text,
-    limit_text,
-    new_text,
-    note_text,
-    old_text,
-    summary,
-    trace_text,
-    trial_of,
-)
 
 BASELINE, NOW = "baseline", "now"
 SIDES = (BASELINE, NOW)
@@ -65,11 +51,11 @@ def cell_section(
     prefixes(), ``folder`` has the page.
     """
     verdict = result.verdict
-    sentences = [summary(verdict), *(f"Trial: {sentence}" for sentence in trial_of(verdict))]
+    sentences = [words.summary(verdict), *(f"Trial: {sentence}" for sentence in words.trial_of(verdict))]
     if verdict.headroom:
-        sentences.append(f"Headroom: {headroom_text(verdict)}.")
+        sentences.append(f"Headroom: {words.headroom_text(verdict)}.")
     if verdict.changed:
-        sentences.append(f"Changed since the baseline: {changes_text(verdict.changed)}.")
+        sentences.append(f"Changed since the baseline: {words.changes_text(verdict.changed)}.")
     if result.updated:
         sentences.append(f"Accepted into {result.updated}.")
     more = _predicted(result) if isinstance(result, PredictedResult) else _measured(result, metrics)
@@ -90,7 +76,7 @@ def cell_section(
 
 def _trace(trace: Trace, folder: Path) -> Html:
     """A sentence on a trace, whose file is a link if it is one: text of a stranger leads to no other place."""
-    said = trace_text(trace)
+    said = words.trace_text(trace)
     if trace.kind != TraceKind.PERFETTO or not PATH.fullmatch(trace.path):
         return join(["Trace: ", said, "."])
     link = tag("a", trace.path, href=quote(os.path.relpath(trace.path, folder)))
@@ -133,19 +119,17 @@ def commands(result: AnyResult, prefix: Mapping[str, str]) -> list[Command]:
             text = shlex.join(["perfsuite", "ab", "--a", " ".join(sides), "--b", "here", verdict.cell])
             found.append(Command(what="compare with the old releases, in turn", text=text))
     if verdict.accept and not result.updated:
-        found.append(Command(what=f"accept it, {INTENDED}", text=accept_text(verdict)))
+        found.append(Command(what=f"accept it, {INTENDED}", text=words.accept_text(verdict)))
     return found
 
 
 def _measured(result: Result, metrics: Mapping[str, Metric]) -> dict[str, Any]:
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
     noise = noise_of(result, metrics[STEP]) if STEP in metrics else None
-    charts = evidence.charts(old, new, metrics, SIDES, band=noise.band if noise else None)
+    evidence = Evidence(old, new, SIDES)
+    charts = evidence.charts(metrics, noise.band if noise else None)
     tables = [_metrics(result, metrics)] if new.readings else []
-    inside = []
-    if PEAK in new.readings and new.readings[PEAK].parts:
-        shown = memory.difference(old.readings.get(PEAK) if old else None, new.readings[PEAK], SIDES)
-        inside.append(Section(heading="Peak memory by category", tables=[shown]))
+    inside = evidence.peak_by_category()
     if tone_of(result.verdict.status) in ("red", "yellow"):
         inside.append(_around(old, new))
     text = "\n".join(last_lines(new.failure))
@@ -159,18 +143,17 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     for line in sorted(result.verdict.lines, key=lambda line: line.status in (Status.OK, Status.NOT_HELD)):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
-        note = note_text(line)
+        note = words.note_text(line)
         tone = "muted" if line.status == Status.NOT_HELD else tone_of(line.status)
         rows.append(
             [
                 line.title,
-                old_text(line),
-                new_text(line),
+                *words.sides_text(line),
                 change_entry(line),
-                limit_text(line),
+                words.limit_text(line),
                 noise,
                 Entry(line.status, tone=tone),
-                Entry("; ".join(filter(None, (note, detects_text(line)))), wide=bool(note)),
+                Entry("; ".join(filter(None, (note, words.detects_text(line)))), wide=bool(note)),
             ]
         )
     told = {line.metric for line in result.verdict.lines}
@@ -212,7 +195,13 @@ def _predicted(result: PredictedResult) -> dict[str, Any]:
     """The prediction's numbers; there was no run, so there are no steps."""
     one = result.prediction
     rows = [
-        [line.title, old_text(line), new_text(line), change_text(line), line.status, note_text(line)]
+        [
+            line.title,
+            *words.sides_text(line),
+            words.change_text(line),
+            line.status,
+            words.note_text(line),
+        ]
         for line in result.verdict.lines
     ]
     head = ["predicted number", BASELINE, NOW, "change", "verdict", "evidence"]

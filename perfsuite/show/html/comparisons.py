@@ -5,21 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.compare import Comparison
-from perfsuite.show.html import cell_evidence as evidence
-from perfsuite.show.html import memory_chart as memory
+from perfsuite.show.html.cell_evidence import Evidence, kind_of
 from perfsuite.show.html.document import Document, Entry, Section, Table, Tone
 from perfsuite.show.html.moved import names_of
+from perfsuite.show.text import words
 from perfsuite.show.text.comparison import explanation_lines
 from perfsuite.show.text.verdict_text import last_lines
-from perfsuite.show.text.words import (
-    change_text,
-    changes_text,
-    comparison_summary,
-    limit_text,
-    new_text,
-    note_text,
-    old_text,
-)
 
 SIDES = ("A", "B")
 TONES: dict[str, Tone] = {
@@ -52,33 +43,36 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
     old, new, verdict = found.a, found.b, found.verdict
     rows: list[Sequence[str | Entry]] = []
     for line in verdict.lines:
-        note = note_text(line)
+        note = words.note_text(line)
         status = Entry(line.status, tone=TONES.get(line.status, "muted"))
-        change = Entry(change_text(line), sort=line.change)
+        change = Entry(words.change_text(line), sort=line.change)
         rows.append(
-            [line.title, old_text(line), new_text(line), change, limit_text(line), status, Entry(note, wide=bool(note))]
+            [
+                line.title,
+                *words.sides_text(line),
+                change,
+                words.limit_text(line),
+                status,
+                Entry(note, wide=bool(note)),
+            ]
         )
     head = ["metric", *SIDES, "change", "allowed", "verdict", "evidence"]
     tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
-    inside = []
-    if evidence.PEAK in new.readings and new.readings[evidence.PEAK].parts:
-        before = old.readings.get(evidence.PEAK)
-        shown = memory.difference(before, new.readings[evidence.PEAK], SIDES)
-        inside.append(Section(heading="Peak memory by category", tables=[shown]))
-    sentences = [comparison_summary(verdict)]
+    evidence = Evidence(old, new, SIDES)
+    sentences = [words.comparison_summary(verdict)]
     if verdict.changed:
-        sentences.append(f"Differ: {changes_text(verdict.changed)}.")
+        sentences.append(f"Differ: {words.changes_text(verdict.changed)}.")
     failures = [line for side in (old, new) for line in last_lines(side.failure)]
     return Section(
         heading=verdict.cell,
         sentences=sentences,
-        charts=evidence.charts(old, new, metrics, SIDES),
+        charts=evidence.charts(metrics),
         tables=tables,
         text="\n".join([*explanation_lines(found.explanations), *failures]),
-        kind=evidence.kind_of(new),
+        kind=kind_of(new),
         tone=TONES.get(verdict.status, ""),
         badges=[(verdict.status, TONES.get(verdict.status, ""))],
         card=True,
         folded=False,
-        inside=inside,
+        inside=evidence.peak_by_category(),
     )

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.prediction import PredictedTime
@@ -10,7 +11,7 @@ from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, ORDER, Status
 from perfsuite.show.html import document
 from perfsuite.show.html.causes import Cause, causes
-from perfsuite.show.html.cell_evidence import PEAK, STEP, anatomy, curve, phases, steps
+from perfsuite.show.html.cell_evidence import PEAK, STEP, Evidence
 from perfsuite.show.html.cell_report import (
     INTENDED,
     SIDES,
@@ -35,7 +36,7 @@ from perfsuite.show.html.moved import (
 )
 from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
 from perfsuite.show.text.run_summary import asides
-from perfsuite.show.text.words import accept_text, changes_text, new_text, note_text, old_text, signed, summary
+from perfsuite.show.text.words import accept_text, changes_text, note_text, sides_text, signed, summary
 
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first
@@ -58,25 +59,17 @@ def run_document(
     doubtful = [one for one in found if not one.is_red and one not in held and tone_of(one.status) == "yellow"]
     slight = [one for one in found if one.is_slight and one not in held]
     others = [one for one in found if not any(one in some for some in (bad, doubtful, held, slight))]
+    groups: tuple[tuple[str, list[Cause], int, dict[str, Any]], ...] = (  # with how many causes are open at first
+        ("What moved", bad, OPENED, {"sentences": [_RANKED]}),
+        ("Neither green nor red", doubtful, 0 if bad else OPENED, {}),
+        ("In quarantine", held, 0, {}),
+        ("Accepted, or better without being red", others, 0, {}),
+        ("Differs by less than matters", slight, 0, {"folded": True}),
+    )
     sections = []
-    if bad:
-        inside = [_cause(one, known, prefix, number < OPENED) for number, one in enumerate(bad)]
-        sections.append(Section(heading="What moved", sentences=[_RANKED], inside=inside))
-    if doubtful:
-        inside = [_cause(one, known, prefix, not bad and number < OPENED) for number, one in enumerate(doubtful)]
-        sections.append(Section(heading="Neither green nor red", inside=inside))
-    if held:
-        sections.append(Section(heading="In quarantine", inside=[_cause(one, known, prefix, False) for one in held]))
-    if others:
-        sections.append(
-            Section(
-                heading="Accepted, or better without being red",
-                inside=[_cause(one, known, prefix, False) for one in others],
-            )
-        )
-    if slight:
-        inside = [_cause(one, known, prefix, False) for one in slight]
-        sections.append(Section(heading="Differs by less than matters", folded=True, inside=inside))
+    for heading, some, opened, more in groups:
+        inside = [_cause(cause, known, prefix, number < opened) for number, cause in enumerate(some)]
+        sections += [Section(heading=heading, inside=inside, **more)] if inside else []
     order = sorted(results, key=lambda one: (not is_red(one), status_of(one)[1] != "yellow"))
     loud = [one for one in order if is_red(one) or status_of(one)[1] == "yellow"]
     quiet = [one for one in order if one not in loud] if len(loud) < len(order) else []
@@ -194,8 +187,7 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
     rows = [
         [
             _linked(one.cell),
-            old_text(one.line),
-            new_text(one.line),
+            *sides_text(one.line),
             *([_difference(one, metrics)] if exact else []),
             Entry(shown_change(one.line), sort=one.change),
             *([] if exact else [one.told]),
@@ -226,15 +218,16 @@ def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
     """The evidence of the cell that moved most: its memory, or its steps."""
     if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
         return []
-    first, of = cause.moved[0], cause.moved[0].cell if len(cause.cells) > 1 else ""
-    result = cause.moved[0].result
-    new, old = result.measurement, result.baseline.measurement if result.baseline else None
+    first, result = cause.moved[0], cause.moved[0].result
+    old = result.baseline.measurement if result.baseline else None
+    evidence = Evidence(old, result.measurement, SIDES, first.cell if len(cause.cells) > 1 else "")
+    charts: list[Html | None] = []
     if first.noise:
-        band = noise_of(result, metrics[STEP])
-        found = [steps(old, new, metrics, SIDES, band.band if band else None, of), phases(old, new, SIDES, of)]
-    else:
-        found = [anatomy(old, new, SIDES, of), curve(old, new, SIDES, of)] if first.line.metric == PEAK else []
-    return [chart for chart in found if chart]
+        noise = noise_of(result, metrics[STEP])
+        charts = [evidence.steps(metrics, noise.band if noise else None), evidence.phases()]
+    elif first.line.metric == PEAK:
+        charts = [evidence.anatomy(), evidence.curve()]
+    return [chart for chart in charts if chart]
 
 
 def _linked(cell: str) -> Entry:

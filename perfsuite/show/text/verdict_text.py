@@ -11,34 +11,21 @@ from collections.abc import Callable, Sequence
 
 from perfsuite.records.failure import Failure
 from perfsuite.records.verdict import RED, Line, Status, Verdict
-from perfsuite.show.text.words import (
-    accept_text,
-    change_text,
-    changes_text,
-    detects_text,
-    headline,
-    headroom_text,
-    limit_text,
-    new_text,
-    note_text,
-    old_text,
-    trace_text,
-    trial_of,
-)
+from perfsuite.show.text import words
 
 GAP = "   "
 
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. It ends with the last output of the measurement's ``failure``."""
-    lines = [headline(verdict), *table(verdict), *not_held(verdict)]
-    if headroom := headroom_text(verdict):
+    lines = [words.headline(verdict), *table(verdict), *not_held(verdict)]
+    if headroom := words.headroom_text(verdict):
         lines.append(f"headroom: {headroom}")
     if verdict.changed:
-        lines.append(f"changed since the baseline: {changes_text(verdict.changed)}")
-    lines += [f"trial: {sentence}" for sentence in trial_of(verdict)]
-    lines += [f"trace: {trace_text(trace)}" for trace in verdict.traces]
-    if accept := accept_text(verdict):
+        lines.append(f"changed since the baseline: {words.changes_text(verdict.changed)}")
+    lines += [f"trial: {sentence}" for sentence in words.trial_of(verdict)]
+    lines += [f"trace: {words.trace_text(trace)}" for trace in verdict.traces]
+    if accept := words.accept_text(verdict):
         lines.append(f"accept:  {accept}")
     return "\n".join([*lines, *last_lines(failure)])
 
@@ -48,7 +35,7 @@ def not_held(verdict: Verdict) -> list[str]:
     titles: dict[str, list[str]] = {}
     for line in verdict.lines:
         if line.status == Status.NOT_HELD:
-            titles.setdefault(note_text(line), []).append(line.title)
+            titles.setdefault(words.note_text(line), []).append(line.title)
     return [f"not held: {', '.join(names)} ({why})" for why, names in titles.items()]
 
 
@@ -63,19 +50,18 @@ def last_lines(failure: Failure | None) -> list[str]:
 def table(verdict: Verdict) -> list[str]:
     """One row per line; columns are as wide as their widest text, numbers aligned right, words left."""
     lines = verdict.lines
-    allowed = [f"allowed {limit}" if (limit := limit_text(line)) else "" for line in lines]
+    allowed = [f"allowed {limit}" if (limit := words.limit_text(line)) else "" for line in lines]
     columns = [
         _column([line.title for line in lines], str.ljust),
-        _column([old_text(line) for line in lines], str.rjust),
-        _column([new_text(line) for line in lines], str.rjust),
-        _column([change_text(line) for line in lines], str.rjust),
+        *(_column([words.sides_text(line)[side] for line in lines], str.rjust) for side in (0, 1)),
+        _column([words.change_text(line) for line in lines], str.rjust),
         _column(allowed, str.ljust),
         _column([_status(line, verdict) for line in lines], str.ljust),
-        _column([detects_text(line) for line in lines], str.ljust),
+        _column([words.detects_text(line) for line in lines], str.ljust),
     ]
     rows = []
     for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):
-        said = note_text(line)
+        said = words.note_text(line)
         note = [f"({said})"] if said and line.status != Status.NOT_HELD else []
         cells = [f"  {title}", f"{old} -> {new}", *(text for text in rest if text), *note]
         rows.append(GAP.join(cells).rstrip())

@@ -36,23 +36,12 @@ MOST_FILES = 3  # of the user's code that a change names
 PERFETTO, MEMORY_VIZ = "https://ui.perfetto.dev", "https://docs.pytorch.org/memory_viz"
 
 
-def old_text(line: Line) -> str:
-    """The old side's number: ``3.66 MiB``."""
-    return _sides(line)[0]
-
-
-def new_text(line: Line) -> str:
-    """The new side's number."""
-    return _sides(line)[1]
-
-
-def _sides(line: Line) -> tuple[str, str]:
-    """Both numbers, or the words that a side has instead."""
+def sides_text(line: Line) -> tuple[str, str]:
+    """Both sides' numbers, ``3.66 MiB`` and ``4.02 MiB``, or the words that a side has instead."""
     steps = line.reason is not None and line.reason.because == Because.STEP_DIFFERS
     nothing = "overflow" if steps else "none"
     if isinstance(line.old, str) or isinstance(line.new, str):
-        before, after = (_word(side, line.unit, nothing) for side in (line.old, line.new))
-        return before, after
+        return _word(line.old, line.unit, nothing), _word(line.new, line.unit, nothing)
     return show_both(line.old, line.new, line.unit, nothing)
 
 
@@ -73,7 +62,7 @@ def change_text(line: Line) -> str:
 
 def line_text(line: Line) -> str:
     """``peak memory 3.66 MiB → 4.02 MiB (+9.8 %)``."""
-    return f"{line.title} {old_text(line)} → {new_text(line)} ({change_text(line)})"
+    return f"{line.title} {' → '.join(sides_text(line))} ({change_text(line)})"
 
 
 def limit_text(line: Line) -> str:

@@ -47,7 +47,7 @@ from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.show.text.words import change_text, new_text, note_text, old_text
+from perfsuite.show.text.words import change_text, note_text, sides_text
 from perfsuite.units import show_cost
 from perfsuite.upgrade.coverage import count, left_out_told, some, times_told
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
@@ -233,7 +233,7 @@ def _table(shown: Sequence[Finding], cells: int) -> Table:
             "\n".join(releases),
             what,
             change_text(worst.line),
-            f"{old_text(worst.line)} → {new_text(worst.line)}",
+            " → ".join(sides_text(worst.line)),
             f"{len(one.cells)} of {cells}",
             "alone" if one.how == ALONE else one.how,
         )
