@@ -112,8 +112,8 @@ def compare(
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
-    told = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
-    ours, theirs = (one | more for one, more in zip(told, installed, strict=True))
+    reported = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
+    ours, theirs = (known | more for known, more in zip(reported, installed, strict=True))
     changed = changes(ours, theirs)
     if old.flags and new.flags:
         changed += changes(old.flags, new.flags, ChangeKind.VARIABLE)

@@ -265,8 +265,8 @@ def _common_versions(ranks: Sequence[RankSample]) -> dict[str, str]:
         for name in sorted(first.keys() | sample.versions.keys()):
             here, there = sample.versions.get(name, "no version"), first.get(name, "no version")
             if here != there:
-                told = f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}."
-                raise GatherError(told, sample.rank)
+                message = f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}."
+                raise GatherError(message, sample.rank)
     return dict(first)
 
 
@@ -277,8 +277,8 @@ def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
         holders: dict[str, list[str]] = {}
         for sample in ranks:
             holders.setdefault(sample.flags.get(name, "none"), []).append(str(sample.rank))
-        told = [f"{text} on rank {'/'.join(numbers)}" for text, numbers in holders.items()]
-        folded[name] = ", ".join(told) if len(holders) > 1 else next(iter(holders))
+        texts = [f"{text} on rank {'/'.join(numbers)}" for text, numbers in holders.items()]
+        folded[name] = ", ".join(texts) if len(holders) > 1 else next(iter(holders))
     return folded
 
 
