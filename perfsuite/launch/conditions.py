@@ -7,6 +7,8 @@ import os
 import time
 from typing import Any
 
+import psutil
+
 from perfsuite.launch.machine import ask_driver
 
 PERIOD_SECONDS = 2.0  # between two samples of the clocks
@@ -31,8 +33,6 @@ class Conditions:
         if now - self._looked < PERIOD_SECONDS:
             return
         self._looked = now
-        import psutil
-
         if clock := psutil.cpu_freq():
             self._cpu_mhz.append(clock.current)
         if self._devices:
@@ -40,7 +40,7 @@ class Conditions:
                 self._applications = ask_driver(functools.partial(_applications, self._devices[0]), set())
             self._gpu += ask_driver(functools.partial(_gpu, self._devices[0]), [])
 
-    def told(self) -> dict[str, float | str]:
+    def summary(self) -> dict[str, float | str]:
         """Until now. Shares are of the machine's CPU time: ``stolen_share`` is what the hypervisor gave to others
         (proc(5), steal), ``busy_share`` what all processes used, and ``others_share`` what those used that are not this
         run's. Of the clocks it has the lowest, and of the throttling reasons all, as NVML's bit mask
@@ -70,15 +70,11 @@ class Conditions:
 
 def _cpu_seconds() -> dict[str, float]:
     """CPU time of the whole machine since its start, by kind. A guest's is part of ``user`` and ``nice``."""
-    import psutil
-
     return {kind: spent for kind, spent in psutil.cpu_times()._asdict().items() if not kind.startswith("guest")}
 
 
 def _own_seconds() -> float:
     """CPU time of this process, of all that it started, and of those of them that have ended."""
-    import psutil
-
     spent = 0.0
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):

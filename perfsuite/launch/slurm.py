@@ -4,8 +4,6 @@ srun needs no shared folder for output, its end ends the job, and it works in bo
 library is needed. The options of ``[tool.perfsuite.slurm]`` in pyproject.toml are those of srun.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shlex
