@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterable, MutableMapping
 from pathlib import Path
+from typing import Any
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
@@ -68,23 +69,11 @@ def compare_releases(
     try:
         experiment = Experiment(*sides(pair, catalog, Path.cwd()), [cell], SETTINGS, pairs=0)
     except UsageError as error:
-        a, b = pair
-        return Seen(
-            cell=cell,
-            a=a,
-            b=b,
-            status=Status.FAILED,
-            outcomes=("failed", "failed"),
-            reasons=(sentence(str(error)), ""),
-            seconds=0.0,
-            date=timestamp(),
-        )
+        failed: dict[str, Any] = {"status": Status.FAILED, "outcomes": ("failed", "failed")}
+        return _seen(cell, pair, reasons=(sentence(str(error)), ""), seconds=0.0, **failed)
     begin = time.monotonic()
     known = kept.get((pair[0], cell)), kept.get((pair[1], cell))
-    try:
-        found = experiment.compare(experiment.cells[0], watch, known=known)
-    finally:
-        experiment.close()
+    found = experiment.compare(experiment.cells[0], watch, known=known)
     kept[pair[0], cell], kept[pair[1], cell] = found.a, found.b
     return of_comparison(found, cell, pair, time.monotonic() - begin)
 
@@ -93,19 +82,21 @@ def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> S
     """The record of a comparison."""
     kinds = (Status.REGRESSED, Status.IMPROVED, Status.IMMATERIAL, Status.FAILED)
     moved = [line for line in found.verdict.lines if line.status in kinds]
-    a, b = pair
-    return Seen(
-        cell=cell,
-        a=a,
-        b=b,
+    return _seen(
+        cell,
+        pair,
         status=found.verdict.status,
         outcomes=(found.a.outcome, found.b.outcome),
         reasons=(_reason(found.a), _reason(found.b)),
         moved=moved,
         changed=found.verdict.changed,
         seconds=round(seconds, 1),
-        date=timestamp(),
     )
+
+
+def _seen(cell: str, pair: Pair, **facts: Any) -> Seen:
+    """A record of now."""
+    return Seen(cell=cell, a=pair[0], b=pair[1], date=timestamp(), **facts)
 
 
 def _reason(measurement: Measurement) -> str:

@@ -9,7 +9,6 @@ uv builds it once and keeps it. If nothing has changed, there is nothing to try.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -158,13 +157,12 @@ class Trial:
         b = self.side(cell, [one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
         interleave = "steps" if cell.hardware.device is None else "launches"
         options = {} if pairs is None else {"pairs": pairs}
-        session = Experiment(
+        experiment = Experiment(
             a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options
         )
         step = here.readings.get("step_time_seconds") if here else None
         seconds, known = float(step.value) if step else None, (there, None if kept else here)
-        with closing(session):
-            return session.compare(session.cells[0], self.watch, seconds, ((), faults), known)
+        return experiment.compare(experiment.cells[0], self.watch, seconds, ((), faults), known)
 
     def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
         """This environment with these changes reverted. Raises UsageError if it cannot be built."""
