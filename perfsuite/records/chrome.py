@@ -43,9 +43,9 @@ def name_thread(process: int, thread: int, name: str, order: int) -> list[Event]
 
 
 def span(
-    process: int, thread: int, name: str, begin: float, length: float, told: Mapping[str, Any], kind: str
+    process: int, thread: int, name: str, begin: float, length: float, details: Mapping[str, Any], kind: str
 ) -> Event:
-    """A slice of a thread; ``told`` is shown if one clicks on it."""
+    """A slice of a thread; ``details`` are shown if one clicks on it."""
     return {
         "ph": "X",
         "name": name,
@@ -54,7 +54,7 @@ def span(
         "tid": thread,
         "ts": begin,
         "dur": length,
-        "args": dict(told),
+        "args": dict(details),
     }
 
 
