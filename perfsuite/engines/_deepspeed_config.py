@@ -5,8 +5,6 @@ A section with a model refuses a key that it does not know, in pydantic's words.
 that only some releases know needs one line in NEEDS.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,21 +5,17 @@ few steps. Ranks differ in what they read, so each metric folds or compares all 
 that the library opens at its middle: its samples are compared with those of the whole epoch, place by place.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import COUNT, WHOLE
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 PROCESSES = ("data",)
 

@@ -8,8 +8,6 @@ one that a release has dropped is named before a cell needs it. A cell that need
 that have the name.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

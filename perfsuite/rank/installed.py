@@ -10,8 +10,6 @@ A release of an index is known by its version, since an index does not replace f
 files. The files of an editable one are the user's own: they are compared one by one, and it has no entry here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

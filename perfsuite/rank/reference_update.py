@@ -10,13 +10,11 @@ optimizer of another kind is replaced by SGD on both sides. The learning rate is
 its update, not its old value, in most of its digits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,11 +24,9 @@ from perfsuite.errors import RankError
 from perfsuite.rank.build_model import build_model, prepare, seed_steps
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Tensor
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.step_kinds import MOST_TRACED_STEPS
-
-if TYPE_CHECKING:
-    import torch
 
 LEARNING_RATE = 64.0  # a power of two, which rounds nothing
 EPSILON = 1.0
@@ -73,8 +69,8 @@ class Reference:
     to its first.
     """
 
-    before: dict[str, torch.Tensor]
-    change: dict[str, torch.Tensor]
+    before: dict[str, Tensor]
+    change: dict[str, Tensor]
     names: dict[str, str]
 
 
@@ -177,7 +173,7 @@ def _step(trainer: Trainer) -> None:
     raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS} steps, so there is no update to check.")
 
 
-def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, torch.Tensor]]) -> Update:
+def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, Tensor]]) -> Update:
     """This rank's parameters against the reference. Raises RankError if no rank has one of its parameters, or if the
     reference changed nothing.
     """
@@ -254,7 +250,7 @@ def _has_room(session: Session) -> bool:
     return free >= torch.cuda.max_memory_allocated()
 
 
-def _most(session: Session, numbers: torch.Tensor) -> list[float]:
+def _most(session: Session, numbers: Tensor) -> list[float]:
     """The largest of all ranks' numbers, one by one."""
     import torch.distributed as dist
 
@@ -265,7 +261,7 @@ def _most(session: Session, numbers: torch.Tensor) -> list[float]:
     return known
 
 
-def _random_state(session: Session) -> list[torch.Tensor]:
+def _random_state(session: Session) -> list[Tensor]:
     """The states of the generators that a forward may draw from."""
     import torch
 
@@ -273,13 +269,13 @@ def _random_state(session: Session) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *on_device]
 
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+def _on_host(tensor: Tensor) -> Tensor:
     import torch
 
     return tensor.detach().to("cpu", torch.float32)
 
 
-def _norm(tensor: torch.Tensor) -> float:
+def _norm(tensor: Tensor) -> float:
     import torch
 
     return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))

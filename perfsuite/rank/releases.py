@@ -1,7 +1,5 @@
 """What a cell needs of a library and an installed release lacks: the sentence in which it is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import traceback
