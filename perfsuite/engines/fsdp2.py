@@ -5,7 +5,7 @@ Arithmetic in bf16 or fp16 gathers in that dtype and reduces gradients in fp32 (
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.catalog.definitions import Engine
@@ -16,7 +16,7 @@ from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import is_sharded, local
 from perfsuite.rank.replicas import replicas
 from perfsuite.rank.session import Session
-from perfsuite.rank.torch_types import Module, Parameter, Tensor
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
 
 
@@ -49,9 +49,6 @@ class Fsdp2(LoopTrainer):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
-    def kept_parameters(self, module: Module) -> Iterable[Parameter]:
-        return module.parameters()  # the shards: after the first forward, gathered ones may replace them
-
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # the precision policy casts
 
@@ -81,9 +78,6 @@ class Fsdp2(LoopTrainer):
         return self.evidence(
             **divided | {"ranks": shards, "elements_here": here, "outside_blocks": self.outside_blocks}
         )
-
-    def parameter_groups(self) -> list[Any]:
-        return tensor_parallel.parameter_groups(self.trainable())
 
     def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return replicas(self.session, self.parameters)

@@ -9,7 +9,7 @@ The micro-batches of a step are those of ``acc<n>``.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
@@ -22,7 +22,7 @@ from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import gradient_norm, local, whole
 from perfsuite.rank.replicas import average_gradients, replicas
 from perfsuite.rank.session import Session
-from perfsuite.rank.torch_types import Module, Parameter, Tensor
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome
 
 
@@ -55,12 +55,6 @@ class Pipeline(LoopTrainer):
         return torch.nn.ModuleDict(
             {str(number): make_stage(one, self.cut, number, self.stages, self.autocast) for one, number in pairs}
         )
-
-    def kept_parameters(self, module: Module) -> Iterable[Parameter]:
-        return module.parameters()
-
-    def parameter_groups(self) -> list[Any]:
-        return tensor_parallel.parameter_groups(self.trainable())
 
     @property
     def group(self) -> Any:
@@ -122,8 +116,8 @@ class Pipeline(LoopTrainer):
         import torch
 
         session = self.session
-        inputs = {name: torch.cat([one.inputs[name] for one in batch]) for name in batch[0].inputs}
-        weights = torch.tensor([one.weight / len(batch) for one in batch], device=session.device)
+        inputs = {name: torch.cat([micro_batch.inputs[name] for micro_batch in batch]) for name in batch[0].inputs}
+        weights = torch.tensor([micro_batch.weight / len(batch) for micro_batch in batch], device=session.device)
         keywords: dict[str, Any] = {"attention_mask": inputs["attention_mask"]}
         losses: list[Tensor] = []
         if self.ends:
@@ -154,7 +148,7 @@ class Pipeline(LoopTrainer):
 
     def gradient_norm(self) -> Tensor:
         again = {id(parameter.grad) for parameter, _ in self.tied} if self.ends else set()  # the first stage counts it
-        gradients = [one for one in self.gradients() if id(one) not in again]
+        gradients = [gradient for gradient in self.gradients() if id(gradient) not in again]
         return gradient_norm(gradients, self.session.device, [self.group])
 
     def check(self) -> dict[str, str | int]:

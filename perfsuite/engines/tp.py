@@ -20,9 +20,6 @@ class TensorParallel(LoopTrainer):
         self.plan = tensor_parallel.apply(self.session, model)
         return model
 
-    def parameter_groups(self) -> list[Any]:
-        return tensor_parallel.parameter_groups(self.trainable())
-
     def reduce_gradients(self) -> None:
         # The embedding's gradient is whole on every rank: from replicated ids and a replicated gradient of its output,
         # DTensor computes all of its rows. It cuts them when the optimizer steps or a tied head's gradient is added.

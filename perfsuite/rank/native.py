@@ -30,22 +30,23 @@ class LoopTrainer(Trainer):
         """The module that the forward calls."""
         return model
 
-    def kept_parameters(self, module: Module) -> Iterable[Parameter]:
-        """The parameters as this rank keeps them between steps, of the module that wraps the model."""
-        return self.model.parameters()
-
     def make_optimizer(self, module: Module) -> Any:
-        """The recipe's optimizer of the kept parameters; called once, when the model is wrapped."""
-        self.parameters = list(self.kept_parameters(module))
+        """The recipe's optimizer of the parameters as this rank keeps them between steps, such as its shards; called
+        once, when the model is wrapped: after the first forward, gathered ones may replace them.
+        """
+        self.parameters = list(module.parameters())
         return self.session.recipe.optimizer(self.parameter_groups(), self.session.recipe.learning_rate)
 
     def trainable(self) -> list[Parameter]:
         """The parameters that the optimizer updates."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
 
-    def parameter_groups(self) -> list[Any]:
-        """The optimizer's input: parameters, or groups of them in torch's format."""
-        return self.trainable()
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists."""
+        by_mesh: dict[Any, list[Any]] = {}
+        for parameter in self.trainable():
+            by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+        return [{"params": parameters} for parameters in by_mesh.values()]
 
     def make_scaler(self) -> Any:
         """Scales the loss of fp16."""

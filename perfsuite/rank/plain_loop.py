@@ -71,5 +71,5 @@ class PlainLoop(Loop):
         """What the scaler found out about the gradients of this step and forgets in its update: not 0 is an overflow.
         To ask for the scale would wait for the device.
         """
-        found = self.scaler._found_inf_per_device(self.engine.optimizer) if self.session.recipe.loss_scaling else {}
-        return list(found.values())
+        flags = self.scaler._found_inf_per_device(self.engine.optimizer) if self.session.recipe.loss_scaling else {}
+        return list(flags.values())

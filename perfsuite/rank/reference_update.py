@@ -109,7 +109,9 @@ def _is_comparable(session: Session) -> bool:
 def _checked(session: Session) -> Session:
     """The cell without dropout, with an optimizer that is proportional to the gradient, and with its process groups."""
     nodrop = Choice(session.catalog.get("technique", "nodrop"))
-    choices = [nodrop if one.technique.slot == nodrop.technique.slot else one for one in session.strategy.choices]
+    choices = [
+        nodrop if choice.technique.slot == nodrop.technique.slot else choice for choice in session.strategy.choices
+    ]
     optimizer = session.recipe.optimizer
     checked = dataclasses.replace(
         session,
@@ -127,11 +129,11 @@ def _checked(session: Session) -> Session:
 def _alone(checked: Session) -> Session:
     """One rank in fp32 that has the micro-batches of all."""
     catalog = checked.catalog
-    choices = [one for one in checked.strategy.choices if one.technique.slot not in HOW]
+    choices = [choice for choice in checked.strategy.choices if choice.technique.slot not in HOW]
     strategy = dataclasses.replace(checked.strategy, engine=catalog.get("engine", "single"), choices=tuple(choices))
     recipe = dataclasses.replace(
         recipe_of(strategy),
-        optimizer=plain(checked.recipe.optimizer),
+        optimizer=proportional(checked.recipe.optimizer, own=False),
         learning_rate=checked.recipe.learning_rate,
         padded=checked.recipe.padded,
         accumulation=checked.recipe.accumulation * checked.layout.data_ranks,
@@ -204,8 +206,10 @@ def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[
     return Update(update / LEARNING_RATE, difference / whole, most)
 
 
-def proportional(make: MakeOptimizer) -> MakeOptimizer:
-    """The optimizer with an update that is proportional to the gradient: Adam with an epsilon of 1, or else SGD."""
+def proportional(make: MakeOptimizer, own: bool = True) -> MakeOptimizer:
+    """The optimizer with an update that is proportional to the gradient: Adam with an epsilon of 1, or else SGD. If not
+    its ``own`` class, then torch's.
+    """
 
     def made(parameters: Any, learning_rate: float) -> Any:
         import torch
@@ -214,23 +218,11 @@ def proportional(make: MakeOptimizer) -> MakeOptimizer:
         optimizer = make(parameters, learning_rate)
         if not _is_adam(optimizer):
             return torch.optim.SGD(parameters, lr=learning_rate)
+        if not own:
+            return torch.optim.AdamW(parameters, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
         for group in optimizer.param_groups:
             group.update(eps=EPSILON, weight_decay=DECAY)
         return optimizer
-
-    return made
-
-
-def plain(make: MakeOptimizer) -> MakeOptimizer:
-    """torch's own optimizer for what ``proportional`` makes."""
-
-    def made(parameters: Any, learning_rate: float) -> Any:
-        import torch
-
-        parameters = list(parameters)
-        if not _is_adam(make(parameters, learning_rate)):
-            return torch.optim.SGD(parameters, lr=learning_rate)
-        return torch.optim.AdamW(parameters, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
 
     return made
 

@@ -7,7 +7,7 @@ from perfsuite.catalog.definitions import Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.releases import lacks
 from perfsuite.rank.session import Session
-from perfsuite.rank.torch_types import Module, Parameter
+from perfsuite.rank.torch_types import Module
 
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
 
@@ -86,14 +86,6 @@ def check(session: Session, model: Module, plan: Plan) -> dict[str, str | int]:
                 f"{name} must be 1/{width} of {parameter.numel():,} elements here, but it is {held:,} by {placement}."
             )
     return {"tensor_ranks": width, "elements_here": here}
-
-
-def parameter_groups(parameters: list[Parameter]) -> list[dict[str, Any]]:
-    """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists."""
-    by_mesh: dict[Any, list[Any]] = {}
-    for parameter in parameters:
-        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
-    return [{"params": some} for some in by_mesh.values()]
 
 
 def traffic(session: Session, model: Module, plan: Plan, *, autocast: bool = True) -> dict[str, int] | None:
