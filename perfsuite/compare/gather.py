@@ -93,7 +93,7 @@ class _Counted(dict[str, Reading]):
 
 def _fullest(ranks: Sequence[RankSample]) -> RankSample:
     """The rank with the highest peak, the first if some are equal."""
-    return max(ranks, key=lambda one: one.readings[PEAK].value if PEAK in one.readings else 0)
+    return max(ranks, key=lambda sample: sample.readings[PEAK].value if PEAK in sample.readings else 0)
 
 
 def believed(metric: Metric, machine: Machine) -> bool:

@@ -242,13 +242,13 @@ def what_changed(new: Measurement, old: Measurement) -> list[Change]:
     """Possible causes: versions, flags, the driver, the device. A cell without a measurement has no versions and no
     flags; an old baseline has no flags.
     """
-    found = changes(old.versions, new.versions) if new.versions else []
+    changed = changes(old.versions, new.versions) if new.versions else []
     if new.versions:
-        known = {one.name for one in found}
+        known = {change.name for change in changed}
         others = [one for kind, before, after in packages(old, new) for one in changes(before, after, kind)]
-        found += [one for one in others if one.name not in known]
+        changed += [one for one in others if one.name not in known]
     if old.flags and new.flags:
-        found += changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}, ChangeKind.VARIABLE)
-    found += [own] if (own := own_code_since(old, new)) else []
-    before, after = ({"driver": one.machine.driver or NONE, "device": one.machine.device} for one in (old, new))
-    return found + changes(before, after, ChangeKind.MACHINE)
+        changed += changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}, ChangeKind.VARIABLE)
+    changed += [own] if (own := own_code_since(old, new)) else []
+    before, after = ({"driver": side.machine.driver or NONE, "device": side.machine.device} for side in (old, new))
+    return changed + changes(before, after, ChangeKind.MACHINE)

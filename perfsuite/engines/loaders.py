@@ -57,10 +57,10 @@ class Loading(Trainer):
         raise NotImplementedError
 
     def check(self) -> dict[str, str | int]:
-        found = tuple(f"{type(one).__module__}.{type(one).__qualname__}" for one in self.parts(self.open(0)))
-        if found != self.classes:
-            raise WrongEngine(f"Must load by {' over '.join(self.classes)}, but loads by {' over '.join(found)}.")
-        return {"loader": " over ".join(found), self.package: metadata.version(self.package)}
+        classes = tuple(f"{type(one).__module__}.{type(one).__qualname__}" for one in self.parts(self.open(0)))
+        if classes != self.classes:
+            raise WrongEngine(f"Must load by {' over '.join(self.classes)}, but loads by {' over '.join(classes)}.")
+        return {"loader": " over ".join(classes), self.package: metadata.version(self.package)}
 
     def batch(self, step: int) -> list[MicroBatch]:
         return []

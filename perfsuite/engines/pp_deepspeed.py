@@ -116,7 +116,7 @@ class DeepSpeedPipeline(Zero):
             )
         bodies: list[Any] = [layer for layer in self.model.modules() if type(layer).__name__ == "Body"]
         layers = self.cut.depth // self.stages
-        here = sum(len(one.body.get_submodule(self.cut.layers.removeprefix(f"{self.cut.body}."))) for one in bodies)
+        here = sum(len(body.body.get_submodule(self.cut.layers.removeprefix(f"{self.cut.body}."))) for body in bodies)
         if len(bodies) != 1 or here != layers:
             raise WrongEngine(
                 f"A stage must hold {layers} layers in one body, but this one has {here} in {len(bodies)}."
@@ -137,9 +137,9 @@ class DeepSpeedPipeline(Zero):
         import torch
 
         samples = []
-        for one in batch:
-            weight = torch.tensor(one.weight, device=self.session.device)
-            samples.append(((one.inputs["input_ids"], one.inputs["attention_mask"]), (one.inputs["labels"], weight)))
+        for micro_batch in batch:
+            inputs, weight = micro_batch.inputs, torch.tensor(micro_batch.weight, device=self.session.device)
+            samples.append(((inputs["input_ids"], inputs["attention_mask"]), (inputs["labels"], weight)))
         with self.session.recipe.around():
             loss = self.module.train_batch(iter(samples))
         self.session.mark("end")

@@ -144,7 +144,8 @@ class Cluster:
             raise
         if hardware.name in self._machines:
             return
-        machines, question = [], {"describe": one_node(hardware), "catalogs": [str(one) for one in catalog.folders]}
+        machines = []
+        question = {"describe": one_node(hardware), "catalogs": [str(folder) for folder in catalog.folders]}
         for agent in self.agents[: hardware.nodes]:
             answer = agent.ask(question, self.why_lost)
             if "absent" in answer:

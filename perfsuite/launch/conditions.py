@@ -47,25 +47,25 @@ class Conditions:
         (nvmlClocksEventReasons). ``clocks`` are "locked" if somebody has set other application clocks than the
         driver's, or if a set clock limited the GPU.
         """
-        found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
+        conditions: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
         end = _cpu_seconds()
         spent = {kind: end[kind] - self._begin[kind] for kind in end}
         if (whole := sum(spent.values())) > 0:
             busy = 1 - (spent["idle"] + spent["iowait"] + spent["steal"]) / whole
-            found["busy_share"] = round(busy, 3)
+            conditions["busy_share"] = round(busy, 3)
             others = whole * busy - (_own_seconds() - self._own_begin)
-            found["others_share"] = round(max(0.0, others / whole), 3)
-            found["stolen_share"] = round(spent["steal"] / whole, 3)
+            conditions["others_share"] = round(max(0.0, others / whole), 3)
+            conditions["stolen_share"] = round(spent["steal"] / whole, 3)
         if self._cpu_mhz:
-            found["cpu_clock_mhz"] = round(min(self._cpu_mhz))
+            conditions["cpu_clock_mhz"] = round(min(self._cpu_mhz))
         if self._gpu:
             clocks, temperatures, masks = zip(*self._gpu, strict=True)
             reasons = functools.reduce(operator.or_, masks)
-            found |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
-            found["throttle_reasons"] = f"{reasons:#x}"
+            conditions |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
+            conditions["throttle_reasons"] = f"{reasons:#x}"
             locked = reasons & SET_BY_USER or len(self._applications) > 1
-            found["clocks"] = "locked" if locked else "not locked"
-        return found
+            conditions["clocks"] = "locked" if locked else "not locked"
+        return conditions
 
 
 def _cpu_seconds() -> dict[str, float]:

@@ -114,15 +114,15 @@ class Launcher:
     def _servers_for(self, job: Job, visible: str) -> list[RankServer]:
         """The warm ones, if they live. The one that was idle longest ends for a new one: each holds much memory."""
         key = (job.device, visible, job.nodes)
-        found = self._servers.pop(key, [])
-        if not found or not all(server.alive() for server in found):
+        servers = self._servers.pop(key, [])
+        if not servers or not all(server.alive() for server in servers):
             idle = [self._servers.pop(one) for one in list(self._servers)[: 1 - MOST_SERVERS]]
-            for server in (*found, *itertools.chain.from_iterable(idle)):
+            for server in (*servers, *itertools.chain.from_iterable(idle)):
                 server.close()
             kind = ServerKind(job.device, visible, self.environment, self.kernels)
-            found = self.places.at(job.nodes).servers(kind, job.nodes)
-        self._servers[key] = found
-        return found
+            servers = self.places.at(job.nodes).servers(kind, job.nodes)
+        self._servers[key] = servers
+        return servers
 
     def _started(self, server: RankServer, servers: Sequence[RankServer], folder: Path) -> list[int]:
         """The pids of the ranks of a server, which may have to build an extension first."""

@@ -127,13 +127,13 @@ class CudaHistory(MemorySource):
 
 def last_refusal(events: Iterable[tuple[int, int, str]]) -> tuple[int, int] | None:
     """The last refusal, as the index of the event before it; and its bytes."""
-    found, index = None, -1
+    refusal, index = None, -1
     for address, size, _ in events:
         if address == REFUSED:
-            found = (index, size)
+            refusal = (index, size)
         else:
             index += 1
-    return found
+    return refusal
 
 
 def read_history(

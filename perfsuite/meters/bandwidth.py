@@ -46,7 +46,9 @@ class Bandwidth(Meter):
     def readings(self) -> dict[str, Reading]:
         trainer: Any = self.trainer
         readings = {
-            _time(size): Reading(value=statistics.median(one for one in samples if one is not None), samples=samples)
+            _time(size): Reading(
+                value=statistics.median(sample for sample in samples if sample is not None), samples=samples
+            )
             for size, samples in self.seconds.items()
         }
         return readings | {"bus_factor": Reading(value=trainer.bus_factor)}

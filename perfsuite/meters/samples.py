@@ -65,14 +65,14 @@ def everywhere(mine: list[list[int]]) -> list[list[list[int]]]:
 
     if not dist.is_initialized():
         return [mine]
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, mine)
-    return found
+    epochs: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(epochs, mine)
+    return epochs
 
 
-def differences(expected: list[int], found: list[int]) -> int:
+def differences(expected: list[int], order: list[int]) -> int:
     """At how many places two orders differ; a longer one differs at each place more."""
-    return sum(a != b for a, b in itertools.zip_longest(expected, found))
+    return sum(a != b for a, b in itertools.zip_longest(expected, order))
 
 
 def samples_per_second(readings: Mapping[str, Reading], world_size: int) -> float:

@@ -102,9 +102,9 @@ class Timeline(Meter):
         self.session.scratch.mkdir(exist_ok=True)
         path = self.session.scratch / f"rank{self.session.rank}.{kind}.json"
         self.profiles[kind].export_chrome_trace(str(path))
-        found = chrome.read(path)
+        trace = chrome.read(path)
         path.unlink()
-        return found
+        return trace
 
     def _own(self, base: int) -> Iterator[chrome.Event]:
         """The events that torch's profiler does not have; ``base`` is its time 0."""

@@ -49,7 +49,7 @@ def in_a_fork(function: Callable[[], Any], seconds: float) -> Any:
     try:
         if not ours.poll(seconds):
             raise NoAnswer(f"it took longer than {seconds:.0f} s")
-        answered, found = ours.recv()
+        answered, value = ours.recv()
     except EOFError:
         fork.join()
         raise NoAnswer(_how_it_ended(fork.exitcode or 0)) from None
@@ -58,8 +58,8 @@ def in_a_fork(function: Callable[[], Any], seconds: float) -> Any:
         fork.kill()
         fork.join()
     if not answered:
-        raise NoAnswer(found)
-    return found
+        raise NoAnswer(value)
+    return value
 
 
 def reason_of(error: BaseException) -> str:

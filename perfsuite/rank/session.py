@@ -107,7 +107,7 @@ class Session:
     def compiles(self) -> bool:
         """Whether the first step compiles the model."""
         choices = self.strategy.choices
-        return any(one.technique.slot == "compilation" and not one.technique.default for one in choices)
+        return any(choice.technique.slot == "compilation" and not choice.technique.default for choice in choices)
 
     def mark(self, phase: str) -> None:
         """Notify all listeners that a phase begins: "batch" (of the step that compiles, "compile"), "forward",

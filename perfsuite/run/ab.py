@@ -240,13 +240,13 @@ def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
         return True
     # A metric that a side lacks ends up red or left out; another pair does not change that.
     there = [metric for metric in timed if all(metric.name in one.readings for one in both)]
-    found = [_decision(launches, metric, terms) for metric in there]
-    return Status.REGRESSED in found or Status.UNDECIDED not in found
+    decisions = [_decision(launches, metric, terms) for metric in there]
+    return Status.REGRESSED in decisions or Status.UNDECIDED not in decisions
 
 
 def _decision(launches: Launches, metric: Metric, terms: Terms) -> Status:
-    found = [metric.sign * one for one in differences(*launches, metric.name)]
-    return decision(found, terms.tolerance_of(metric), terms.red_rate)
+    signed = [metric.sign * difference for difference in differences(*launches, metric.name)]
+    return decision(signed, terms.tolerance_of(metric), terms.red_rate)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

@@ -91,15 +91,15 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
     reference = reference.strip().removeprefix(REVISION)
     path = Path(reference)
     if path.is_file():
-        found = list(_releases(constraints(path)))
+        releases = list(_releases(constraints(path)))
     elif "==" in reference or "://" in reference:
         texts = [reference] if " @ " in reference else reference.split()
-        found = list(_releases((pinned(text) for text in texts), all_here=True))
+        releases = list(_releases((pinned(text) for text in texts), all_here=True))
     else:
         return [Change(CODE, revision(reference, repository), "here", ChangeKind.CODE)]
-    if not found:
+    if not releases:
         raise UsageError(f"--perf-against={reference}: every release that it names is already installed here.")
-    return found
+    return releases
 
 
 def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:

@@ -94,7 +94,7 @@ class Gatekeeper:
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
                 verdict = trial.hold(cell, measurement, baseline, verdict, faults, command, since)
-                reverted = [one for one in trial.changed(cell, measurement, since) if not one.fixed]
+                reverted = [change for change in trial.changed(cell, measurement, since) if not change.fixed]
         updated = ""
         if consent := self._consent(baseline, verdict):
             try:

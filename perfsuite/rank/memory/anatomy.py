@@ -90,7 +90,9 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
     at_marks = [index for index, (address, _, _) in enumerate(events) if address == -1 and index >= begin]
     live: dict[int, _Block] = {}
     peak_phase, at_peak = "batch", list[_Block]()
-    moments = sorted([*((at, None) for at in at_marks), *((one.index, one) for one in timeline)], key=itemgetter(0))
+    moments = sorted(
+        [*((at, None) for at in at_marks), *((change.index, change) for change in timeline)], key=itemgetter(0)
+    )
     for index, change in moments:
         if change is None:
             largest = {name: max(largest[name], totals[name]) for name in CATEGORIES}
@@ -123,7 +125,7 @@ def curve(
     last = max(_batches(events, marks), default=0)
     totals = dict.fromkeys(CATEGORIES, 0)
     points: list[tuple[str, list[int]]] = []
-    begin = sum(one.index < last for one in timeline)
+    begin = sum(change.index < last for change in timeline)
     length = max(1, -(-(len(timeline) - begin) // most_points))
     for number, one in enumerate(timeline):
         totals[one.block.kind()] += one.size
@@ -146,14 +148,14 @@ def levels(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) ->
     first = min(_batches(events, marks), default=len(events))
     totals = dict.fromkeys(CATEGORIES, 0)
     begun = False
-    for one in changes(events, marks):
-        if one.index > first and not begun:
+    for change in changes(events, marks):
+        if change.index > first and not begun:
             yield first, dict(totals)
             begun = True
-        kind = one.block.kind()
-        totals[kind] += one.size
+        kind = change.block.kind()
+        totals[kind] += change.size
         if begun:
-            yield one.index, {kind: totals[kind]}
+            yield change.index, {kind: totals[kind]}
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ class Change:
 
 def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> list[Change]:
     """All of them. The category of a block is known when its life is."""
-    found: list[Change] = []
+    timeline: list[Change] = []
     live: dict[int, _Block] = {}
     phase = "setup"
     for index, (address, size, operation) in enumerate(events):
@@ -177,12 +179,12 @@ def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
             _name(live, marks[size])
         elif size > 0:
             live[address] = _Block(size, operation, phase)
-            found.append(Change(index, phase, live[address], size))
+            timeline.append(Change(index, phase, live[address], size))
         elif size < 0 and address in live:
-            found.append(Change(index, phase, live[address], -live.pop(address).size))
+            timeline.append(Change(index, phase, live[address], -live.pop(address).size))
         elif address in live:
             live[address].communicated = True
-    return found
+    return timeline
 
 
 def _batches(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Iterator[int]:
@@ -198,10 +200,10 @@ def whole_steps(events: Sequence[tuple[int, int, str]], marks: Mapping[int, Mark
 
 def _find_peak(timeline: Sequence[Change], begin: int) -> tuple[int, int]:
     """The index of the event from ``begin`` on with which most bytes are alive, the first of equals, and the bytes."""
-    before = sum(one.size for one in timeline if one.index < begin)
-    later = [one for one in timeline if one.index > begin]
-    totals = itertools.accumulate((one.size for one in later), initial=before)
-    return max(zip([begin, *(one.index for one in later)], totals, strict=True), key=itemgetter(1))
+    before = sum(change.size for change in timeline if change.index < begin)
+    later = [change for change in timeline if change.index > begin]
+    totals = itertools.accumulate((change.size for change in later), initial=before)
+    return max(zip([begin, *(change.index for change in later)], totals, strict=True), key=itemgetter(1))
 
 
 def _name(live: Mapping[int, _Block], mark: Mark) -> None:

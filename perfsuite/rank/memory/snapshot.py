@@ -49,19 +49,19 @@ def make_snapshot(
     blocks: dict[int, dict[str, Any]] = {}  # every place of the segment, with its last block
     live: dict[int, int] = {}  # a block's place
     end = FIRST_ADDRESS
-    for one in changes(events, marks):
-        at, size = times[one.index] // 1000 if times else one.index, abs(one.size)
+    for change in changes(events, marks):
+        at, size = times[change.index] // 1000 if times else change.index, abs(change.size)
         width = -(-size // ALIGNMENT) * ALIGNMENT
-        if one.size > 0:
+        if change.size > 0:
             place = free[width].pop() if free[width] else end
             end = max(end, place + width)
-            live[id(one.block)] = place
-            frames = _frames(one.block.operation)
+            live[id(change.block)] = place
+            frames = _frames(change.block.operation)
             state = {"address": place, "size": width, "requested_size": size, "state": "active_allocated"}
             blocks[place] = state | {"frames": frames}
-            actions = {"alloc": one.block.kind()}
+            actions = {"alloc": change.block.kind()}
         else:
-            place = live.pop(id(one.block))
+            place = live.pop(id(change.block))
             free[width].append(place)
             frames = blocks[place]["frames"]
             blocks[place] |= {"state": "inactive", "frames": []}
