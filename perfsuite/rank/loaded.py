@@ -4,6 +4,8 @@ A file of the standard library or of an installed package is not; every other on
 repository, in a folder on PYTHONPATH, or in an editable install.
 """
 
+from __future__ import annotations
+
 import sys
 import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES

@@ -57,11 +57,11 @@ def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
     A text without a format number is left to the decoder of the whole text, whose error says more.
     """
     try:
-        version = msgspec.json.decode(text, type=_Head).format
+        found = msgspec.json.decode(text, type=_Head).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    if version > known:
-        raise FileError(f"{where} has format {version}, written by a newer perfsuite: upgrade (this knows {known}).")
+    if found > known:
+        raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {known}).")
 
 
 def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:

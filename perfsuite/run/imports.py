@@ -100,7 +100,7 @@ def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
     names = [("model", cell.model.name), ("engine", cell.strategy.engine.name)]
     names += [("technique", choice.technique.name) for choice in cell.strategy.choices]
     names += [("device", cell.hardware.device.name)] if cell.hardware.device else []
-    return _below((catalog.origins[name] for name in names if name in catalog.origins), root)
+    return _below((catalog.origins[one] for one in names if one in catalog.origins), root)
 
 
 def hash_of(path: Path) -> str:
