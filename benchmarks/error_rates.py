@@ -42,7 +42,7 @@ def trial(effect: float, spread: float, terms: Terms, draw: Draw) -> tuple[str, 
             break
     found = interval(differences, terms.red_rate)
     assert found is not None
-    return found.conclude(terms.tolerance), len(differences)
+    return found.decide(terms.tolerance)[0], len(differences)
 
 
 def alarm(effect: float, runs: int, spread: float, terms: Terms, draw: Draw) -> tuple[bool, bool]:

@@ -112,8 +112,8 @@ def compare(
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
-    told = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
-    ours, theirs = (one | more for one, more in zip(told, installed, strict=True))
+    reported = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
+    ours, theirs = (known | more for known, more in zip(reported, installed, strict=True))
     changed = changes(ours, theirs)
     if old.flags and new.flags:
         changed += changes(old.flags, new.flags, ChangeKind.VARIABLE)
@@ -132,10 +132,10 @@ def compare(
             line, paired = _time(metric, old, new, terms)
             times += [paired] if paired else []
         else:
-            found = hold(metric, scope)
-            if found is None:
+            judged = hold(metric, scope)
+            if judged is None:
                 continue
-            line = _ours(found, metric, rivals=strategies[0] != strategies[1])
+            line = _ours(judged, metric, rivals=strategies[0] != strategies[1])
         lines.append(line)
         if line.status in _MOVED and before and after and after.parts:
             pieces = list(_pieces(before, after))
@@ -183,11 +183,11 @@ def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
 def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> tuple[Line, Paired | None]:
     """The ratio's line. For a rate, more is better, so its reciprocal is compared and the rate is shown."""
     sign, tolerance = metric.sign, terms.tolerance_of(metric)
-    found = differences([old], [new], metric.name)
-    before, after = (one.readings[metric.name] for one in (old, new))
-    here = interval([sign * one for one in found], terms.red_rate)
+    by_pair = differences([old], [new], metric.name)
+    before, after = (side.readings[metric.name] for side in (old, new))
+    here = interval([sign * difference for difference in by_pair], terms.red_rate)
     if here is None:
-        few = reason(Because.FEW_PAIRS, pairs=len(found), least=LOOKS[0])
+        few = reason(Because.FEW_PAIRS, pairs=len(by_pair), least=LOOKS[0])
         return line_of(metric, Status.NOT_HELD, before, after, reason=few), None
     status, decided = here.decide(tolerance)
     why = None
@@ -204,11 +204,11 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
         after,
         compared=True,
         ratio=ratio,
-        interval=Interval(low=low, high=high, pairs=len(found)),
+        interval=Interval(low=low, high=high, pairs=len(by_pair)),
         limit=Limit(bound=Bound.PAIRS, value=tolerance),
         reason=why,
     )
-    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=found)
+    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=by_pair)
     return line, paired
 
 

@@ -62,8 +62,8 @@ def explain_time(new: Measurement, old: Measurement) -> list[Move]:
     name = max(grown, key=lambda name: grown[name], default="")
     if not name or grown[name] <= 0:
         return []
-    found = [Move(part=name.removesuffix("_seconds"), by=grown[name])]
-    return [*found, Move(part=EXPOSED.removesuffix("_seconds"), by=waited)] if waited > grown[name] / 2 else found
+    slowest = [Move(part=name.removesuffix("_seconds"), by=grown[name])]
+    return [*slowest, Move(part=EXPOSED.removesuffix("_seconds"), by=waited)] if waited > grown[name] / 2 else slowest
 
 
 def moves(part: str, new: Reading, old: Reading) -> dict[str, int]:

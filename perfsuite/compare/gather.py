@@ -93,7 +93,7 @@ class _Counted(dict[str, Reading]):
 
 def _fullest(ranks: Sequence[RankSample]) -> RankSample:
     """The rank with the highest peak, the first if some are equal."""
-    return max(ranks, key=lambda one: one.readings[PEAK].value if PEAK in one.readings else 0)
+    return max(ranks, key=lambda sample: sample.readings[PEAK].value if PEAK in sample.readings else 0)
 
 
 def believed(metric: Metric, machine: Machine) -> bool:
@@ -265,8 +265,8 @@ def _common_versions(ranks: Sequence[RankSample]) -> dict[str, str]:
         for name in sorted(first.keys() | sample.versions.keys()):
             here, there = sample.versions.get(name, "no version"), first.get(name, "no version")
             if here != there:
-                told = f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}."
-                raise GatherError(told, sample.rank)
+                message = f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}."
+                raise GatherError(message, sample.rank)
     return dict(first)
 
 
@@ -277,8 +277,8 @@ def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
         holders: dict[str, list[str]] = {}
         for sample in ranks:
             holders.setdefault(sample.flags.get(name, "none"), []).append(str(sample.rank))
-        told = [f"{text} on rank {'/'.join(numbers)}" for text, numbers in holders.items()]
-        folded[name] = ", ".join(told) if len(holders) > 1 else next(iter(holders))
+        texts = [f"{text} on rank {'/'.join(numbers)}" for text, numbers in holders.items()]
+        folded[name] = ", ".join(texts) if len(holders) > 1 else next(iter(holders))
     return folded
 
 

@@ -31,19 +31,19 @@ def packages(old: TimedRun | Measurement, new: Measurement) -> list[Sides]:
     """Every difference, by kind: the texts of the names on both sides, a name that a side lacks left out."""
     before, after = installed_of(old), installed_of(new)
     versions = releases(old.versions), releases(new.versions)
-    found: dict[ChangeKind, tuple[dict[str, str], dict[str, str]]] = {kind: ({}, {}) for kind in KINDS}
-    found[ChangeKind.RELEASE] = versions
+    differing: dict[ChangeKind, tuple[dict[str, str], dict[str, str]]] = {kind: ({}, {}) for kind in KINDS}
+    differing[ChangeKind.RELEASE] = versions
     if before.modules and after.modules:
         titles = {canonicalize_name(name): name for name in [*versions[0], *versions[1]]}
         for name in sorted({*before.loaded, *after.loaded}):
             title = titles.get(canonicalize_name(name), name)
             kind, texts = _difference(name, before, after)
-            for version, side, text in zip(versions, found[kind], texts, strict=True):
+            for version, side, text in zip(versions, differing[kind], texts, strict=True):
                 version.pop(title, None)
                 if text:
                     side[title] = text
-        found[ChangeKind.OUTSIDE] = _outside(before, after)
-    return [(kind, *sides) for kind, sides in found.items()]
+        differing[ChangeKind.OUTSIDE] = _outside(before, after)
+    return [(kind, *sides) for kind, sides in differing.items()]
 
 
 def _difference(name: str, before: Installed, after: Installed) -> tuple[ChangeKind, tuple[str, str]]:
@@ -81,9 +81,9 @@ def _outside(before: Installed, after: Installed) -> tuple[dict[str, str], dict[
     for top, paths in groups.items():
         title = top if len(paths) > 1 else paths[0]
         for side, hashes in zip(sides, (old, new), strict=True):
-            found = [f"{path} {hashes[path]}" for path in paths if path in hashes]
-            if found:
-                side[title] = _digest("\n".join(found))[:8] if len(paths) > 1 else hashes[paths[0]]
+            lines = [f"{path} {hashes[path]}" for path in paths if path in hashes]
+            if lines:
+                side[title] = _digest("\n".join(lines))[:8] if len(paths) > 1 else hashes[paths[0]]
     return sides
 
 
@@ -94,25 +94,25 @@ def installed_of(one: TimedRun | Measurement) -> Installed:
 
 def shared(runs: Sequence[TimedRun], first: Installed | None = None) -> list[TimedRun]:
     """The runs as a file has them, after a record of ``first``: each record once, and its digest in all others."""
-    seen, found = {_digest_of(first)} if first else set(), []
+    seen, stored = {_digest_of(first)} if first else set(), []
     for run in runs:
         digest = _digest_of(run.installed) if isinstance(run.installed, Installed) else ""
-        found.append(msgspec.structs.replace(run, installed=digest) if digest in seen else run)
+        stored.append(msgspec.structs.replace(run, installed=digest) if digest in seen else run)
         seen.add(digest)
-    return found
+    return stored
 
 
 def whole(runs: Sequence[TimedRun], first: Installed | None = None) -> list[TimedRun]:
     """The runs of a file, each with its record."""
-    seen, found = {_digest_of(first): first} if first else {}, []
+    seen, restored = {_digest_of(first): first} if first else {}, []
     for run in runs:
         record = run.installed
         if isinstance(record, Installed):
             seen[_digest_of(record)] = record
-            found.append(run)
+            restored.append(run)
         else:
-            found.append(msgspec.structs.replace(run, installed=seen[record]) if record in seen else run)
-    return found
+            restored.append(msgspec.structs.replace(run, installed=seen[record]) if record in seen else run)
+    return restored
 
 
 def _digest_of(record: Installed) -> str:

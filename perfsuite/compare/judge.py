@@ -88,37 +88,25 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
     ``command`` collects the cell's test. ``unheld`` names the kernels for which a cell without a baseline has none; it
     is empty if its baseline is missing. ``kept`` are runs of this machine beside the baseline's.
     """
-    found = _judge(measurement, baseline, list(metrics), strategy, terms, code, unheld, kept)
-    return msgspec.structs.replace(found, collect=command)
-
-
-def _judge(
-    measurement: Measurement,
-    baseline: Baseline | None,
-    metrics: list[Metric],
-    strategy: str,
-    terms: Terms | None,
-    code: Change | None,
-    unheld: str,
-    kept: Sequence[TimedRun],
-) -> Verdict:
+    metrics = list(metrics)
     if measurement.outcome not in OUTCOMES:
-        return _verdict(measurement, baseline, Status.FAILED, _ended(measurement))
-    if baseline is None:
-        return _without_baseline(measurement, metrics, strategy, unheld)
-    old = baseline.measurement
-    if obstacle := _obstacle(measurement, baseline):
-        return _verdict(measurement, baseline, Status.INCOMPARABLE, obstacle)
-    if measurement.outcome != "fits" or old.outcome != "fits":
-        return _judge_outcome(measurement, baseline)
-    times = Times.of(baseline, measurement, metrics, terms or terms_of(measurement.cell), kept)
-    changed = [*([code] if code else []), *changed_since(times.reference, measurement)]
-    own_code = own_code_since(times.reference, measurement)
-    own, drifted, since = times.own, times.drifted, times.own[0].date if times.own else ""
-    scope = Scope(measurement, old, strategy, terms, own, changed, own_code, drifted, since)
-    held = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
-    lines = [hold(metric, scope) for metric in held]
-    return verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+        verdict = _verdict(measurement, baseline, Status.FAILED, _ended(measurement))
+    elif baseline is None:
+        verdict = _without_baseline(measurement, metrics, strategy, unheld)
+    elif obstacle := _obstacle(measurement, baseline):
+        verdict = _verdict(measurement, baseline, Status.INCOMPARABLE, obstacle)
+    elif measurement.outcome != "fits" or baseline.measurement.outcome != "fits":
+        verdict = _judge_outcome(measurement, baseline)
+    else:
+        old, terms = baseline.measurement, terms or terms_of(measurement.cell)
+        times = Times.of(baseline, measurement, metrics, terms, kept)
+        changed = [*([code] if code else []), *changed_since(times.reference, measurement)]
+        own_code, since = own_code_since(times.reference, measurement), times.own[0].date if times.own else ""
+        scope = Scope(measurement, old, strategy, terms, times.own, changed, own_code, times.drifted, since)
+        compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
+        lines = [hold(metric, scope) for metric in compared]
+        verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+    return msgspec.structs.replace(verdict, collect=command)
 
 
 def verdict_of(
@@ -254,13 +242,13 @@ def what_changed(new: Measurement, old: Measurement) -> list[Change]:
     """Possible causes: versions, flags, the driver, the device. A cell without a measurement has no versions and no
     flags; an old baseline has no flags.
     """
-    found = changes(old.versions, new.versions) if new.versions else []
+    changed = changes(old.versions, new.versions) if new.versions else []
     if new.versions:
-        known = {one.name for one in found}
+        known = {change.name for change in changed}
         others = [one for kind, before, after in packages(old, new) for one in changes(before, after, kind)]
-        found += [one for one in others if one.name not in known]
+        changed += [one for one in others if one.name not in known]
     if old.flags and new.flags:
-        found += changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}, ChangeKind.VARIABLE)
-    found += [own] if (own := own_code_since(old, new)) else []
-    before, after = ({"driver": one.machine.driver or NONE, "device": one.machine.device} for one in (old, new))
-    return found + changes(before, after, ChangeKind.MACHINE)
+        changed += changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}, ChangeKind.VARIABLE)
+    changed += [own] if (own := own_code_since(old, new)) else []
+    before, after = ({"driver": side.machine.driver or NONE, "device": side.machine.device} for side in (old, new))
+    return changed + changes(before, after, ChangeKind.MACHINE)

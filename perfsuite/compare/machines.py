@@ -47,7 +47,7 @@ def others_share(measurement: Measurement) -> float:
 def fewer_steps(new: Measurement, old: Measurement, metrics: Iterable[Metric]) -> bool:
     """Whether a launch of the new one has fewer samples of a time than one of the old."""
     timed = [metric.name for metric in metrics if metric.is_time]
-    counts = [[len(one.by_launch(name)[0]) if one.by_launch(name) else 0 for name in timed] for one in (new, old)]
+    counts = [[len(side.by_launch(name)[0]) if side.by_launch(name) else 0 for name in timed] for side in (new, old)]
     return any(here < there for here, there in zip(*counts, strict=True))
 
 
@@ -56,8 +56,8 @@ def loads(recorded: Measurement, here: Measurement) -> dict[str, Fact]:
     Empty if a side has no loads, or if the record is from another machine.
     """
     sides = [
-        [load for launch in one.launches if isinstance(load := launch.conditions.get("load_1min"), int | float)]
-        for one in (here, recorded)
+        [load for launch in side.launches if isinstance(load := launch.conditions.get("load_1min"), int | float)]
+        for side in (here, recorded)
     ]
     if not all(sides) or why_other_machine(recorded.machine, here.machine):
         return {}

@@ -21,10 +21,10 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     that names it: nothing can be compared with a number that does not repeat itself.
     """
     first, metrics = measurements[0], list(metrics)
-    for one in measurements:
-        if one.outcome != "fits":
-            return one
-    wall_seconds = sum(one.wall_seconds for one in measurements)
+    for measurement in measurements:
+        if measurement.outcome != "fits":
+            return measurement
+    wall_seconds = sum(measurement.wall_seconds for measurement in measurements)
     launches = [launch for one in measurements for launch in one.launches]
     for number, one in enumerate(measurements[1:], 2):
         problem = _differs(first, one, metrics, number)
@@ -38,9 +38,13 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
         if metric.name not in readings:
             continue
         if metric.is_time:
-            readings[metric.name] = _pool([one.readings[metric.name] for one in measurements])
+            readings[metric.name] = _pool([measurement.readings[metric.name] for measurement in measurements])
         elif metric.hold == "shown" and metric.name.endswith("_seconds"):  # the phases of a step
-            values = [one.readings[metric.name].value for one in measurements if metric.name in one.readings]
+            values = [
+                measurement.readings[metric.name].value
+                for measurement in measurements
+                if metric.name in measurement.readings
+            ]
             readings[metric.name] = msgspec.structs.replace(readings[metric.name], value=statistics.median(values))
     for metric in metrics:
         if metric.derive is not None and metric.name in readings:

@@ -68,12 +68,8 @@ class Interval:
     def high(self) -> float:
         return self.estimate + self.half
 
-    def conclude(self, tolerance: float) -> Status:
-        """The conclusion about a change as large as the tolerance."""
-        return self.decide(tolerance)[0]
-
     def decide(self, tolerance: float) -> tuple[Status, "Interval"]:
-        """The conclusion, and the interval that implies it."""
+        """The conclusion about a change as large as the tolerance, and the interval that implies it."""
         limit, least = math.log1p(tolerance), math.log1p(harmless(tolerance))
         if self.low > least:
             return Status.REGRESSED, self
@@ -89,11 +85,11 @@ def interval(differences: Sequence[float], error: float = ERROR) -> Interval | N
     if count < LOOKS[0]:
         return None
     mean, freedom = statistics.fmean(differences), PRIOR_PAIRS + count - 1
-    squares = PRIOR_PAIRS * PRIOR_SPREAD**2 + sum((one - mean) ** 2 for one in differences)
+    squares = PRIOR_PAIRS * PRIOR_SPREAD**2 + sum((difference - mean) ** 2 for difference in differences)
     return Interval(mean, math.sqrt(squares / freedom / count), freedom, error / len(LOOKS))
 
 
 def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Status:
     """The conclusion so far; "undecided" between looks, since each look uses up some of the error."""
-    found = interval(differences, error) if len(differences) in LOOKS else None
-    return found.conclude(tolerance) if found else Status.UNDECIDED
+    bounds = interval(differences, error) if len(differences) in LOOKS else None
+    return bounds.decide(tolerance)[0] if bounds else Status.UNDECIDED

@@ -95,20 +95,22 @@ class Times:
 
 def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list[Change]:
     """What differs, apart from the machine and the user's code: releases, and variables if both sides have them."""
-    found: list[Change] = []
+    changed: list[Change] = []
     if measurement.versions:  # a cell without a measurement has none
-        found += [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
+        changed += [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
     if run.flags and measurement.flags:  # older runs have none
-        old, new = ({name: text for name, text in one.flags.items() if name != OWN_CODE} for one in (run, measurement))
-        found += changes(old, new, ChangeKind.VARIABLE)
-    return found
+        old, new = (
+            {name: text for name, text in side.flags.items() if name != OWN_CODE} for side in (run, measurement)
+        )
+        changed += changes(old, new, ChangeKind.VARIABLE)
+    return changed
 
 
 def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> Change | None:
     """The change of perfsuite's own code if it differs and both sides know theirs. It is a suspect if a time is slower,
     but it alone starts no trial: every commit of perfsuite would.
     """
-    before, after = (one.flags.get(OWN_CODE, "") for one in (run, measurement))
+    before, after = (side.flags.get(OWN_CODE, "") for side in (run, measurement))
     changed = before and after and before != after
     return Change(OWN_CODE, before, after, ChangeKind.OWN_CODE) if changed else None
 

@@ -1,21 +1,16 @@
 """The common part of DeepSpeed's engines: deepspeed.initialize with the recipe's optimizer, and its step."""
 
-from __future__ import annotations
-
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.engines._deepspeed_config import fitting, quick_start
 from perfsuite.errors import Unsupported, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import evaluate
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 from perfsuite.rank.trainer import StepOutcome, Trainer
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 
 def import_once() -> None:
@@ -45,14 +40,14 @@ def count_ranks(session: Session) -> None:
 class DeepSpeedTrainer(Trainer):
     """DeepSpeed casts the model and, below fp32, keeps fp32 master parameters."""
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
         self.refuse_unsupported()
         count_ranks(session)
         self.model = self.arrange(model)
         self.initialize(self.model)
 
-    def arrange(self, model: torch.nn.Module) -> Any:
+    def arrange(self, model: Module) -> Any:
         """The model as DeepSpeed is given it."""
         return model
 

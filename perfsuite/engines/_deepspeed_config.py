@@ -5,11 +5,8 @@ A section with a model refuses a key that it does not know, in pydantic's words.
 that only some releases know needs one line in NEEDS.
 """
 
-from __future__ import annotations
-
-import importlib
+import pkgutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.errors import Unsupported
@@ -27,18 +24,11 @@ MODELS = {
 PLAIN = {"bf16": {"enabled"}, "fp16": {"enabled"}}  # what a release without the section's model reads of it
 
 
-@dataclass(frozen=True)
-class Need:
-    """Which technique needs a key (empty: the engine itself), and the first release that has it."""
-
-    technique: str
-    since: str
-
-
+# Which technique needs a key (empty: the engine itself), and the first release that has it.
 NEEDS = {
-    "bf16.bf16_master_weights_and_grads": Need("pure_bf16", "0.18.3"),
-    "bf16.bf16_optimizer_states": Need("pure_bf16", "0.18.3"),
-    "tensor_parallel.autotp_size": Need("", "0.16.4"),
+    "bf16.bf16_master_weights_and_grads": ("pure_bf16", "0.18.3"),
+    "bf16.bf16_optimizer_states": ("pure_bf16", "0.18.3"),
+    "tensor_parallel.autotp_size": ("", "0.16.4"),
 }
 
 # What a quick start of DeepSpeed states, and that cells may be measured at all.
@@ -86,9 +76,8 @@ def _fitting(values: Mapping[str, Any], engine: str, section: str) -> dict[str, 
 
 def known_keys(section: str) -> set[str]:
     """The keys that the release knows in a section."""
-    module, _, name = MODELS[section].partition(":")
     try:
-        model = getattr(importlib.import_module(module), name)
+        model = pkgutil.resolve_name(MODELS[section])
     except (ImportError, AttributeError):
         return PLAIN.get(section, set())
     return set(_names(model.model_fields))
@@ -102,6 +91,6 @@ def _names(fields: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _lacks(path: str, engine: str) -> Unsupported:
-    need = NEEDS.get(path, Need("", ""))
-    who = f"{engine} with {need.technique}" if need.technique else engine
-    return lacks(who, "deepspeed", f"config key {path!r}", need.since)
+    technique, since = NEEDS.get(path, ("", ""))
+    who = f"{engine} with {technique}" if technique else engine
+    return lacks(who, "deepspeed", f"config key {path!r}", since)

@@ -4,19 +4,14 @@ A stage keeps its share of the layers inside the model's own body, so masks, pos
 the model's own code; what other stages have is replaced by modules that do nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Cut, Proposal
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 _PRUNED = "torch's pruning computes weights from other tensors, which stages can neither copy nor share"
 CUT_REFUSES = dict.fromkeys(offload.NAMES, "a stage keeps its layers on the device; zero2, zero3 and fsdp2 offload") | {
@@ -42,14 +37,14 @@ def why_not_cut(proposal: Proposal, per_rank: int = 1) -> str:
     return ""
 
 
-def cut_out(model: torch.nn.Module, cut: Cut, stage: int, stages: int) -> torch.nn.Module:
+def cut_out(model: Module, cut: Cut, stage: int, stages: int) -> Module:
     """Remove from ``model``, in place, everything that other stages have."""
     import torch
 
     class Zero(torch.nn.Module):
         """Replaces an embedding whose vectors an earlier stage has already added."""
 
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        def forward(self, ids: Tensor) -> Tensor:
             return torch.zeros((), device=ids.device)
 
     layers: Any = model.get_submodule(cut.layers)
@@ -73,12 +68,12 @@ def whole_name(cut: Cut, name: str, stage: int, stages: int) -> str:
 
 
 def make_stage(
-    model: torch.nn.Module,
+    model: Module,
     cut: Cut,
     stage: int,
     stages: int,
     autocast: Callable[[], contextlib.AbstractContextManager[Any]],
-) -> torch.nn.Module:
+) -> Module:
     """One stage as a module: token ids or hidden states in; hidden states, or the loss of the last stage, out."""
     import torch
 
@@ -89,21 +84,19 @@ def make_stage(
             super().__init__()
             self.model = cut_out(model, cut, stage, stages)
 
-        def forward(
-            self, input: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None
-        ) -> torch.Tensor:
+        def forward(self, input: Tensor, attention_mask: Tensor, labels: Tensor | None = None) -> Tensor:
             inputs = {"input_ids" if stage == 0 else "inputs_embeds": input, "attention_mask": attention_mask}
             with autocast():
                 if stage == stages - 1:
-                    loss: torch.Tensor = self.model(**inputs, labels=labels).loss
+                    loss: Tensor = self.model(**inputs, labels=labels).loss
                     return loss.reshape(1)
-                hidden: torch.Tensor = self.model.get_submodule(cut.body)(**inputs).last_hidden_state
+                hidden: Tensor = self.model.get_submodule(cut.body)(**inputs).last_hidden_state
                 return hidden
 
     return Stage()
 
 
-def tied_weights(session: Session, cut: Cut, stages: int, module: torch.nn.Module) -> list[tuple[Any, Any]]:
+def tied_weights(session: Session, cut: Cut, stages: int, module: Module) -> list[tuple[Any, Any]]:
     """The parameter that the first and the last stage share, and the group of their two ranks; ``module`` has
     this rank's stages by their numbers.
     """

@@ -1,19 +1,14 @@
 """Offload by DeepSpeed: its config, the settings that it would silently ignore, and the proof that it offloads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Proposal
 from perfsuite.errors import RankError, Unsupported, WrongEngine
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques.offload import DISK, ON_DISK
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 SMALLEST_FILE = 2**20  # bytes; deepspeed/runtime/swap_tensor/utils.py keeps smaller tensors in memory
 SHARDED_ONLY = "DeepSpeed offloads parameters only in stage 3; in stages 1 and 2 it silently ignores offload_param"
@@ -36,7 +31,7 @@ def why_not(proposal: Proposal) -> str:
     )
 
 
-def config(session: Session, model: torch.nn.Module) -> dict[str, Any]:
+def config(session: Session, model: Module) -> dict[str, Any]:
     """The sections of "zero_optimization" for the recipe; empty without offload.
 
     Raises Unsupported if the operator that reads and writes the disk is unavailable, or no parameter would go there.
@@ -72,7 +67,7 @@ def config(session: Session, model: torch.nn.Module) -> dict[str, Any]:
     return sections
 
 
-def check(session: Session, model: torch.nn.Module, optimizer: Any) -> dict[str, str | int]:
+def check(session: Session, model: Module, optimizer: Any) -> dict[str, str | int]:
     """Prove where everything is, from DeepSpeed's own state and the files on the disk. Raises WrongEngine."""
     recipe, evidence = session.recipe, dict[str, str | int]()
     stage_3 = hasattr(optimizer, "offload_param")
@@ -113,7 +108,7 @@ def swapped_elements(optimizer: Any) -> int:
     return sum(info.numel() for info in _swapped(optimizer))
 
 
-def held_on_host(optimizer: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def held_on_host(optimizer: Any) -> Iterator[tuple[str, Tensor]]:
     """Tensors that stages 1 and 2 keep in addition to the masters for an offloaded optimizer, by category."""
     for partition in getattr(optimizer, "param_buffer_of_bit16_for_cpu_offload_groups", ()):
         yield "parameters", partition

@@ -5,11 +5,9 @@ hidden states follows each of the two in forward, and all-reduces of their gradi
 section 3).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.engines._deepspeed import DeepSpeedTrainer, import_once
@@ -18,12 +16,9 @@ from perfsuite.rank.blocks import size
 from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.releases import need_release
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 WHOLE = ("Linear", "Conv1D")  # layers of the original model
 HEADS = ("num_key_value_heads", "n_head", "num_heads")  # as the models' configs name them
@@ -43,7 +38,7 @@ NOT_DIVIDED = {
 class AutoTensorParallel(DeepSpeedTrainer):
     """deepspeed.initialize with "tensor_parallel"; ZeRO stage 0, so replicas keep everything."""
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         self.whole = {name: parameter.shape for name, parameter in model.named_parameters()}
         super().__init__(session, model)
 
@@ -88,8 +83,8 @@ class AutoTensorParallel(DeepSpeedTrainer):
             self.norm = None
             return
         cut = set(self._cut())
-        parts: list[torch.Tensor] = []
-        whole: list[torch.Tensor] = []
+        parts: list[Tensor] = []
+        whole: list[Tensor] = []
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None:
                 (parts if name in cut else whole).append(parameter.grad)
@@ -101,7 +96,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
     def gradient_norm(self) -> Any:
         return self.norm
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for parameter in [*self.model.parameters(), *self.model.buffers()]:
             yield "parameters", parameter
             if parameter.grad is not None:
@@ -135,7 +130,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
         logits = positions * config.vocab_size
         return {"all_reduce": micro_batches * hidden + gradients, "all_gather": micro_batches * logits}
 
-    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The parts of a divided weight, joined along the dimension in which they are shorter than the whole."""
         import torch
         import torch.distributed as dist
@@ -150,7 +145,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
             dist.all_gather(parts, part, group=group)
             yield name, torch.cat(parts, next(i for i, size in enumerate(part.shape) if size < shape[i]))
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         cut, group = self._cut(), self.module.mpu.get_data_parallel_group()
         return ((one, group if name in cut else None) for name, one in self.model.named_parameters())
 

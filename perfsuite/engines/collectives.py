@@ -6,23 +6,17 @@ whole buffer, as in NCCL's tests (https://github.com/NVIDIA/nccl-tests/blob/mast
 bandwidth is comparable between collectives and numbers of ranks.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import RankError, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.message_sizes import ELEMENT_BYTES, PERIOD, SIZES, SWEEP_BYTES, label, repeats
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 TOLERANCE = 1e-5  # for sums of sums of fp32; data that is only moved is equal
 
@@ -32,7 +26,7 @@ class Exchange(Trainer):
 
     collectives: tuple[str, ...]  # in the communication meter's terms
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         import torch
 
         super().__init__(session, model)
@@ -46,19 +40,19 @@ class Exchange(Trainer):
         """Bus bandwidth per algorithm bandwidth."""
         return (self.ranks - 1) / self.ranks
 
-    def buffers(self, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def buffers(self, elements: int) -> tuple[Tensor, Tensor]:
         """This rank's send and receive buffers for a message of that many elements."""
         raise NotImplementedError
 
-    def send(self, here: torch.Tensor, there: torch.Tensor) -> None:
+    def send(self, here: Tensor, there: Tensor) -> None:
         """Exchange one message."""
         raise NotImplementedError
 
-    def expected(self, elements: int, times: int) -> torch.Tensor:
+    def expected(self, elements: int, times: int) -> Tensor:
         """The data that must have arrived after so many messages."""
         raise NotImplementedError
 
-    def filled(self, elements: int, rank: int, first: int = 0) -> torch.Tensor:
+    def filled(self, elements: int, rank: int, first: int = 0) -> Tensor:
         """``rank``'s part of a message, from its element ``first`` on: no two ranks and no two neighbours are equal."""
         start = first % PERIOD
         return self.pattern[start : start + elements] + (rank + 1)
@@ -103,7 +97,7 @@ class Exchange(Trainer):
     def traffic(self) -> dict[str, int]:
         return dict.fromkeys(self.collectives, SWEEP_BYTES)
 
-    def prove(self, size: int, there: torch.Tensor) -> None:
+    def prove(self, size: int, there: Tensor) -> None:
         """Raise RankError unless the right numbers arrived."""
         expected = self.expected(size // ELEMENT_BYTES, repeats(size))
         difference = float((there - expected).abs_().max() / expected.max())
@@ -111,7 +105,7 @@ class Exchange(Trainer):
             name = self.session.strategy.engine.name
             raise RankError(f"{name} of {label(size)} left numbers with an error of {difference:.1g} of the largest.")
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         return iter(())
 
 
@@ -124,16 +118,16 @@ class AllReduce(Exchange):
     def bus_factor(self) -> float:
         return 2 * (self.ranks - 1) / self.ranks
 
-    def buffers(self, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def buffers(self, elements: int) -> tuple[Tensor, Tensor]:
         buffer = self.filled(elements, self.session.rank)
         return buffer, buffer
 
-    def send(self, here: torch.Tensor, there: torch.Tensor) -> None:
+    def send(self, here: Tensor, there: Tensor) -> None:
         import torch.distributed as dist
 
         dist.all_reduce(there)
 
-    def expected(self, elements: int, times: int) -> torch.Tensor:
+    def expected(self, elements: int, times: int) -> Tensor:
         ranks = self.ranks
         first_sum = self.filled(elements, 0).mul_(ranks).add_(ranks * (ranks - 1) / 2)
         return first_sum.mul_(float(ranks) ** (times - 1))
@@ -144,16 +138,16 @@ class AllGather(Exchange):
 
     collectives = ("all_gather",)
 
-    def buffers(self, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def buffers(self, elements: int) -> tuple[Tensor, Tensor]:
         shard = self.filled(elements // self.ranks, self.session.rank)
         return shard, shard.new_zeros(elements)
 
-    def send(self, here: torch.Tensor, there: torch.Tensor) -> None:
+    def send(self, here: Tensor, there: Tensor) -> None:
         import torch.distributed as dist
 
         dist.all_gather_into_tensor(there, here)
 
-    def expected(self, elements: int, times: int) -> torch.Tensor:
+    def expected(self, elements: int, times: int) -> Tensor:
         import torch
 
         return torch.cat([self.filled(elements // self.ranks, rank) for rank in range(self.ranks)])
@@ -164,16 +158,16 @@ class ReduceScatter(Exchange):
 
     collectives = ("reduce_scatter",)
 
-    def buffers(self, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def buffers(self, elements: int) -> tuple[Tensor, Tensor]:
         whole = self.filled(elements, self.session.rank)
         return whole, whole.new_zeros(elements // self.ranks)
 
-    def send(self, here: torch.Tensor, there: torch.Tensor) -> None:
+    def send(self, here: Tensor, there: Tensor) -> None:
         import torch.distributed as dist
 
         dist.reduce_scatter_tensor(there, here)
 
-    def expected(self, elements: int, times: int) -> torch.Tensor:
+    def expected(self, elements: int, times: int) -> Tensor:
         ranks, shard = self.ranks, elements // self.ranks
         return self.filled(shard, 0, first=self.session.rank * shard).mul_(ranks).add_(ranks * (ranks - 1) / 2)
 
@@ -192,11 +186,11 @@ class SendReceive(Exchange):
         """The rank that this one receives from."""
         return (self.session.rank - 1) % self.ranks
 
-    def buffers(self, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def buffers(self, elements: int) -> tuple[Tensor, Tensor]:
         message = self.filled(elements, self.session.rank)
         return message, message.new_zeros(elements)
 
-    def send(self, here: torch.Tensor, there: torch.Tensor) -> None:
+    def send(self, here: Tensor, there: Tensor) -> None:
         import torch.distributed as dist
 
         following = (self.session.rank + 1) % self.ranks
@@ -204,7 +198,7 @@ class SendReceive(Exchange):
         for work in dist.batch_isend_irecv(both):
             work.wait()
 
-    def expected(self, elements: int, times: int) -> torch.Tensor:
+    def expected(self, elements: int, times: int) -> Tensor:
         return self.filled(elements, self.before)
 
 

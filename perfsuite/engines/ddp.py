@@ -1,25 +1,21 @@
 """DistributedDataParallel: every rank has everything; gradients are all-reduced in buckets during backward."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
 from perfsuite.rank.native import LoopTrainer
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
-
-if TYPE_CHECKING:
-    import torch
 
 
 class DistributedDataParallel(LoopTrainer):
     """torch.nn.parallel.DistributedDataParallel with its own defaults."""
 
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+    def wrap(self, model: Module) -> Module:
         from torch.nn.parallel import DistributedDataParallel as DDP
 
         devices = [self.session.device] if self.session.job.device == "cuda" else None
@@ -49,7 +45,7 @@ class DistributedDataParallel(LoopTrainer):
         """
         return {"all_reduce": size(self.trainable()), "broadcast": size(self.model.buffers())}
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return ((parameter, None) for parameter in self.model.parameters())
 
 

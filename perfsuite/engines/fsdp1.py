@@ -3,11 +3,9 @@
 Precision as in fsdp2, so that the two can be compared: gathered in the compute dtype, reduced in fp32.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.engines.fsdp2 import sharded_traffic
@@ -16,16 +14,14 @@ from perfsuite.rank.blocks import blocks, elements
 from perfsuite.rank.native import LoopTrainer, storages
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.replicas import replicas
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Fsdp1(LoopTrainer):
     """FULL_SHARD, every layer a unit; with ``dp<n>`` HYBRID_SHARD over n replicas."""
 
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+    def wrap(self, model: Module) -> Module:
         from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, ShardingStrategy
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -71,7 +67,7 @@ class Fsdp1(LoopTrainer):
         context: contextlib.AbstractContextManager[None] = self.module.no_sync()
         return context
 
-    def gradient_norm(self) -> torch.Tensor:
+    def gradient_norm(self) -> Tensor:
         return gradient_norm(self.gradients(), self.session.device, [self.session.mesh.get_group("shards")])
 
     def check(self) -> dict[str, str | int]:
@@ -96,7 +92,7 @@ class Fsdp1(LoopTrainer):
     def traffic(self) -> dict[str, int]:
         return sharded_traffic(self.session, self.elements, self.outside_blocks, self.reduced)
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for flat in self._flat_parameters():
             yield "parameters", _shard(flat)
             for gradient in (flat.grad, getattr(flat, "_saved_grad_shard", None)):
@@ -107,13 +103,13 @@ class Fsdp1(LoopTrainer):
         for state in self.optimizer.state.values():
             yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
 
-    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         from torch.distributed.fsdp import FullyShardedDataParallel
 
         with FullyShardedDataParallel.summon_full_params(self.module, writeback=False):
             yield from self.module.named_parameters()  # FSDP's own, which leaves its wrappers out of the names
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return replicas(self.session, map(_shard, self._flat_parameters()))
 
     def _units(self) -> list[Any]:

@@ -4,11 +4,9 @@ Each layer is one unit, as in torchtitan: gathered before its forward, freed aft
 Arithmetic in bf16 or fp16 gathers in that dtype and reduces gradients in fp32 (torchtitan's defaults).
 """
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
@@ -17,18 +15,15 @@ from perfsuite.rank.blocks import blocks, elements
 from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import is_sharded, local
 from perfsuite.rank.replicas import replicas
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 
 class Fsdp2(LoopTrainer):
     """fully_shard on every layer and on the model; with ``dp<n>`` n replicas of a sharded model (hybrid sharding)."""
 
-    def wrap(self, model: torch.nn.Module) -> Any:
+    def wrap(self, model: Module) -> Any:
         from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
         self.plan = tensor_parallel.apply(self.session, model) if self.session.layout.tensor > 1 else {}
@@ -53,9 +48,6 @@ class Fsdp2(LoopTrainer):
         if dtype == torch.float32 or self.session.recipe.pure:
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-
-    def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
-        return module.parameters()  # the shards: after the first forward, gathered ones may replace them
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # the precision policy casts
@@ -87,10 +79,7 @@ class Fsdp2(LoopTrainer):
             **divided | {"ranks": shards, "elements_here": here, "outside_blocks": self.outside_blocks}
         )
 
-    def parameter_groups(self) -> list[Any]:
-        return tensor_parallel.parameter_groups(self.trainable())
-
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return replicas(self.session, self.parameters)
 
     def traffic(self) -> dict[str, int] | None:

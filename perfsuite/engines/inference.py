@@ -4,27 +4,23 @@ bf16 and fp16 are autocast over fp32 weights, as everywhere. Every rank is a rep
 communicated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
+from perfsuite.rank.greedy_generation import generate, new_tokens, prompts
 from perfsuite.rank.norms import local
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 
 class Forward(Trainer):
     """One forward with labels, so that the loss shows whether it is right."""
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
         model.eval()
 
@@ -50,19 +46,19 @@ class Forward(Trainer):
         self.session.mark("end")
         return StepOutcome(loss_sum)
 
-    def infer(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def infer(self, inputs: dict[str, Tensor]) -> Tensor:
         """One micro-batch; returns its loss."""
-        loss: torch.Tensor = self.model(**inputs).loss
+        loss: Tensor = self.model(**inputs).loss
         return loss
 
     def traffic(self) -> dict[str, int]:
         return {}
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         yield from (("parameters", local(parameter)) for parameter in self.model.parameters())
         yield from (("parameters", local(buffer)) for buffer in self.model.buffers())
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return ((parameter, None) for parameter in self.model.parameters())
 
 
@@ -70,23 +66,17 @@ class Generate(Forward):
     """transformers' ``generate``, greedy; its loss is the mean negative log-likelihood of its tokens."""
 
     def batch(self, step: int) -> list[MicroBatch]:
-        from perfsuite.rank.greedy_generation import prompts
-
         return prompts(self.session, step)
 
     @property
     def new_tokens(self) -> int:
         """Per sample."""
-        from perfsuite.rank.greedy_generation import new_tokens
-
         return new_tokens(self.session.job.workload)
 
     def check(self) -> dict[str, str | int]:
         return super().check() | {"new_tokens": self.new_tokens}
 
-    def infer(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        from perfsuite.rank.greedy_generation import generate
-
+    def infer(self, inputs: dict[str, Tensor]) -> Tensor:
         return generate(self.model, inputs, self.new_tokens)
 
 

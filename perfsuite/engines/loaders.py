@@ -6,23 +6,18 @@ an epoch should have (meters/samples.py). The data are made in memory. Neither t
 what is filtered, so an epoch shows how each library fills up or leaves out the rest.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.techniques._accelerate import as_launched
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 ROWS = 210
 SHARDS = 6  # of a stream, of 35 rows each
@@ -45,7 +40,7 @@ class Loading(Trainer):
     resumed_epoch: int | None = 1  # that may be opened again at a batch; None: the library cannot
     drawn: int | None = 0
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
         self.epoch = -1
         self.ids: list[int] = []
@@ -62,10 +57,10 @@ class Loading(Trainer):
         raise NotImplementedError
 
     def check(self) -> dict[str, str | int]:
-        found = tuple(f"{type(one).__module__}.{type(one).__qualname__}" for one in self.parts(self.open(0)))
-        if found != self.classes:
-            raise WrongEngine(f"Must load by {' over '.join(self.classes)}, but loads by {' over '.join(found)}.")
-        return {"loader": " over ".join(found), self.package: metadata.version(self.package)}
+        classes = tuple(f"{type(one).__module__}.{type(one).__qualname__}" for one in self.parts(self.open(0)))
+        if classes != self.classes:
+            raise WrongEngine(f"Must load by {' over '.join(self.classes)}, but loads by {' over '.join(classes)}.")
+        return {"loader": " over ".join(classes), self.package: metadata.version(self.package)}
 
     def batch(self, step: int) -> list[MicroBatch]:
         return []
@@ -104,7 +99,7 @@ class Loading(Trainer):
         self.drawn += 1
         return {"id": number, "tokens": torch.tensor(self.tokens[number])}
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         return iter(())
 
 
@@ -129,7 +124,7 @@ class TorchLoader(Loading):
     classes = ("torch.utils.data.dataloader.DataLoader", "torch.utils.data.distributed.DistributedSampler")
     resumed_epoch = None
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         from torch.utils.data import DataLoader, DistributedSampler
 
         super().__init__(session, model)
@@ -146,14 +141,29 @@ class TorchLoader(Loading):
         return loader, loader.sampler
 
 
-class HFMap(Loading):
-    """A Dataset of Hugging Face, filtered, shuffled and split by rank in every epoch."""
+class HuggingFace(Loading):
+    """Base of the loaders of Hugging Face's datasets."""
 
     package = "datasets"
+
+    def own_rows(self, rows: Any, skipped: int) -> Any:
+        """This rank's part of the rows, without its first ``skipped`` batches."""
+        from datasets.distributed import split_dataset_by_node
+
+        rows = split_dataset_by_node(rows, self.session.rank, self.session.world_size)
+        return rows.skip(skipped * self.size) if skipped else rows
+
+    def parts(self, loader: Any) -> tuple[Any, ...]:
+        return loader, loader.dataset
+
+
+class HFMap(HuggingFace):
+    """A Dataset of Hugging Face, filtered, shuffled and split by rank in every epoch."""
+
     classes = ("torch.utils.data.dataloader.DataLoader", "datasets.arrow_dataset.Dataset")
     drawn = None
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         import datasets
 
         super().__init__(session, model)
@@ -161,44 +171,30 @@ class HFMap(Loading):
         self.rows = datasets.Dataset.from_dict({"id": list(range(ROWS)), "tokens": self.tokens})
 
     def open(self, epoch: int, skipped: int = 0) -> Any:
-        from datasets.distributed import split_dataset_by_node
         from torch.utils.data import DataLoader
 
         rows = self.rows.filter(is_kept, input_columns="id", keep_in_memory=True)
         rows = rows.shuffle(seed=self.session.job.seed + epoch, keep_in_memory=True)
-        rows = split_dataset_by_node(rows, self.session.rank, self.session.world_size)
-        if skipped:
-            rows = rows.skip(skipped * self.size)
-        return DataLoader(rows.with_format("torch"), batch_size=self.size)
-
-    def parts(self, loader: Any) -> tuple[Any, ...]:
-        return loader, loader.dataset
+        return DataLoader(self.own_rows(rows, skipped).with_format("torch"), batch_size=self.size)
 
 
-class HFIterable(Loading):
+class HFIterable(HuggingFace):
     """An IterableDataset of Hugging Face: shards, of which each rank gets some, and a map, shuffled in a buffer."""
 
-    package = "datasets"
     classes = ("torch.utils.data.dataloader.DataLoader", "datasets.iterable_dataset.IterableDataset")
     expected = frozenset(range(ROWS))
     resumed_epoch = 0  # skip() keeps the order of the shards from then on, so it fits no other epoch
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
         self.rows = _shards(self)
 
     def open(self, epoch: int, skipped: int = 0) -> Any:
-        from datasets.distributed import split_dataset_by_node
         from torch.utils.data import DataLoader
 
-        rows = split_dataset_by_node(self.rows, self.session.rank, self.session.world_size)
-        if skipped:
-            rows = rows.skip(skipped * self.size)
+        rows = self.own_rows(self.rows, skipped)
         rows.set_epoch(epoch)
         return DataLoader(rows, batch_size=self.size)
-
-    def parts(self, loader: Any) -> tuple[Any, ...]:
-        return loader, loader.dataset
 
 
 def _shards(trainer: Loading) -> Any:
@@ -217,7 +213,7 @@ class Accelerate(Loading):
     dispatches = False  # rank 0 reads for all
     shuffles: bool | None = None  # the loader itself; None: an iterable dataset does
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         import torch
         from accelerate import Accelerator, DataLoaderConfiguration
         from torch.utils.data import DataLoader
@@ -293,43 +289,38 @@ def _stream(trainer: Loading) -> Any:
 
 
 _engine = functools.partial(Engine, process="data")
-_DATASETS = ("datasets",)
+_engine_with_datasets = functools.partial(_engine, packages=("datasets",), preload=("datasets",))
+_ACCELERATE = "https://huggingface.co/docs/accelerate/package_reference/torch_wrappers"
 ENGINES = (
     _engine(
         name="torch_loader",
         trainer=TorchLoader,
         source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
     ),
-    _engine(
+    _engine_with_datasets(
         name="hf_map",
         trainer=HFMap,
         source="https://huggingface.co/docs/datasets/use_with_pytorch#distributed",
-        packages=_DATASETS,
-        preload=_DATASETS,
     ),
-    _engine(
+    _engine_with_datasets(
         name="hf_iterable",
         trainer=HFIterable,
         source="https://huggingface.co/docs/datasets/stream",
-        packages=_DATASETS,
-        preload=_DATASETS,
     ),
     _engine(
         name="accelerate_shard",
         trainer=AccelerateShard,
-        source="https://huggingface.co/docs/accelerate/package_reference/torch_wrappers",
+        source=_ACCELERATE,
     ),
-    _engine(
+    _engine_with_datasets(
         name="accelerate_stream",
         trainer=AccelerateStream,
-        packages=_DATASETS,
-        preload=_DATASETS,
-        source="https://huggingface.co/docs/accelerate/package_reference/torch_wrappers",
+        source=_ACCELERATE,
     ),
     _engine(
         name="accelerate_dispatch",
         trainer=AccelerateDispatch,
         min_ranks=2,
-        source="https://huggingface.co/docs/accelerate/package_reference/torch_wrappers",
+        source=_ACCELERATE,
     ),
 )

@@ -8,11 +8,9 @@
 The micro-batches of a step are those of ``acc<n>``.
 """
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.engines._stages import CUT_REFUSES, make_stage, tied_weights, whole_name, why_not_cut
@@ -23,12 +21,9 @@ from perfsuite.rank.blocks import elements, size
 from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import gradient_norm, local, whole
 from perfsuite.rank.replicas import average_gradients, replicas
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 
 class Pipeline(LoopTrainer):
@@ -38,7 +33,7 @@ class Pipeline(LoopTrainer):
     per_rank = 1  # stages
     fills = True  # whether it needs as many micro-batches as ranks
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         assert session.job.model.cut
         self.cut = session.job.model.cut
         self.ranks = session.layout.pipeline
@@ -47,7 +42,7 @@ class Pipeline(LoopTrainer):
         self.tied = tied_weights(session, self.cut, self.stages, self.module)
         self.schedule = self._make_schedule()
 
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+    def wrap(self, model: Module) -> Module:
         import torch
 
         numbers = range(self.session.stage, self.stages, self.ranks)
@@ -60,12 +55,6 @@ class Pipeline(LoopTrainer):
         return torch.nn.ModuleDict(
             {str(number): make_stage(one, self.cut, number, self.stages, self.autocast) for one, number in pairs}
         )
-
-    def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
-        return module.parameters()
-
-    def parameter_groups(self) -> list[Any]:
-        return tensor_parallel.parameter_groups(self.trainable())
 
     @property
     def group(self) -> Any:
@@ -91,7 +80,7 @@ class Pipeline(LoopTrainer):
                 session.mark("backward")
                 return super().backward_one_chunk(*arguments, **keywords)
 
-        def example(stage: int) -> torch.Tensor:
+        def example(stage: int) -> Tensor:
             """The input of a stage; the number after the last stage stands for the loss."""
             if stage == 0:
                 return torch.empty(hidden[:2], dtype=torch.int64, device="meta")
@@ -123,14 +112,14 @@ class Pipeline(LoopTrainer):
         size: int = self.model.config.hidden_size  # type: ignore[union-attr, assignment]
         return size
 
-    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> torch.Tensor:
+    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> Tensor:
         import torch
 
         session = self.session
-        inputs = {name: torch.cat([one.inputs[name] for one in batch]) for name in batch[0].inputs}
-        weights = torch.tensor([one.weight / len(batch) for one in batch], device=session.device)
+        inputs = {name: torch.cat([micro_batch.inputs[name] for micro_batch in batch]) for name in batch[0].inputs}
+        weights = torch.tensor([micro_batch.weight / len(batch) for micro_batch in batch], device=session.device)
         keywords: dict[str, Any] = {"attention_mask": inputs["attention_mask"]}
-        losses: list[torch.Tensor] = []
+        losses: list[Tensor] = []
         if self.ends:
             keywords |= {"labels": inputs["labels"], "target": weights, "losses": losses}
         arguments = [inputs["input_ids"]] if session.stage == 0 else []
@@ -157,9 +146,9 @@ class Pipeline(LoopTrainer):
         for parameter, group in self.tied:
             dist.all_reduce(local(parameter.grad), group=group)
 
-    def gradient_norm(self) -> torch.Tensor:
+    def gradient_norm(self) -> Tensor:
         again = {id(parameter.grad) for parameter, _ in self.tied} if self.ends else set()  # the first stage counts it
-        gradients = [one for one in self.gradients() if id(one) not in again]
+        gradients = [gradient for gradient in self.gradients() if id(gradient) not in again]
         return gradient_norm(gradients, self.session.device, [self.group])
 
     def check(self) -> dict[str, str | int]:
@@ -185,12 +174,12 @@ class Pipeline(LoopTrainer):
         divided |= {"ranks": self.ranks, "stages": self.stages, "layers": layers, "elements_here": here}
         return self.evidence(schedule=wanted, **divided)
 
-    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         for number, stage in self.module.named_children():
             for name, parameter in stage.model.named_parameters():
                 yield whole_name(self.cut, name, int(number), self.stages), whole(parameter, self.session.device)
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         yield from replicas(self.session, self.parameters)
         yield from self.tied
 

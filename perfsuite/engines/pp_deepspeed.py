@@ -4,12 +4,10 @@ The model is cut at the same layers as for torch's pipelines (engines/_stages.py
 layers, so that DeepSpeed's TiedLayerSpec can share their weight. The attention mask is sent with the hidden states.
 """
 
-from __future__ import annotations
-
 import copy
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.engines._deepspeed import import_once
@@ -18,10 +16,8 @@ from perfsuite.engines.zero import Zero
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.blocks import elements, size
+from perfsuite.rank.torch_types import Module, Parameter, Tensor
 from perfsuite.rank.trainer import StepOutcome
-
-if TYPE_CHECKING:
-    import torch
 
 MASK_BYTES = 8  # per token
 
@@ -36,7 +32,7 @@ class DeepSpeedPipeline(Zero):
         optimizer.register_step_pre_hook(lambda *_: mark("optimizer"))
         return optimizer
 
-    def arrange(self, model: torch.nn.Module) -> Any:
+    def arrange(self, model: Module) -> Any:
         """The model as a PipelineModule; DeepSpeed builds only the layers of this rank's stage."""
         import deepspeed
         import torch
@@ -120,7 +116,7 @@ class DeepSpeedPipeline(Zero):
             )
         bodies: list[Any] = [layer for layer in self.model.modules() if type(layer).__name__ == "Body"]
         layers = self.cut.depth // self.stages
-        here = sum(len(one.body.get_submodule(self.cut.layers.removeprefix(f"{self.cut.body}."))) for one in bodies)
+        here = sum(len(body.body.get_submodule(self.cut.layers.removeprefix(f"{self.cut.body}."))) for body in bodies)
         if len(bodies) != 1 or here != layers:
             raise WrongEngine(
                 f"A stage must hold {layers} layers in one body, but this one has {here} in {len(bodies)}."
@@ -141,16 +137,16 @@ class DeepSpeedPipeline(Zero):
         import torch
 
         samples = []
-        for one in batch:
-            weight = torch.tensor(one.weight, device=self.session.device)
-            samples.append(((one.inputs["input_ids"], one.inputs["attention_mask"]), (one.inputs["labels"], weight)))
+        for micro_batch in batch:
+            inputs, weight = micro_batch.inputs, torch.tensor(micro_batch.weight, device=self.session.device)
+            samples.append(((inputs["input_ids"], inputs["attention_mask"]), (inputs["labels"], weight)))
         with self.session.recipe.around():
             loss = self.module.train_batch(iter(samples))
         self.session.mark("end")
         skipped = bool(getattr(self.optimizer, "overflow", False))
         return StepOutcome(loss, self.module.get_global_grad_norm(), skipped)
 
-    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         cut, model = self.cut, self.model
         parts = {"Embed": ("embedding", cut.first[0]), "Body": ("body", cut.body), "Head": ("head", cut.last[-1])}
         tied: Any = model.tied_modules
@@ -159,7 +155,7 @@ class DeepSpeedPipeline(Zero):
             for name, parameter in getattr(layer, own).named_parameters() if own else ():
                 yield whole_name(cut, f"{path}.{name}", self.session.stage, self.stages), parameter
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         model: Any = self.model
         yield from ((parameter, self.module.mpu.get_data_parallel_group()) for parameter in model.parameters())
         for tied in model.tied_comms.values():
@@ -183,7 +179,7 @@ class DeepSpeedPipeline(Zero):
         }
 
 
-def _trained(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+def _trained(module: Module) -> Iterator[Parameter]:
     return (parameter for parameter in module.parameters() if parameter.requires_grad)
 
 

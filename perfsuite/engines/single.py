@@ -1,7 +1,5 @@
 """One rank, no wrapper: the reference that every other engine is compared with."""
 
-from __future__ import annotations
-
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.native import LoopTrainer

@@ -1,9 +1,7 @@
 """Tensor parallelism: every layer's matrices are divided over the ranks as DTensors, by transformers' own plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.rank import tp_plan as tensor_parallel
@@ -11,21 +9,16 @@ from perfsuite.rank.blocks import size
 from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import local
 from perfsuite.rank.replicas import average_gradients, replicas
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
-
-if TYPE_CHECKING:
-    import torch
 
 
 class TensorParallel(LoopTrainer):
     """The loop over a divided model; with dp<n> the gradients of n such groups are averaged after backward."""
 
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+    def wrap(self, model: Module) -> Module:
         self.plan = tensor_parallel.apply(self.session, model)
         return model
-
-    def parameter_groups(self) -> list[Any]:
-        return tensor_parallel.parameter_groups(self.trainable())
 
     def reduce_gradients(self) -> None:
         # The embedding's gradient is whole on every rank: from replicated ids and a replicated gradient of its output,
@@ -49,7 +42,7 @@ class TensorParallel(LoopTrainer):
             messages["all_reduce"] += size(parts)
         return messages
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return replicas(self.session, self.model.parameters())
 
 

@@ -5,18 +5,14 @@ that is how most people use DeepSpeed. A model without a hidden size gets DeepSp
 own size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.engines import _zero_offload as offload
 from perfsuite.engines._deepspeed import DeepSpeedTrainer, import_once
 from perfsuite.errors import WrongEngine
-
-if TYPE_CHECKING:
-    import torch
+from perfsuite.rank.torch_types import Tensor
 
 DEFAULT_BUCKET = 500_000_000  # elements; deepspeed/runtime/zero/config.py
 REUSE = 1_000_000_000  # elements; deepspeed/runtime/zero/config.py
@@ -68,7 +64,7 @@ class Zero(DeepSpeedTrainer):
             raise WrongEngine(f"The master parameters must be in {wanted}, but DeepSpeed has them in {dtypes}.")
         return held
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for parameter in self.model.parameters():
             yield "parameters", getattr(parameter, "ds_tensor", parameter)
             if getattr(parameter, "ds_persist", False):
@@ -89,7 +85,7 @@ class Zero(DeepSpeedTrainer):
         for state in self.optimizer.optimizer.state.values():
             yield from (("optimizer_state", value) for value in state.values() if hasattr(value, "untyped_storage"))
 
-    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The model's own, not the masters, so that a gather of the updated parameters is part of the update."""
         import deepspeed
 
@@ -119,17 +115,17 @@ class Zero(DeepSpeedTrainer):
         again = element * max(0, self.parameters - REUSE // 2)
         return {"all_gather": (whole + again) * micro_batches, "reduce_scatter": trained * micro_batches}
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return iter(()) if self.stage == 3 else ((parameter, None) for parameter in self.model.parameters())
 
-    def _master(self) -> list[torch.Tensor]:
+    def _master(self) -> list[Tensor]:
         """This rank's partition of the fp32 master parameters."""
         name = "fp32_partitioned_groups_flat" if self.stage == 3 else "single_partition_of_fp32_groups"
         if not hasattr(self.optimizer, name):
             raise WrongEngine(
                 f"{type(self.optimizer).__name__} has no {name}, so perfsuite cannot prove ZeRO stage {self.stage}."
             )
-        master: list[torch.Tensor] = getattr(self.optimizer, name)
+        master: list[Tensor] = getattr(self.optimizer, name)
         return master
 
     def _check_share(self, what: str, held: int, total: int, ranks: int) -> None:

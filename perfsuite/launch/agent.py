@@ -172,7 +172,7 @@ class Agent:
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder = None
-        self.lines.send({"gone": self.conditions.told()})
+        self.lines.send({"gone": self.conditions.summary()})
 
     def _mirror(self) -> None:
         """Send what is new in the folder."""

@@ -30,8 +30,8 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int], killed_bef
     earlier and only take longer to end, so the earliest file counts.
     """
     killed = {rank: os.WTERMSIG(status) for rank, status in statuses.items() if os.WIFSIGNALED(status)}
-    told = any((folder / f"rank{rank}.failure.json").exists() for rank in range(ranks))
-    culprit = next((rank for rank, number in killed.items() if number != signal.SIGABRT or not told), None)
+    reported = any((folder / f"rank{rank}.failure.json").exists() for rank in range(ranks))
+    culprit = next((rank for rank, number in killed.items() if number != signal.SIGABRT or not reported), None)
     if culprit is not None:
         number = killed[culprit]
         name = signal.Signals(number).name if number in signal.Signals._value2member_map_ else f"signal {number}"

@@ -1,14 +1,12 @@
 """Ranks on several nodes, each with an agent (``launch/agent.py``) that connects to this process."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -23,6 +21,7 @@ from perfsuite.records.measurement import Machine
 from perfsuite.records.wire_lines import Gone, Lines
 
 HELLO_SECONDS = 10.0
+T = TypeVar("T")
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -35,6 +34,8 @@ class Hello(msgspec.Struct, frozen=True):
 
 class Cluster:
     """A place with nodes. A subclass starts the agents and says why one is gone."""
+
+    takes_turns = False  # the pipes of rank/turns.py do not reach another node
 
     def __init__(self, listener: socket.socket, secret: str) -> None:
         self.agents: list[NodeAgent] = []
@@ -73,9 +74,8 @@ class Cluster:
     def release(self) -> None:
         """Give the nodes back."""
 
-    def takes_turns(self, hardware: Hardware) -> bool:
-        """The pipes of ``rank/turns.py`` do not reach another node."""
-        return False
+    def at(self, nodes: int) -> Self:
+        return self
 
     @contextlib.contextmanager
     def lease(self, hardware: Hardware, catalog: Catalog) -> Iterator[list[int]]:
@@ -109,16 +109,8 @@ class Cluster:
             machines[0],
             identity=hashlib.sha256(who.encode()).hexdigest()[:12],
             gpus=[gpu for machine in machines for gpu in machine.gpus],
-            links={
-                f"{name} {ranks}": link
-                for name, machine in zip(names, machines, strict=True)
-                for ranks, link in machine.links.items()
-            },
-            networks={
-                f"{name} {device}": rate
-                for name, machine in zip(names, machines, strict=True)
-                for device, rate in machine.networks.items()
-            },
+            links=_by_node(names, [machine.links for machine in machines]),
+            networks=_by_node(names, [machine.networks for machine in machines]),
             nodes=names,
         )
 
@@ -152,15 +144,16 @@ class Cluster:
             raise
         if hardware.name in self._machines:
             return
-        machines, question = [], {"describe": one_node(hardware), "catalogs": [str(one) for one in catalog.folders]}
+        machines = []
+        question = {"describe": one_node(hardware), "catalogs": [str(folder) for folder in catalog.folders]}
         for agent in self.agents[: hardware.nodes]:
             answer = agent.ask(question, self.why_lost)
             if "absent" in answer:
                 raise UsageError(f"Node {agent.name}: {answer['absent']}")
             machines.append(_machine_of(agent, answer))
         if len({machine.device for machine in machines}) > 1:
-            told = ", ".join(f"{a.name}: {m.device}" for a, m in zip(self.agents, machines, strict=False))
-            raise UsageError(f"{hardware.name} needs nodes that are alike, but these differ: {told}.")
+            devices = ", ".join(f"{a.name}: {m.device}" for a, m in zip(self.agents, machines, strict=False))
+            raise UsageError(f"{hardware.name} needs nodes that are alike, but these differ: {devices}.")
         self._machines[hardware.name] = machines
 
     def fits(self, hardware: Hardware) -> bool:
@@ -196,6 +189,11 @@ class Cluster:
             return
         self.agents.append(NodeAgent(lines, hello.node, hello.number, hello.job))
         self.agents.sort(key=lambda agent: agent.number)
+
+
+def _by_node(names: Sequence[str], facts: Sequence[Mapping[str, T]]) -> dict[str, T]:
+    """The facts of all nodes, each with its node's name."""
+    return {f"{name} {key}": value for name, each in zip(names, facts, strict=True) for key, value in each.items()}
 
 
 def _machine_of(agent: NodeAgent, answer: Mapping[str, Any]) -> Machine:

@@ -7,6 +7,8 @@ import os
 import time
 from typing import Any
 
+import psutil
+
 from perfsuite.launch.machine import ask_driver
 
 PERIOD_SECONDS = 2.0  # between two samples of the clocks
@@ -31,8 +33,6 @@ class Conditions:
         if now - self._looked < PERIOD_SECONDS:
             return
         self._looked = now
-        import psutil
-
         if clock := psutil.cpu_freq():
             self._cpu_mhz.append(clock.current)
         if self._devices:
@@ -40,45 +40,41 @@ class Conditions:
                 self._applications = ask_driver(functools.partial(_applications, self._devices[0]), set())
             self._gpu += ask_driver(functools.partial(_gpu, self._devices[0]), [])
 
-    def told(self) -> dict[str, float | str]:
+    def summary(self) -> dict[str, float | str]:
         """Until now. Shares are of the machine's CPU time: ``stolen_share`` is what the hypervisor gave to others
         (proc(5), steal), ``busy_share`` what all processes used, and ``others_share`` what those used that are not this
         run's. Of the clocks it has the lowest, and of the throttling reasons all, as NVML's bit mask
         (nvmlClocksEventReasons). ``clocks`` are "locked" if somebody has set other application clocks than the
         driver's, or if a set clock limited the GPU.
         """
-        found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
+        conditions: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
         end = _cpu_seconds()
         spent = {kind: end[kind] - self._begin[kind] for kind in end}
         if (whole := sum(spent.values())) > 0:
             busy = 1 - (spent["idle"] + spent["iowait"] + spent["steal"]) / whole
-            found["busy_share"] = round(busy, 3)
+            conditions["busy_share"] = round(busy, 3)
             others = whole * busy - (_own_seconds() - self._own_begin)
-            found["others_share"] = round(max(0.0, others / whole), 3)
-            found["stolen_share"] = round(spent["steal"] / whole, 3)
+            conditions["others_share"] = round(max(0.0, others / whole), 3)
+            conditions["stolen_share"] = round(spent["steal"] / whole, 3)
         if self._cpu_mhz:
-            found["cpu_clock_mhz"] = round(min(self._cpu_mhz))
+            conditions["cpu_clock_mhz"] = round(min(self._cpu_mhz))
         if self._gpu:
             clocks, temperatures, masks = zip(*self._gpu, strict=True)
             reasons = functools.reduce(operator.or_, masks)
-            found |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
-            found["throttle_reasons"] = f"{reasons:#x}"
+            conditions |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
+            conditions["throttle_reasons"] = f"{reasons:#x}"
             locked = reasons & SET_BY_USER or len(self._applications) > 1
-            found["clocks"] = "locked" if locked else "not locked"
-        return found
+            conditions["clocks"] = "locked" if locked else "not locked"
+        return conditions
 
 
 def _cpu_seconds() -> dict[str, float]:
     """CPU time of the whole machine since its start, by kind. A guest's is part of ``user`` and ``nice``."""
-    import psutil
-
     return {kind: spent for kind, spent in psutil.cpu_times()._asdict().items() if not kind.startswith("guest")}
 
 
 def _own_seconds() -> float:
     """CPU time of this process, of all that it started, and of those of them that have ended."""
-    import psutil
-
     spent = 0.0
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):

@@ -1,5 +1,6 @@
 """Runs the ranks of one cell from warm servers and watches them until all are done or the first one fails."""
 
+import functools
 import itertools
 import shutil
 import tempfile
@@ -10,13 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.catalog.cpu_kernels import PORTABLE
-from perfsuite.catalog.strategies import Strategy
-from perfsuite.environments.environments import HERE, Environment
+from perfsuite.environments.environments import Environment
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.cgroup import oom_kills
-from perfsuite.launch.places import THIS_MACHINE, Place
+from perfsuite.launch.places import Places
 from perfsuite.launch.servers import POLL_SECONDS, RankServer, ServerKind
 from perfsuite.records import codec
 from perfsuite.records.deadline import OutOfTime, check
@@ -30,14 +29,6 @@ GRACE_SECONDS = 0.1
 MOST_SERVERS = 4  # warm at once: a device kind's, each with other GPUs
 STACK_SECONDS = 0.5  # for a hanging rank to write its stack
 COMPILE_SECONDS = 1800.0  # DeepSpeed's async_io takes eight minutes of one core
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds without any progress of a rank before the cell is ended: until its first step, and from then on."""
-
-    start: float = 300.0
-    step: float = 120.0
 
 
 class CellFailed(PerfsuiteError):
@@ -61,25 +52,20 @@ class _Rank:
 class Launcher:
     """Owns the rank servers of one process, all in one environment. ``close()`` leaves nothing running.
 
-    ``place`` says where they are: on this machine, or one on each of several nodes.
+    A cell is ended if a rank makes no progress for ``start_timeout`` seconds until its first step, and for
+    ``step_timeout`` from then on. ``places`` says where servers are: on this machine, or one on each of several nodes.
     """
 
     def __init__(
-        self,
-        timeouts: Timeouts | None = None,
-        environment: Environment = HERE,
-        kernels: str = PORTABLE,
-        place: Place = THIS_MACHINE,
+        self, start_timeout: float, step_timeout: float, environment: Environment, kernels: str, places: Places
     ) -> None:
-        self.timeouts = timeouts or Timeouts()
+        self.start_timeout, self.step_timeout = start_timeout, step_timeout
         self.environment = environment
         self.kernels = kernels
-        self.place = place
+        self.places = places
         self._servers: dict[tuple[str, str, int], list[RankServer]] = {}
 
-    def run(
-        self, job: Job, strategy: Strategy, devices: list[int], watch: Watcher = lambda progress, seconds: None
-    ) -> list[RankSample]:
+    def run(self, job: Job, devices: list[int], watch: Watcher) -> list[RankSample]:
         """Run a cell's ranks to their end and return their samples, rank by rank.
 
         ``devices`` are the accelerators of this machine that the cell has leased (empty on a CPU, and if the ranks are
@@ -91,13 +77,13 @@ class Launcher:
         ranks: list[_Rank] = []
         try:
             codec.write(folder / "job.json", job)
-            share = job.world_size // job.nodes
+            share = job.node_size
             for number, server in enumerate(servers):
                 server.send(
                     {
                         "start": str(folder),
                         "ranks": list(range(number * share, (number + 1) * share)),
-                        "strategy": strategy.name,
+                        "strategy": job.strategy,
                         "model": job.model.model_class,
                         "catalogs": job.catalogs,
                         "import_path": job.import_path,
@@ -128,19 +114,19 @@ class Launcher:
     def _servers_for(self, job: Job, visible: str) -> list[RankServer]:
         """The warm ones, if they live. The one that was idle longest ends for a new one: each holds much memory."""
         key = (job.device, visible, job.nodes)
-        found = self._servers.pop(key, [])
-        if not found or not all(server.alive() for server in found):
+        servers = self._servers.pop(key, [])
+        if not servers or not all(server.alive() for server in servers):
             idle = [self._servers.pop(one) for one in list(self._servers)[: 1 - MOST_SERVERS]]
-            for server in (*found, *itertools.chain.from_iterable(idle)):
+            for server in (*servers, *itertools.chain.from_iterable(idle)):
                 server.close()
             kind = ServerKind(job.device, visible, self.environment, self.kernels)
-            found = self.place.servers(kind, job.nodes)
-        self._servers[key] = found
-        return found
+            servers = self.places.at(job.nodes).servers(kind, job.nodes)
+        self._servers[key] = servers
+        return servers
 
     def _started(self, server: RankServer, servers: Sequence[RankServer], folder: Path) -> list[int]:
         """The pids of the ranks of a server, which may have to build an extension first."""
-        limit = self.timeouts.start
+        limit = self.start_timeout
         deadline = time.monotonic() + limit
         while True:
             check()
@@ -153,7 +139,7 @@ class Launcher:
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server, message.get("scheduler", False)))
                 if "preparing" in message or "prepared" in message:
-                    limit = max(self.timeouts.start, COMPILE_SECONDS if "preparing" in message else 0)
+                    limit = max(self.start_timeout, COMPILE_SECONDS if "preparing" in message else 0)
                     deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
                 failure = _server_failure(f"it was not ready within {limit:g} s", server)
@@ -181,21 +167,12 @@ class Launcher:
                 if progress != seen[number]:
                     seen[number], moved[number] = progress, now
             watch(seen, now - begin)
-            still = list(running.values())
-
-            def ask(still: Sequence[_Rank] = still) -> None:
-                for server in servers:
-                    server.ask_for_stacks([rank.pid for rank in still if rank.server is server])
-                time.sleep(STACK_SECONDS)
-                for server in servers:
-                    server.mirror(folder)
-
-            for rank in still:
-                limit = self.timeouts.step if seen[rank.number].in_step else self.timeouts.start
+            still = sorted(rank.number for rank in running.values())
+            for rank in running.values():
+                limit = self.step_timeout if seen[rank.number].in_step else self.start_timeout
                 if now - max(moved[rank.number], begin) > limit:
-                    raise CellFailed(
-                        at_node(blame_hang(folder, sorted(one.number for one in still), seen, limit, ask), nodes)
-                    )
+                    ask = functools.partial(_ask_for_stacks, servers, folder, list(running.values()))
+                    raise CellFailed(at_node(blame_hang(folder, still, seen, limit, ask), nodes))
 
     def _ended(
         self, servers: Sequence[RankServer], folder: Path, running: dict[tuple[RankServer, int], _Rank], seconds: float
@@ -221,6 +198,15 @@ class Launcher:
             raise CellFailed(
                 Failure(kind="result", rank=rank, message=message, tail=last_lines(folder, rank))
             ) from error
+
+
+def _ask_for_stacks(servers: Sequence[RankServer], folder: Path, running: Sequence[_Rank]) -> None:
+    """Let these ranks write their stacks into their logs, and wait for them."""
+    for server in servers:
+        server.ask_for_stacks([rank.pid for rank in running if rank.server is server])
+    time.sleep(STACK_SECONDS)
+    for server in servers:
+        server.mirror(folder)
 
 
 def _server_failure(message: str, server: RankServer, scheduler: bool = False) -> Failure:

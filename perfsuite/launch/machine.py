@@ -65,8 +65,8 @@ def ask_driver(question: Callable[[Any], Any], otherwise: Any) -> Any:
 def gpus() -> tuple[Gpu, ...]:
     """The accelerators that this process may see; empty if there is no NVIDIA driver."""
     count = ask_driver(lambda nvml: nvml.nvmlDeviceGetCount(), 0)
-    found = (ask_driver(functools.partial(_gpu, index), None) for index in range(count))
-    return tuple(gpu for gpu in found if gpu and _visible(gpu.index, gpu.uuid))
+    devices = (ask_driver(functools.partial(_gpu, index), None) for index in range(count))
+    return tuple(gpu for gpu in devices if gpu and _visible(gpu.index, gpu.uuid))
 
 
 def emulates() -> bool:
@@ -97,11 +97,11 @@ def links_between(devices: Sequence[int]) -> dict[str, str]:
 
 def islands(devices: Sequence[int]) -> list[list[int]]:
     """The GPUs, those that NVLinks connect together, in the order of their first ones."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for device in devices:
-        joined = [one for one in found if any(_link(other, device).startswith("NV") for other in one)]
-        found = [one for one in found if one not in joined] + [[*(d for one in joined for d in one), device]]
-    return sorted((sorted(one) for one in found), key=lambda one: one[0])
+        joined = [group for group in groups if any(_link(other, device).startswith("NV") for other in group)]
+        groups = [group for group in groups if group not in joined] + [[*(d for one in joined for d in one), device]]
+    return sorted((sorted(group) for group in groups), key=lambda one: one[0])
 
 
 @functools.cache

@@ -20,7 +20,7 @@ def networks(sysfs: Path = SYSFS) -> dict[str, float]:
     ports = sorted(sysfs.glob("infiniband/*/ports/*"))
     fabric = {f"{port.parent.parent.name}:{port.name}": _gigabits(port) for port in ports}
     devices = [one for one in sorted(sysfs.glob("net/*")) if (one / "device").exists()]
-    ethernet = {one.name: _megabits(one) for one in devices}
+    ethernet = {device.name: _megabits(device) for device in devices}
     return _known(fabric) or _known(ethernet)
 
 

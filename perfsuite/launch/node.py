@@ -183,9 +183,11 @@ class ClusterConditions:
     def look(self) -> None:
         """The agents look."""
 
-    def told(self) -> dict[str, float | str]:
-        told = {f"{agent.name} {name}": value for agent in self._agents for name, value in agent.conditions.items()}
-        return told | ({"nodes differ": self._differ} if self._differ else {})
+    def summary(self) -> dict[str, float | str]:
+        conditions = {
+            f"{agent.name} {name}": value for agent in self._agents for name, value in agent.conditions.items()
+        }
+        return conditions | ({"nodes differ": self._differ} if self._differ else {})
 
 
 def differences(names: Sequence[str], machines: Sequence[Machine]) -> str:
@@ -198,10 +200,10 @@ def differences(names: Sequence[str], machines: Sequence[Machine]) -> str:
         "driver": lambda machine: machine.driver,
         "networks": lambda machine: " ".join(f"{name} {show_rate(rate)}" for name, rate in machine.networks.items()),
     }
-    found = []
-    for fact, tell in facts.items():
-        values = [tell(machine) or "none" for machine in machines]
+    differing = []
+    for fact, of in facts.items():
+        values = [of(machine) or "none" for machine in machines]
         if len(set(values)) > 1:
-            told = (f"{name} {value}" for name, value in zip(names, values, strict=False))
-            found.append(f"{fact}: {', '.join(told)}")
-    return "; ".join(found)
+            by_node = (f"{name} {value}" for name, value in zip(names, values, strict=False))
+            differing.append(f"{fact}: {', '.join(by_node)}")
+    return "; ".join(differing)

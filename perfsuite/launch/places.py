@@ -1,7 +1,5 @@
 """Where ranks run: on this machine, or one rank server on each of several nodes (``launch/cluster.py``)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -25,18 +23,29 @@ class Observer(Protocol):
     def look(self) -> None:
         """Called often."""
 
-    def told(self) -> dict[str, float | str]:
+    def summary(self) -> dict[str, float | str]:
         """What was seen until now."""
 
 
-class Place(Protocol):
-    """What the rest asks of a place."""
+class Places(Protocol):
+    """Where the cells of a run are measured: a place, or several."""
+
+    def at(self, nodes: int) -> "Place":
+        """The place of cells with so many nodes."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class Place(Places, Protocol):
+    """What the rest asks of a place. ``takes_turns`` says whether two environments can be measured there step by step
+    in turns, as a trial does.
+    """
+
+    takes_turns: bool
 
     def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
         """The reason why that hardware is not there; empty if it is."""
-
-    def takes_turns(self, hardware: Hardware) -> bool:
-        """Whether two environments can be measured there step by step in turns, as a trial does."""
 
     def lease(self, hardware: Hardware, catalog: Catalog) -> contextlib.AbstractContextManager[list[int]]:
         """Hold the hardware until the block ends; gives the indices of this machine's accelerators, if they are it."""
@@ -50,18 +59,16 @@ class Place(Protocol):
     def conditions(self, hardware: Hardware, devices: Sequence[int]) -> Observer:
         """What observes the machine while a cell runs."""
 
-    def close(self) -> None:
-        """Give back what is held."""
-
 
 class ThisMachine:
     """The processes of this machine, on devices that no other cell of this user uses."""
 
-    def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
-        return why_absent(hardware, catalog)
+    takes_turns = True
+    why_absent = staticmethod(why_absent)
+    describe = staticmethod(describe)
 
-    def takes_turns(self, hardware: Hardware) -> bool:
-        return True
+    def at(self, nodes: int) -> "Place":
+        return self
 
     def lease(self, hardware: Hardware, catalog: Catalog) -> contextlib.AbstractContextManager[list[int]]:
         devices = device_indices(hardware, catalog)
@@ -69,9 +76,6 @@ class ThisMachine:
 
     def servers(self, kind: ServerKind, nodes: int) -> list[RankServer]:
         return [LocalServer(kind)]
-
-    def describe(self, hardware: Hardware, catalog: Catalog, devices: Sequence[int]) -> Machine:
-        return describe(hardware, catalog, devices)
 
     def conditions(self, hardware: Hardware, devices: Sequence[int]) -> Observer:
         return Conditions(list(devices))
@@ -83,7 +87,7 @@ class ThisMachine:
 THIS_MACHINE = ThisMachine()
 
 
-def place_of(launcher: str, root: Path, say: Callable[[str], None]) -> Place:
+def place_of(launcher: str, root: Path, say: Callable[[str], None]) -> Places:
     """The place that ``--perf-launcher`` names. ``root`` is the folder of pyproject.toml, for SLURM's options, and
     ``say`` gets what is waited for. Raises UsageError.
     """
@@ -114,33 +118,15 @@ def place_of(launcher: str, root: Path, say: Callable[[str], None]) -> Place:
 class ByNodes:
     """This machine for cells of one node; nodes of a cluster, made when the first cell needs them, for others."""
 
-    def __init__(self, several: Callable[[], Place]) -> None:
-        self._make = several
+    def __init__(self, make: Callable[[], Place]) -> None:
+        self._make = make
         self._several: Place | None = None
 
-    def _for(self, nodes: int) -> Place:
+    def at(self, nodes: int) -> "Place":
         if nodes == 1:
             return THIS_MACHINE
         self._several = self._several or self._make()
         return self._several
-
-    def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
-        return self._for(hardware.nodes).why_absent(hardware, catalog)
-
-    def takes_turns(self, hardware: Hardware) -> bool:
-        return hardware.nodes == 1
-
-    def lease(self, hardware: Hardware, catalog: Catalog) -> contextlib.AbstractContextManager[list[int]]:
-        return self._for(hardware.nodes).lease(hardware, catalog)
-
-    def servers(self, kind: ServerKind, nodes: int) -> list[RankServer]:
-        return self._for(nodes).servers(kind, nodes)
-
-    def describe(self, hardware: Hardware, catalog: Catalog, devices: Sequence[int]) -> Machine:
-        return self._for(hardware.nodes).describe(hardware, catalog, devices)
-
-    def conditions(self, hardware: Hardware, devices: Sequence[int]) -> Observer:
-        return self._for(hardware.nodes).conditions(hardware, devices)
 
     def close(self) -> None:
         if self._several:

@@ -4,8 +4,7 @@ srun needs no shared folder for output, its end ends the job, and it works in bo
 library is needed. The options of ``[tool.perfsuite.slurm]`` in pyproject.toml are those of srun.
 """
 
-from __future__ import annotations
-
+import operator
 import os
 import secrets
 import shlex
@@ -103,7 +102,7 @@ def slurm_of(root: Path) -> Slurm:
         table = table.get(name, {})
         if not isinstance(table, dict):
             raise UsageError(f"{path}: [{TABLE}] must be a table, not {table!r}.")
-    known = {one.name: one.default for one in fields(Slurm)}
+    known = {field.name: field.default for field in fields(Slurm)}
     given = {}
     for name, value in table.items():
         if name not in known:
@@ -170,12 +169,8 @@ class SlurmNodes(Cluster):
         return "" if count >= hardware.nodes else f"{hardware.name} needs {hardware.nodes} nodes, but {where}."
 
     def fits(self, hardware: Hardware) -> bool:
-        held = self._held
-        return held is not None and (held.kind, held.ranks, held.nodes) == (
-            hardware.kind,
-            hardware.ranks,
-            hardware.nodes,
-        )
+        place = operator.attrgetter("kind", "ranks", "nodes")
+        return self._held is not None and bool(place(self._held) == place(hardware))
 
     def start(self, hardware: Hardware) -> None:
         if self._gave_up:
@@ -273,8 +268,8 @@ class SlurmNodes(Cluster):
 
     def _state(self, job: str) -> str:
         words = _ask("scontrol", "-o", "show", "job", job).split() if job else []
-        found = next((word for word in words if word.startswith("JobState=")), "")
-        return found.removeprefix("JobState=")
+        state = next((word for word in words if word.startswith("JobState=")), "")
+        return state.removeprefix("JobState=")
 
     def _said(self) -> str:
         """What srun wrote last."""
@@ -287,12 +282,8 @@ class SlurmNodes(Cluster):
         srun, self._srun, self._held = self._srun, None, None
         if srun is None:
             return
-        for number in (
-            0,
-            signal.SIGTERM,
-            signal.SIGTERM,
-            signal.SIGKILL,
-        ):  # agents that got goodbye end it by themselves
+        # Agents that got goodbye end it by themselves.
+        for number in (0, signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
             if number and srun.poll() is None:
                 srun.send_signal(number)
             try:

@@ -1,21 +1,23 @@
 """Live bytes from the history of CUDA's caching allocator, event by event, checked against its snapshot."""
 
-import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perfsuite.errors import RankError
 from perfsuite.rank.memory.oom import REFUSED
+from perfsuite.rank.memory.source import MemorySource
 
 PAGE = 2 * 2**20  # bytes
 SIGN = (509, 503)  # bytes of the two blocks that encode a mark: sizes that tensors hardly have
 
 
-class CudaHistory:
+class CudaHistory(MemorySource):
     """The CUDA caching allocator. The peak is that of its history of requested sizes, since the allocator's own
     statistics count a block on another stream until that stream has passed. Its end is checked against its snapshot.
 
+    The history names neither operators nor modules, and nothing need be waited for: the allocator frees in the order of
+    the stream. It is not known how much was missing, since the allocator has blocks that are free, but too small.
     Collectives are not in the history, so their buffers cannot be distinguished from other blocks. cuBLAS' workspaces
     come from the same allocator, one for the thread of forward and one for that of backward. They are made before
     everything else and count nowhere, neither in the history nor in what is reserved nor in a capacity: they are not
@@ -45,12 +47,12 @@ class CudaHistory:
         device, snapshot = self._cuda.current_device(), self._cuda.memory._snapshot()
         self._cuda.memory._record_memory_history(enabled=None)
         trace = snapshot["device_traces"][device]
-        self._events, self._times = events_of_history(trace, self._marks), times_of_history(trace, self._marks)
+        self._events, self._times = read_history(trace, self._marks)
         self._snapshot = snapshot if self._stacks else {}
-        told = sum(size for at, size, _ in self.events() if at != -1)
-        there = self._requested(snapshot) - self._before
-        if told != there:
-            raise RankError(f"CUDA's memory history ends with {told:,} bytes alive, its snapshot with {there:,}.")
+        logged = sum(size for at, size, _ in self.events() if at != -1)
+        alive = self._requested(snapshot) - self._before
+        if logged != alive:
+            raise RankError(f"CUDA's memory history ends with {logged:,} bytes alive, its snapshot with {alive:,}.")
 
     def _requested(self, snapshot: Mapping[str, Any]) -> int:
         """The bytes of this device's blocks that are in use."""
@@ -66,12 +68,6 @@ class CudaHistory:
         blocks = [self._cuda.caching_allocator_alloc(size) for size in SIGN]
         for block in reversed(blocks):
             self._cuda.caching_allocator_delete(block)
-
-    def enter_phase(self, phase: str) -> None:
-        """Not recorded: the history names neither operators nor modules."""
-
-    def enter_module(self, name: str) -> None:
-        """As above."""
 
     def reset_peak(self) -> None:
         """What building left in the cache is returned first, as in a prediction: only steps count."""
@@ -93,12 +89,12 @@ class CudaHistory:
             raise RankError(f"CUDA's memory history peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
 
     @property
-    def reserved_bytes(self) -> int | None:
+    def reserved_bytes(self) -> int:  # type: ignore[override]
         """The most that the allocator took from the device for tensors."""
         return int(self._cuda.max_memory_reserved()) - self._workspaces
 
     @property
-    def free_bytes(self) -> int | None:
+    def free_bytes(self) -> int:  # type: ignore[override]
         """What the device had left when the allocator had taken most from it: a tensor of that size could have been
         allocated, and the steps would still have run. In whole pages of the device, as the allocator takes them.
         """
@@ -112,12 +108,6 @@ class CudaHistory:
         total = self._cuda.get_device_properties(self._cuda.current_device()).total_memory
         most = total if capacity_bytes is None else capacity_bytes // PAGE * PAGE + self._workspaces
         self._cuda.set_per_process_memory_fraction(min(1.0, (most + PAGE / 2) / total))
-
-    def settle(self) -> None:
-        """Nothing to wait for: the caching allocator frees in the order of the stream."""
-
-    def settled(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     def events(self) -> list[tuple[int, int, str]]:
         return [event for event in self._events if event[0] != REFUSED]
@@ -134,54 +124,46 @@ class CudaHistory:
         """The index of the last event before the last allocation that was refused, and its bytes."""
         return last_refusal(self._events)
 
-    @property
-    def missing_bytes(self) -> int | None:
-        """None: the caching allocator has blocks that are free, but too small."""
-        return None
-
 
 def last_refusal(events: Iterable[tuple[int, int, str]]) -> tuple[int, int] | None:
     """The last refusal, as the index of the event before it; and its bytes."""
-    found, index = None, -1
+    refusal, index = None, -1
     for address, size, _ in events:
         if address == REFUSED:
-            found = (index, size)
+            refusal = (index, size)
         else:
             index += 1
-    return found
+    return refusal
 
 
-def events_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) -> list[tuple[int, int, str]]:
-    """The events of CUDA's memory history, with the numbers of ``marks`` in place of their signs.
+def read_history(
+    trace: Iterable[Mapping[str, Any]], marks: Sequence[int]
+) -> tuple[list[tuple[int, int, str]], list[int]]:
+    """The events of CUDA's memory history, with the numbers of ``marks`` in place of their signs, and when each
+    happened, in nanoseconds since 1970; 0 if the history has no times.
 
     The history's sizes are those that were requested. A block counts as released when the program frees it
     ("free_requested"): the time of its reuse depends on the streams' progress, and so on chance.
 
     Raises RankError if the numbers of signs and marks differ.
     """
-    return [event for event, _ in _read(trace, marks)]
-
-
-def times_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) -> list[int]:
-    """When those events happened, in nanoseconds since 1970; 0 if the history has no times."""
-    return [1000 * at for _, at in _read(trace, marks)]
-
-
-def _read(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) -> list[tuple[tuple[int, int, str], int]]:
     signs = {"alloc": 1, "free_requested": -1}
-    events: list[tuple[tuple[int, int, str], int]] = []
+    events: list[tuple[int, int, str]] = []
+    times: list[int] = []
     waiting = list(marks)
     for entry in trace:
-        at = entry.get("time_us", 0)
         if entry["action"] in signs:
-            events.append(((entry["addr"], signs[entry["action"]] * entry["size"], ""), at))
+            events.append((entry["addr"], signs[entry["action"]] * entry["size"], ""))
         elif entry["action"] == "oom":
-            events.append(((REFUSED, entry["size"], ""), at))
-        if waiting and [size for (_, size, _), _ in events[-4:]] == [*SIGN, *(-size for size in reversed(SIGN))]:
-            events[-4:] = [((-1, waiting.pop(0), ""), at)]
+            events.append((REFUSED, entry["size"], ""))
+        else:
+            continue
+        times.append(1000 * entry.get("time_us", 0))
+        if waiting and [size for _, size, _ in events[-4:]] == [*SIGN, *(-size for size in reversed(SIGN))]:
+            events[-4:], times[-4:] = [(-1, waiting.pop(0), "")], times[-1:]
     if waiting:
         raise RankError(f"CUDA's memory history lacks {len(waiting)} of its {len(marks)} marks.")
-    return events
+    return events, times
 
 
 @functools.cache

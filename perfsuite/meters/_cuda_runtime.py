@@ -6,22 +6,18 @@ number is that of the operator that made it in forward. Phases and modules are m
 itself: events of no length in the rank's own thread, while forward and backward run in one thread or in two.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter, by_part
+from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, locate
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 PHASE, MODULE, END = "perfsuite phase: ", "perfsuite module: ", "perfsuite end"  # names of marks
 LAUNCHES = frozenset(
@@ -75,6 +71,7 @@ Calls = Counter[tuple[str, str, str, str]]  # by the runtime's function, phase, 
 class CudaRuntime(Meter):
     """Counts some of the runtime's functions. The first of these meters profiles the step, for all of them."""
 
+    watches = "profiled"
     metric: str
     functions: Collection[str]
 
@@ -84,13 +81,10 @@ class CudaRuntime(Meter):
         if self.profiles:
             session.runtime_calls = Counter()
 
-    @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
-        if kind != "profiled" or not self.profiles:
-            yield
-            return
-        with profiled(self.session, self.trainer.model, self.session.runtime_calls):
-            yield
+    def watching(self) -> contextlib.AbstractContextManager[None]:
+        if not self.profiles:
+            return contextlib.nullcontext()
+        return profiled(self.session, self.trainer.model, self.session.runtime_calls)
 
     def readings(self) -> dict[str, Reading]:
         calls = self.session.runtime_calls

@@ -5,8 +5,6 @@ CUDA the caching allocator's history, which names no operators. Allocations for 
 of gloo's threads, whose phase would be random.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -26,8 +24,8 @@ class Allocations(Meter):
     processes = OF_STEPS
 
     def readings(self) -> dict[str, Reading]:
-        assert self.session.recorded
-        return {"allocations": count_allocations(*self.session.recorded())}
+        memory = self.session.memory
+        return {"allocations": count_allocations(memory.events, memory.marks)}
 
 
 def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Reading:

@@ -8,24 +8,20 @@ The model is t = α + β·bytes, fitted to the medians by least squares with wei
 as much as a large one; the residual is the root mean square of the relative errors that are left.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import statistics
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import Unsupported
 from perfsuite.rank.message_sizes import SIZES, label
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import NUMBER, PER_BYTE, RATE, RATIO, SECONDS
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 PROCESSES = ("communication",)
 
@@ -50,7 +46,9 @@ class Bandwidth(Meter):
     def readings(self) -> dict[str, Reading]:
         trainer: Any = self.trainer
         readings = {
-            _time(size): Reading(value=statistics.median(one for one in samples if one is not None), samples=samples)
+            _time(size): Reading(
+                value=statistics.median(sample for sample in samples if sample is not None), samples=samples
+            )
             for size, samples in self.seconds.items()
         }
         return readings | {"bus_factor": Reading(value=trainer.bus_factor)}

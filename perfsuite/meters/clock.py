@@ -6,8 +6,6 @@ the ranks are aligned before it, and nothing waits in between: the host runs ahe
 synchronization, such as ``.item()``, makes it longer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

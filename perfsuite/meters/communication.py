@@ -5,22 +5,18 @@ all-gather its output, reduce-scatter its input. The traffic of a ring per rank 
 2(n-1)/n of an all-reduce, (n-1)/n of the others. The evidence is the calling operator, with its phase and module.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import PROCESSES, Metric
 from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part, on_dtensors
+from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import locate
 from perfsuite.units import BYTES, WHOLE
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 # c10d operator → (name, position of the argument whose bytes are the message)
 _COLLECTIVES = {
@@ -58,6 +54,7 @@ class Communication(Meter):
     """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
 
     processes = tuple(PROCESSES)
+    watches = "counted"
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -66,10 +63,7 @@ class Communication(Meter):
         self.calls: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
-        if kind != "counted":
-            yield
-            return
+    def watching(self) -> Iterator[None]:
         with self.whereabouts.watch(self.trainer.model), counting_mode(self._count, self.whereabouts.here):
             yield
 

@@ -2,23 +2,18 @@
 itself; a number that is not finite ends the cell.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import local
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import READS_NORM
 from perfsuite.units import NUMBER
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
-
 
 BEFORE_TIMED = ("traced", "warmup")
 

@@ -4,20 +4,15 @@ Trainings with evaluations have run out of memory "after several epochs", althou
 were kept, or an allocator never freed.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import OF_A_PEAK, Metric
 from perfsuite.errors import RankError
 from perfsuite.meters.memory import live_bytes, open_source
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.units import BYTES, NUMBER
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 STEADY_EPOCHS = 3  # an allocator may reserve more in the second epoch; growth in three or more does not end
 

@@ -1,7 +1,5 @@
 """New tokens: the tokens that generation makes, without the positions of its prompts (meters/clock.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric

@@ -1,7 +1,5 @@
 """Host memory: the most resident bytes of the rank's process, including libraries."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 
@@ -15,10 +13,10 @@ class Host(Meter):
     """Reads the kernel's own high-water mark, which begins at the fork."""
 
     processes = OF_STEPS
+    watches = "counted"
 
-    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        if kind == "counted":  # later memory is perfsuite's own: dispatch modes, the log's replay
-            self.peak = _high_water_mark()
+    def watching(self) -> contextlib.AbstractContextManager[None]:
+        self.peak = _high_water_mark()  # later memory is perfsuite's own: dispatch modes, the log's replay
         return contextlib.nullcontext()
 
     def readings(self) -> dict[str, Reading]:

@@ -6,67 +6,34 @@ The first steps are recorded, event by event, and give the peak and its anatomy.
 than after the recorded ones, that is a leak, and ends the cell.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_STEPS, Metric
 from perfsuite.errors import RankError
+from perfsuite.meters._cuda_history import CudaHistory
 from perfsuite.rank.memory.anatomy import Mark, dissect
+from perfsuite.rank.memory.cpu_allocator import CpuAllocator
 from perfsuite.rank.memory.oom import parts_at_refusal
 from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import TRACED_STEPS
 from perfsuite.records.suspects import fold
 from perfsuite.units import BYTES
 
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
-
-
-class Source(Protocol):
-    """Where the bytes of a device are counted."""
-
-    def record(self, on: bool) -> None: ...
-    def mark(self, number: int) -> None: ...
-    def enter_phase(self, phase: str) -> None: ...
-    def enter_module(self, name: str) -> None: ...
-    def reset_peak(self) -> None: ...
-    @property
-    def peak_bytes(self) -> int: ...
-    @property
-    def live_bytes(self) -> int: ...
-    def prove_peak(self, of_events: int, counted: int) -> None: ...
-    @property
-    def reserved_bytes(self) -> int | None: ...
-    @property
-    def free_bytes(self) -> int | None: ...
-    def set_capacity(self, capacity_bytes: int | None) -> None: ...
-    def settle(self) -> None: ...
-    def settled(self) -> contextlib.AbstractContextManager[None]: ...
-    def events(self) -> list[tuple[int, int, str]]: ...
-    def times(self) -> list[int]: ...
-    def snapshot(self) -> dict[str, Any] | None: ...
-    def refused(self) -> tuple[int, int] | None: ...
-    @property
-    def missing_bytes(self) -> int | None: ...
+Source = CpuAllocator | CudaHistory  # where the bytes of a device are counted
 
 
 def open_source(session: Session) -> Source:
     """Where the bytes of the rank's device are counted."""
-    from perfsuite.meters._cuda_history import CudaHistory
-    from perfsuite.rank.memory.cpu_allocator import CpuAllocator
-
-    if session.job.device == "cpu":
-        return CpuAllocator()
-    return CudaHistory(stacks=bool(session.job.traces))
+    return CpuAllocator() if session.job.device == "cpu" else CudaHistory(stacks=bool(session.job.traces))
 
 
 def live_bytes(source: Source) -> int:
@@ -96,9 +63,7 @@ class Memory(Meter):
         self.free: int | None = None
         self.source.record(True)
         session.listeners.append(self.mark)
-        session.at_refusal = self.at_refusal
-        session.recorded = lambda: (self.events, self.marks)
-        session.source = self.source
+        session.memory = self
         session.undone.callback(self.settled.close)
 
     def prepared(self, trainer: Trainer) -> None:

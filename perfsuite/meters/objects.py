@@ -6,21 +6,16 @@ the block in which a type grew least is what counts: what is made once, such as 
 grows with the steps of a whole training, and so does the time of every collection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter, by_part
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import WHOLE
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 FEWEST, MOST = 2, 4  # blocks between counts; to count takes some milliseconds, and disturbs the block after it
 

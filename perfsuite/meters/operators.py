@@ -4,28 +4,25 @@ These are the operators after composite ones are decomposed, as the backends get
 Views count too: a dispatch mode sees them, and they cost the host as much as others.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
 from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part
+from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, locate
 from perfsuite.units import WHOLE
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 
 class Operators(Meter):
     """Collectives are counted in communication.py."""
 
     processes = OF_STEPS
+    watches = "counted"
     most: int | None = 2 * MOST  # operators that a reading names
 
     def __init__(self, session: Session) -> None:
@@ -34,10 +31,7 @@ class Operators(Meter):
         self.calls: Counter[tuple[str, str, str]] = Counter()  # by phase, operator and module
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
-        if kind != "counted":
-            yield
-            return
+    def watching(self) -> Iterator[None]:
         with self.whereabouts.watch(self.trainer.model), self._mode():
             yield
 

@@ -5,24 +5,20 @@ which costs a step a few microseconds. So it is always on, and the run that find
 another run might explain something else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import PHASES
 from perfsuite.units import SECONDS
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 # The phase that a mark begins: gradients are freed after the "end" mark.
 _BEGINS = {"batch": "data", "forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}

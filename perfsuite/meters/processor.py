@@ -5,8 +5,6 @@ machine it shows smaller differences between two environments than the clock doe
 or a disk, is in the step time alone. On an accelerator the host's part is not what a step costs, and is not measured.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time
@@ -23,16 +21,17 @@ class Processor(Meter):
 
     processes = OF_STEPS
     inner = 99
+    watches = "timed"
 
     def __init__(self, session: object) -> None:
         super().__init__(session)  # type: ignore[arg-type]
         self.seconds: list[float] = []
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         begin = time.process_time_ns()
         yield
-        if kind == "timed" and self.session.job.device == "cpu":
+        if self.session.job.device == "cpu":
             self.seconds.append((time.process_time_ns() - begin) / 1e9)
 
     def readings(self) -> dict[str, Reading]:

@@ -12,8 +12,6 @@ polling of a device. The count depends on the minor version of Python, which com
 calls (comprehensions are calls before 3.12).
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import sys
@@ -42,6 +40,7 @@ class PythonCalls(Meter):
 
     processes = OF_STEPS
     inner = 101
+    watches = "called"
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -50,10 +49,7 @@ class PythonCalls(Meter):
         self.calls: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
-        if kind != "called":
-            yield
-            return
+    def watching(self) -> Iterator[None]:
         import torch
 
         counter = CallCounter()

@@ -5,21 +5,17 @@ few steps. Ranks differ in what they read, so each metric folds or compares all 
 that the library opens at its middle: its samples are compared with those of the whole epoch, place by place.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import COUNT, WHOLE
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 PROCESSES = ("data",)
 
@@ -69,14 +65,14 @@ def everywhere(mine: list[list[int]]) -> list[list[list[int]]]:
 
     if not dist.is_initialized():
         return [mine]
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, mine)
-    return found
+    epochs: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(epochs, mine)
+    return epochs
 
 
-def differences(expected: list[int], found: list[int]) -> int:
+def differences(expected: list[int], order: list[int]) -> int:
     """At how many places two orders differ; a longer one differs at each place more."""
-    return sum(a != b for a, b in itertools.zip_longest(expected, found))
+    return sum(a != b for a, b in itertools.zip_longest(expected, order))
 
 
 def samples_per_second(readings: Mapping[str, Reading], world_size: int) -> float:

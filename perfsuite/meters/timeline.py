@@ -5,29 +5,25 @@ in two steps. In the last recorded step each operator is beside the bytes that i
 step slow, and its collectives end where they begin. The last step of all is as in training.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import PROCESSES, Metric
 from perfsuite.rank.memory.anatomy import CATEGORIES, levels
 from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records import chrome
 from perfsuite.records.job import TRACE
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import part_name
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 ARROWS = 2**24  # more than a step has
 STEPS, MODULES = chrome.FIRST_THREAD, chrome.FIRST_THREAD + 1  # threads of the trace
@@ -84,7 +80,7 @@ class Timeline(Meter):
         if kind in PROFILED and not (kind in self.profiles and outcome.skipped):
             self.profiles[kind] = self.running
         moments = self.phases[-1]
-        known = PROFILED.get(kind, kind) if kind != "traced" or self.session.recorded else "profiled"
+        known = PROFILED.get(kind, kind) if kind != "traced" or self.session.memory else "profiled"
         self.steps.append((known, moments[0][1], moments[-1][1]))
 
     def readings(self) -> dict[str, Reading]:
@@ -92,10 +88,12 @@ class Timeline(Meter):
         keep_snapshot(self.session)
         recordings = [self._exported(kind) for kind in self.profiles]
         base = self.steps[0][1]
-        told = [event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number * ARROWS)]
+        of_torch = [
+            event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number * ARROWS)
+        ]
         whole = {name: value for name, value in recordings[0].items() if name not in WRITTEN}
         path = Path(TRACE.format(prefix=self.session.job.traces, rank=self.session.rank))
-        events = chrome.side_by_side([*told, *self._own(base)], MODULES + 1)
+        events = chrome.side_by_side([*of_torch, *self._own(base)], MODULES + 1)
         chrome.write(path, events, **whole, baseTimeNanoseconds=base)
         return {}
 
@@ -104,9 +102,9 @@ class Timeline(Meter):
         self.session.scratch.mkdir(exist_ok=True)
         path = self.session.scratch / f"rank{self.session.rank}.{kind}.json"
         self.profiles[kind].export_chrome_trace(str(path))
-        found = chrome.read(path)
+        trace = chrome.read(path)
         path.unlink()
-        return found
+        return trace
 
     def _own(self, base: int) -> Iterator[chrome.Event]:
         """The events that torch's profiler does not have; ``base`` is its time 0."""
@@ -122,12 +120,13 @@ class Timeline(Meter):
         for (module, begin), (_, end) in itertools.pairwise(self.modules):
             if module:
                 yield _slice(process, MODULES, module, begin - base, end - base, "module")
-        if self.session.recorded is None:
+        memory = self.session.memory
+        if memory is None:
             return
-        times, live = self.session.source.times(), dict.fromkeys(CATEGORIES, 0)
-        told = [(index, dict(changed)) for index, changed in levels(*self.session.recorded())]
-        used = {name for _, changed in told for name, size in changed.items() if size}
-        for index, changed in told:
+        times, live = memory.source.times(), dict.fromkeys(CATEGORIES, 0)
+        changes = list(levels(memory.events, memory.marks))
+        used = {name for _, changed in changes for name, size in changed.items() if size}
+        for index, changed in changes:
             live |= changed
             values = {part_name(name): size for name, size in changed.items() if name in used}
             yield chrome.counter(process, COUNTER, (times[index] - base) / 1e3, values | {ALL: sum(live.values())})

@@ -3,8 +3,6 @@ rank/reference_update.py says how both are made. A wrong reduction, accumulation
 even if the loss falls.
 """
 
-from __future__ import annotations
-
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.reference_update import compare_update

@@ -5,8 +5,6 @@ minus computing time and minus waiting time for a core (the kernel's counters, r
 the thread also waits for the device, so it is not measured there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time
@@ -27,6 +25,7 @@ class Waiting(Meter):
     """Entered just outside the clock."""
 
     inner = 99
+    watches = "timed"
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -34,13 +33,11 @@ class Waiting(Meter):
         self.known = session.job.device == "cpu" and _ACCOUNTS.exists()
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
-        if kind != "timed" or not self.known:
-            yield
-            return
-        begin = _asleep()
+    def watching(self) -> Iterator[None]:
+        begin = _asleep() if self.known else 0
         yield
-        self.seconds.append(max(0, _asleep() - begin) / 1e9)
+        if self.known:
+            self.seconds.append(max(0, _asleep() - begin) / 1e9)
 
     def readings(self) -> dict[str, Reading]:
         return {EXPOSED: Reading(value=statistics.median(self.seconds))} if self.seconds else {}

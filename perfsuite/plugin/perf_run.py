@@ -116,7 +116,7 @@ class PerfRun:
                 raise UsageError("--perf-launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
             if machine := setting(config, "machine"):
                 os.environ[MACHINE] = machine  # for this process, and for workers of pytest-xdist
-            self.place = place_of(self.options.launcher, config.rootpath, self.say)
+            self.places = place_of(self.options.launcher, config.rootpath, self.say)
             self.project = read_project(config.rootpath)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
@@ -148,9 +148,9 @@ class PerfRun:
         tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
         traced = None if options.trace == "never" else tracer
         if options.against:
-            return Against(trial, self.changes, traced, self.place)
+            return Against(trial, self.changes, traced, self.places)
         return Gatekeeper(
-            runner=Runner(self.catalog, options.settings, place=self.place),
+            runner=Runner(self.catalog, options.settings, places=self.places),
             store=self.store,
             tolerance=options.tolerance,
             consent=options.update,
@@ -184,7 +184,7 @@ class PerfRun:
         try:
             with self.limited():
                 check()
-                reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+                reason = absent = self.places.at(cell.hardware.nodes).why_absent(cell.hardware, self.catalog)
         except OutOfTime as error:
             leave_out(request.node, str(error))
         except PerfsuiteError as error:
@@ -334,4 +334,4 @@ class PerfRun:
         self.live.clear()
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
-        self.place.close()
+        self.places.close()

@@ -4,18 +4,12 @@ Sample ``i`` of step ``s`` depends only on (seed, s, i), so one rank with a micr
 each, and two accumulated micro-batches of two all see the same global batch.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Model, Workload
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Tensor, TorchDevice
 
 Sample = dict[str, list[int] | int]
 IGNORED = -100  # the label that transformers' losses leave out
@@ -29,7 +23,7 @@ class MicroBatch:
     different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
     """
 
-    inputs: dict[str, torch.Tensor]
+    inputs: dict[str, Tensor]
     weight: float
 
 
@@ -102,7 +96,7 @@ def positions(workload: Workload) -> int:
     return workload.micro_batch * (workload.sequence_length + (workload.target_length or 0))
 
 
-def collate(samples: list[Sample], device: torch.device) -> dict[str, torch.Tensor]:
+def collate(samples: list[Sample], device: TorchDevice) -> dict[str, Tensor]:
     """One tensor of every entry."""
     import torch
 

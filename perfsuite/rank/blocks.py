@@ -1,17 +1,12 @@
 """The repeated layers of a model, which sharding engines gather one by one, and the sizes of parts of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from perfsuite.rank.norms import local
-
-if TYPE_CHECKING:
-    import torch
+from perfsuite.rank.torch_types import Module, Tensor
 
 
-def blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
+def blocks(model: Module) -> list[Module]:
     """The modules that transformers says must stay whole (``_no_split_modules``): its layers, as accelerate wraps them.
 
     Empty for a model without it, which is then one unit.
@@ -20,12 +15,12 @@ def blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
-def elements(modules: list[torch.nn.Module]) -> int:
+def elements(modules: list[Module]) -> int:
     """The number of elements of the modules' parameters on this rank, tied ones once."""
     parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
     return sum(local(parameter).numel() for parameter in parameters.values())
 
 
-def size(tensors: Iterable[torch.Tensor]) -> int:
+def size(tensors: Iterable[Tensor]) -> int:
     """Bytes of the tensors' elements."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

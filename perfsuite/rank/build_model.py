@@ -1,23 +1,18 @@
 """Builds a model with random weights from its definition. The same code runs on a CPU, on CUDA and on fake tensors."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.errors import RankError, WrongEngine
+from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.meter import Meter
-    from perfsuite.rank.trainer import Trainer
+from perfsuite.rank.torch_types import Module
+from perfsuite.rank.trainer import Trainer
 
 
-def build_model(session: Session, attention: str | None = None) -> torch.nn.Module:
+def build_model(session: Session, attention: str | None = None) -> Module:
     """The cell's model in training mode, on the rank's device, with all techniques applied.
 
     Every rank builds the same weights: the seed is the job's, not the rank's. ``attention`` None leaves the choice to
@@ -35,7 +30,7 @@ def build_model(session: Session, attention: str | None = None) -> torch.nn.Modu
     return model.train()
 
 
-def prepare(session: Session, model: torch.nn.Module, meters: Sequence[Meter]) -> tuple[Trainer, dict[str, str | int]]:
+def prepare(session: Session, model: Module, meters: Sequence[Meter]) -> tuple[Trainer, dict[str, str | int]]:
     """The engine around the model, with the job's faults, and the evidence that it is the named one.
 
     Faults get no meters if nothing but the update is read: a fault of the rank's process is then there already.
@@ -61,7 +56,7 @@ def seed_steps(session: Session) -> None:
     torch.manual_seed(session.job.seed + 1 + session.rank // session.layout.tensor)
 
 
-def build_for_counting(session: Session) -> torch.nn.Module:
+def build_for_counting(session: Session) -> Module:
     """The model without checkpointing and with plain attention, for counting model FLOPs under fake tensors.
 
     Only techniques that change the computation are applied.
@@ -73,24 +68,24 @@ def build_for_counting(session: Session) -> torch.nn.Module:
     return model.train()
 
 
-def from_transformers(definition: Model, attention: str | None = None) -> torch.nn.Module:
+def from_transformers(definition: Model, attention: str | None = None) -> Module:
     """A transformers model with random weights. ``attention`` None leaves the choice to transformers."""
     import transformers
 
     config = getattr(transformers, definition.config_class)(**definition.config)
     options = {} if attention is None else {"attn_implementation": attention}
-    model: torch.nn.Module = getattr(transformers, definition.model_class)._from_config(config, **options)
+    model: Module = getattr(transformers, definition.model_class)._from_config(config, **options)
     return model
 
 
-def without_weights(definition: Model) -> torch.nn.Module:
+def without_weights(definition: Model) -> Module:
     """The model of cells that only send messages."""
     import torch
 
     return torch.nn.Module()
 
 
-def check_parameters(definition: Model, model: torch.nn.Module) -> None:
+def check_parameters(definition: Model, model: Module) -> None:
     """Raise RankError unless the model has exactly the number of parameters of its definition.
 
     Only the shallow models of an estimate (predict/shallow.py) have none: 0.
@@ -112,7 +107,7 @@ def load_function(reference: str) -> Callable[..., Any]:
     return function
 
 
-def _construct(definition: Model, attention: str | None) -> torch.nn.Module:
+def _construct(definition: Model, attention: str | None) -> Module:
     function = load_function(definition.build)
-    model: torch.nn.Module = function(definition, attention) if function is from_transformers else function(definition)
+    model: Module = function(definition, attention) if function is from_transformers else function(definition)
     return model

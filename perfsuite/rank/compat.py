@@ -8,10 +8,7 @@ test, and one that a release has dropped is named before a cell needs it. A cell
 releases that have the name.
 """
 
-from __future__ import annotations
-
-import functools
-import importlib
+import pkgutil
 import re
 from importlib import metadata
 from typing import NamedTuple
@@ -144,18 +141,11 @@ ATTRIBUTES = {
 
 def is_there(path: str) -> bool:
     """Whether the installed releases have what is imported or found by that path."""
-    parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        try:
-            module = importlib.import_module(".".join(parts[:end]))
-        except ImportError:
-            continue
-        try:
-            functools.reduce(getattr, parts[end:], module)
-        except (AttributeError, ImportError):  # transformers imports its parts when they are asked for
-            return False
-        return True
-    return False
+    try:
+        pkgutil.resolve_name(path)
+    except (AttributeError, ImportError):  # transformers imports its parts when they are asked for
+        return False
+    return True
 
 
 def lacking(error: BaseException) -> Unsupported | None:

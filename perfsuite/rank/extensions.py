@@ -1,7 +1,5 @@
 """Extensions that torch compiles on first use: one process of this user builds at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ global switches, and the versions of the libraries that come with torch.
 Read after the steps, since a model's or an engine's code may also set them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -31,18 +29,18 @@ ROOMS = ("rank", "meters", "techniques", "engines")  # the code of perfsuite tha
 DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the machine's record names the devices
 
 
-def flags(device: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def flags(device: str) -> dict[str, str]:
     """By name, as in a verdict: {"NCCL_ALGO": "Ring", "torch threads": "1", "anomaly mode": "off"}.
 
     Flags that this torch does not have are left out.
     """
-    found = variables(environment) | {OWN_CODE: own_code()}
+    flags = variables(os.environ) | {OWN_CODE: own_code()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some of torch's old names
-        for name, ask in (_PYTHON | _TORCH | (_CUDA if device == "cuda" else {})).items():
+        for name, flag in (_PYTHON | _TORCH | (_CUDA if device == "cuda" else {})).items():
             with contextlib.suppress(Exception):  # evidence only: older and newer torches lack some
-                found[name] = _say(ask())
-    return found
+                flags[name] = _say(flag() if callable(flag) else _of_torch(flag))
+    return flags
 
 
 def own_code() -> str:
@@ -92,37 +90,29 @@ _PYTHON: dict[str, Callable[[], Any]] = {
     "traced Python": lambda: bool(sys.gettrace() or sys.getprofile()),
     "tracemalloc": tracemalloc.is_tracing,
 }
-_TORCH: dict[str, Callable[[], Any]] = {
-    name: functools.partial(_of_torch, path)
-    for name, path in {
-        "torch threads": "get_num_threads",
-        "float32 matmul precision": "get_float32_matmul_precision",
-        "deterministic algorithms": "are_deterministic_algorithms_enabled",
-        "anomaly mode": "is_anomaly_enabled",
-        "autocast cache": "is_autocast_cache_enabled",
-        "autograd threads": "autograd.is_multithreading_enabled",
-        "torch profiler": "autograd._profiler_enabled",
-        "distributed debug": "distributed.get_debug_level",
-        "oneDNN": "_C._get_mkldnn_enabled",
-        "flash attention": "backends.cuda.flash_sdp_enabled",
-        "memory-efficient attention": "backends.cuda.mem_efficient_sdp_enabled",
-    }.items()
+_TORCH = {  # below torch: values, and functions that return them
+    "torch threads": "get_num_threads",
+    "float32 matmul precision": "get_float32_matmul_precision",
+    "deterministic algorithms": "are_deterministic_algorithms_enabled",
+    "anomaly mode": "is_anomaly_enabled",
+    "autocast cache": "is_autocast_cache_enabled",
+    "autograd threads": "autograd.is_multithreading_enabled",
+    "torch profiler": "autograd._profiler_enabled",
+    "distributed debug": "distributed.get_debug_level",
+    "oneDNN": "_C._get_mkldnn_enabled",
+    "flash attention": "backends.cuda.flash_sdp_enabled",
+    "memory-efficient attention": "backends.cuda.mem_efficient_sdp_enabled",
 }
-_CUDA: dict[str, Callable[[], Any]] = {
+_CUDA: dict[str, str | Callable[[], Any]] = {
     "fp32 matmuls": _fp32_matmuls,
-    **{
-        name: functools.partial(_of_torch, path)
-        for name, path in {
-            "NCCL": "cuda.nccl.version",
-            "cuDNN": "backends.cudnn.version",
-            "CUDA": "version.cuda",
-            "cuDNN attention": "backends.cuda.cudnn_sdp_enabled",
-            "cuDNN benchmark": "backends.cudnn.benchmark",
-            "cuDNN deterministic": "backends.cudnn.deterministic",
-            "cuDNN tf32": "backends.cudnn.allow_tf32",
-            "bf16 reductions in bf16": "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-            "fp16 reductions in fp16": "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
-            "BLAS": "backends.cuda.preferred_blas_library",
-        }.items()
-    },
+    "NCCL": "cuda.nccl.version",
+    "cuDNN": "backends.cudnn.version",
+    "CUDA": "version.cuda",
+    "cuDNN attention": "backends.cuda.cudnn_sdp_enabled",
+    "cuDNN benchmark": "backends.cudnn.benchmark",
+    "cuDNN deterministic": "backends.cudnn.deterministic",
+    "cuDNN tf32": "backends.cudnn.allow_tf32",
+    "bf16 reductions in bf16": "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "fp16 reductions in fp16": "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "BLAS": "backends.cuda.preferred_blas_library",
 }

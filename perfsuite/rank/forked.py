@@ -4,8 +4,6 @@ A model that runs on fake tensors may keep one in a cache of its own, wait for a
 pointer to a kernel. None of that may reach the steps that are measured.
 """
 
-from __future__ import annotations
-
 import signal
 import warnings
 from collections.abc import Callable
@@ -31,16 +29,16 @@ def in_a_fork(function: Callable[[], Any], seconds: float) -> Any:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
-    def answer() -> None:
+    def run() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         ours.close()
         try:
-            told = True, function()
+            answer = True, function()
         except BaseException as error:
-            told = False, reason_of(error)
-        theirs.send(told)
+            answer = False, reason_of(error)
+        theirs.send(answer)
 
-    fork = context.Process(target=answer, daemon=True)
+    fork = context.Process(target=run, daemon=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the fork uses none of them
         try:
@@ -51,7 +49,7 @@ def in_a_fork(function: Callable[[], Any], seconds: float) -> Any:
     try:
         if not ours.poll(seconds):
             raise NoAnswer(f"it took longer than {seconds:.0f} s")
-        answered, found = ours.recv()
+        answered, value = ours.recv()
     except EOFError:
         fork.join()
         raise NoAnswer(_how_it_ended(fork.exitcode or 0)) from None
@@ -60,8 +58,8 @@ def in_a_fork(function: Callable[[], Any], seconds: float) -> Any:
         fork.kill()
         fork.join()
     if not answered:
-        raise NoAnswer(found)
-    return found
+        raise NoAnswer(value)
+    return value
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,18 +1,13 @@
 """Greedy generation of a fixed number of tokens with a KV cache, as transformers' ``generate`` does it."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Workload
 from perfsuite.errors import Unsupported, WrongEngine
 from perfsuite.rank.batches import MicroBatch, Sample, collate, make_sample
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Tensor
 
 
 def new_tokens(workload: Workload) -> int:
@@ -44,7 +39,7 @@ def pad_left(sample: Sample) -> Sample:
     return {name: values[length:] + values[:length] for name, values in turned.items() if isinstance(values, list)}
 
 
-def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.Tensor:
+def generate(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:
     """Continue every prompt by ``count`` tokens; returns the mean negative log-likelihood of the tokens, in nats.
 
     A greedy token is the most likely one, so its likelihood is computed from the logits, and none are kept. Raises
@@ -93,6 +88,6 @@ def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.T
     return likelihood.total / count
 
 
-def without_labels(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def without_labels(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inputs of a batch of samples as prompts."""
     return {name: tensor for name, tensor in inputs.items() if name != "labels"}

@@ -10,8 +10,6 @@ A release of an index is known by its version, since an index does not replace f
 files. The files of an editable one are the user's own: they are compared one by one, and it has no entry here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -62,17 +60,17 @@ class Known:
 
     def _add(self, folder: str, path: Path) -> None:
         text, _, version = path.stem.partition("-")
-        name, found = canonicalize_name(text), Distribution.at(path)
+        name, distribution = canonicalize_name(text), Distribution.at(path)
         whole = path.is_file() or any((path / about).is_file() for about in ("METADATA", "PKG-INFO"))
         if not whole or name == OWN or name in self.versions:  # of two with one name, the earlier is imported
             return
-        origin = origin_of(found)
+        origin = origin_of(distribution)
         if origin is None:
             return
-        self.versions[name] = version.partition("-py")[0] or found.version
+        self.versions[name] = version.partition("-py")[0] or distribution.version
         self.origins |= {name: origin} if origin else {}
-        for top in [*_tops(found), f"{text}{LIBRARIES}"]:
-            self._tops.setdefault((folder, top), {})[name] = found
+        for top in [*_tops(distribution), f"{text}{LIBRARIES}"]:
+            self._tops.setdefault((folder, top), {})[name] = distribution
 
     def owners(self, files: Iterable[str]) -> set[str]:
         """The names of the distributions that have these files."""
@@ -80,8 +78,8 @@ class Known:
 
     def _owner(self, file: str) -> str:
         for kind in PACKAGES:
-            folder, found, path = file.rpartition(f"/{kind}/")
-            if found:
+            folder, separator, path = file.rpartition(f"/{kind}/")
+            if separator:
                 break
         else:
             return ""
@@ -103,51 +101,49 @@ def _known(folders: tuple[str, ...]) -> Known:
     return Known(folders)
 
 
-@functools.cache
-def _real(folder: str) -> str:
-    return os.path.realpath(folder)
+_real = functools.cache(os.path.realpath)
 
 
-def origin_of(found: Distribution) -> str | None:
+def origin_of(distribution: Distribution) -> str | None:
     """What distinguishes the distribution's content; empty for a release of an index, None for an editable one."""
     try:
-        url: Mapping[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
+        url: Mapping[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
         editable, commit = (url.get(key) or {} for key in ("dir_info", "vcs_info"))
         if editable.get("editable"):
             return None
-        return str(commit.get("commit_id", ""))[:DIGITS] or (_content(found) if url else "")
+        return str(commit.get("commit_id", ""))[:DIGITS] or (_content(distribution) if url else "")
     except (ValueError, AttributeError):  # not what pip writes
-        return _content(found)
+        return _content(distribution)
 
 
-def _content(found: Distribution) -> str:
+def _content(distribution: Distribution) -> str:
     """A digest of the installed files, from the hashes in their list; not of what an installer adds to them."""
     digest = hashlib.sha256()
-    for line in sorted(_record(found).splitlines()):
+    for line in sorted(_record(distribution).splitlines()):
         path, digits = [*line.rsplit(",", 2), ""][:2]
         if not path.startswith("..") and ".dist-info/" not in path and not path.endswith(".pyc"):
             digest.update(f"{path} {digits}\n".encode())
             if not digits:  # which pip writes, and no wheel must have
                 with contextlib.suppress(OSError):
-                    digest.update(Path(str(found.locate_file(path))).read_bytes())
+                    digest.update(Path(str(distribution.locate_file(path))).read_bytes())
     return digest.hexdigest()[:DIGITS]
 
 
-def _record(found: Distribution) -> str:
-    return found.read_text("RECORD") or ""
+def _record(distribution: Distribution) -> str:
+    return distribution.read_text("RECORD") or ""
 
 
-def _tops(found: Distribution) -> set[str]:
+def _tops(distribution: Distribution) -> set[str]:
     """The first names in the paths of its modules."""
-    if text := found.read_text("top_level.txt"):
+    if text := distribution.read_text("top_level.txt"):
         return set(text.split())
-    firsts = {line.partition("/")[0].partition(",")[0] for line in _record(found).splitlines()}
+    firsts = {line.partition("/")[0].partition(",")[0] for line in _record(distribution).splitlines()}
     return {first.partition(".")[0] for first in firsts if not first.endswith((LIBRARIES, ".dist-info"))}
 
 
 @functools.cache
-def _files(found: Distribution) -> frozenset[str]:
-    return frozenset(line.partition(",")[0] for line in _record(found).splitlines())
+def _files(distribution: Distribution) -> frozenset[str]:
+    return frozenset(line.partition(",")[0] for line in _record(distribution).splitlines())
 
 
 def _builds() -> dict[str, str]:
@@ -155,9 +151,9 @@ def _builds() -> dict[str, str]:
     version = getattr(sys.modules.get("torch"), "version", None)
     facts = [str(getattr(version, "git_version", None) or "")[:DIGITS]]
     facts += [
-        f"{short}{found}"
+        f"{short}{release}"
         for short, name in (("cu", "cuda"), ("rocm", "hip"))
-        if (found := getattr(version, name, None))
+        if (release := getattr(version, name, None))
     ]
     build = "-".join(filter(None, facts))
     return {"torch": build} if build else {}

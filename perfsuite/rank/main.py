@@ -4,8 +4,6 @@ By hand, without the server:  python -m perfsuite.rank.main FOLDER RANK
 where FOLDER contains the cell's job.json. One process per rank; the ranks find each other through FOLDER.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc
@@ -79,7 +77,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
-    session.listeners[:], session.recorded, session.source, session.at_refusal = progress, None, None, None
+    session.listeners[:], session.memory = progress, None
     gc.collect()
     with _timed("check", session, phases_seconds):
         for kind in kinds:
@@ -143,10 +141,10 @@ def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str
 
 def memory_curve(session: Session) -> dict[str, str]:
     """Live memory over the last recorded step, in the format of records/curves.py; nothing without steps."""
-    if session.recorded is None:
+    memory = session.memory
+    if memory is None:
         return {}
-    events, marks = session.recorded()
-    return pack(curve(whole_steps(events, marks), marks, POINTS), CATEGORIES)
+    return pack(curve(whole_steps(memory.events, memory.marks), memory.marks, POINTS), CATEGORIES)
 
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
@@ -221,16 +219,15 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
     out_of_memory = isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY)
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
-    source = session.source if session and out_of_memory else None
-    alive = session.at_refusal if session and out_of_memory else None
-    parts: dict[str, int] = _evidence(alive, {}) if alive else {}
+    memory = session.memory if session and out_of_memory else None
+    parts: dict[str, int] = _evidence(memory.at_refusal, {}) if memory else {}
     if session:
         _evidence(session.undone.close, None)  # the flags are to be the user's
     failure = Failure(
         kind=kind,
         rank=rank,
         message=message,
-        missing_bytes=_evidence(lambda: source.missing_bytes, None) if source else None,
+        missing_bytes=_evidence(lambda: memory.source.missing_bytes, None) if memory else None,
         parts=parts,
         versions=versions(session),
         flags=flags(session.job.device) if session else {},

@@ -1,20 +1,15 @@
 """The base class of meters: a meter watches a rank's steps and returns its readings at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import OF_MODELS
+from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, fold
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 
 def on_dtensors(types: Iterable[type]) -> bool:
@@ -50,6 +45,7 @@ class Meter:
 
     processes: tuple[str, ...] = OF_MODELS  # the kinds of cells that it watches
     launches: tuple[str, ...] = ("measured",)  # and the kinds of launches; those that are "traced" measure nothing
+    watches = ""  # the kind of steps around which ``watching`` is, if it watches only one kind
     alone = False  # made and read when all others are read and their trainer is released; it watches no step
     inner = 0  # meters with a larger number are entered later: the clock's is the largest
 
@@ -67,6 +63,10 @@ class Meter:
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         """A context around one step, or around a block of unfenced ones."""
+        return self.watching() if kind == self.watches else contextlib.nullcontext()
+
+    def watching(self) -> contextlib.AbstractContextManager[object]:
+        """A context around a step of the kind that it watches."""
         return contextlib.nullcontext()
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:

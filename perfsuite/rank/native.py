@@ -1,21 +1,16 @@
 """What all native engines share, with a place for everything in which they differ. A loop makes their steps."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.greedy_generation import generate, without_labels
 from perfsuite.rank.norms import gradient_norm, local
-from perfsuite.rank.plain_loop import PlainLoop
+from perfsuite.rank.plain_loop import Loop, PlainLoop
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Parameter, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 EVALUATED_TOKENS = 8  # new tokens per sample, in a sequence-to-sequence model's evaluation
 
@@ -26,31 +21,32 @@ class LoopTrainer(Trainer):
     module: Any
     optimizer: Any
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
-        self.loop = (session.strategy.loop or PlainLoop)(self)
+        self.loop: Loop = (session.strategy.loop or PlainLoop)(self)
         self.module, self.optimizer = self.loop.prepare(model)
 
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+    def wrap(self, model: Module) -> Module:
         """The module that the forward calls."""
         return model
 
-    def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
-        """The parameters as this rank keeps them between steps, of the module that wraps the model."""
-        return self.model.parameters()
-
-    def make_optimizer(self, module: torch.nn.Module) -> Any:
-        """The recipe's optimizer of the kept parameters; called once, when the model is wrapped."""
-        self.parameters = list(self.kept_parameters(module))
+    def make_optimizer(self, module: Module) -> Any:
+        """The recipe's optimizer of the parameters as this rank keeps them between steps, such as its shards; called
+        once, when the model is wrapped: after the first forward, gathered ones may replace them.
+        """
+        self.parameters = list(module.parameters())
         return self.session.recipe.optimizer(self.parameter_groups(), self.session.recipe.learning_rate)
 
-    def trainable(self) -> list[torch.nn.Parameter]:
+    def trainable(self) -> list[Parameter]:
         """The parameters that the optimizer updates."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
 
-    def parameter_groups(self) -> list[Any]:
-        """The optimizer's input: parameters, or groups of them in torch's format."""
-        return self.trainable()
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists."""
+        by_mesh: dict[Any, list[Any]] = {}
+        for parameter in self.trainable():
+            by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+        return [{"params": parameters} for parameters in by_mesh.values()]
 
     def make_scaler(self) -> Any:
         """Scales the loss of fp16."""
@@ -62,7 +58,7 @@ class LoopTrainer(Trainer):
         """Around forward and backward of every micro-batch except the last."""
         return contextlib.nullcontext()
 
-    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> torch.Tensor:
+    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> Tensor:
         """Forward and backward of all micro-batches, of the scaled loss; returns this rank's share of the loss."""
         import torch
 
@@ -85,26 +81,24 @@ class LoopTrainer(Trainer):
     def reduce_gradients(self) -> None:
         """Reduce the remaining gradients over the ranks after the last backward."""
 
-    def gradients(self) -> list[torch.Tensor]:
+    def gradients(self) -> list[Tensor]:
         """All existing gradients, as the engine keeps them."""
         return [parameter.grad for parameter in self.trainable() if parameter.grad is not None]
 
-    def gradient_norm(self) -> torch.Tensor:
+    def gradient_norm(self) -> Tensor:
         """The norm of the whole model's gradient."""
         return gradient_norm(self.gradients(), self.session.device)
 
     def batch(self, step: int) -> list[MicroBatch]:
-        batch: list[MicroBatch] = self.loop.batch(step)
-        return batch
+        return self.loop.batch(step)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
-        outcome: StepOutcome = self.loop.step(batch)
-        return outcome
+        return self.loop.step(batch)
 
     def evaluate(self, batch: list[MicroBatch]) -> Any:
         return evaluate(self, self.module, batch)
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for parameter in self.parameters:
             yield "parameters", local(parameter)
             if parameter.grad is not None:
@@ -120,7 +114,7 @@ class LoopTrainer(Trainer):
         return {**names, **more, **self.loop.check()}
 
 
-def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch]) -> Any:
+def evaluate(trainer: Trainer, module: Module, batch: list[MicroBatch]) -> Any:
     """This rank's share of the loss in eval mode; a sequence-to-sequence model then also generates some tokens, as with
     ``predict_with_generate``.
     """
@@ -137,7 +131,7 @@ def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch])
     return loss_sum
 
 
-def storages(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+def storages(values: Iterable[Any]) -> Iterator[Tensor]:
     """The plain tensors among the values; for a tensor subclass, its inner tensors."""
     import torch
 

@@ -1,12 +1,9 @@
 """The norm of a gradient that may be sharded, and clipping by it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from perfsuite.rank.torch_types import Tensor, TorchDevice
 
 
 def local(tensor: Any) -> Any:
@@ -14,7 +11,7 @@ def local(tensor: Any) -> Any:
     return getattr(tensor, "_local_tensor", tensor)
 
 
-def whole(tensor: Any, device: torch.device) -> Any:
+def whole(tensor: Any, device: TorchDevice) -> Any:
     """All of a DTensor, gathered on the rank's device, since its shards may be offloaded; a plain tensor as it is."""
     import torch
 
@@ -27,7 +24,7 @@ def whole(tensor: Any, device: torch.device) -> Any:
         return DTensor.from_local(here, tensor.device_mesh, tensor.placements, shape=shape, stride=stride).full_tensor()
 
 
-def gradient_norm(gradients: Iterable[torch.Tensor], device: torch.device, groups: Sequence[Any] = ()) -> torch.Tensor:
+def gradient_norm(gradients: Iterable[Tensor], device: TorchDevice, groups: Sequence[Any] = ()) -> Tensor:
     """The 2-norm of the gradient as a scalar on the rank's device, equal on all ranks that share it.
 
     A DTensor's squares are summed over the mesh dimensions along which it is sharded; ``groups`` are process groups
@@ -37,7 +34,7 @@ def gradient_norm(gradients: Iterable[torch.Tensor], device: torch.device, group
     import torch
     import torch.distributed as dist
 
-    by_groups: dict[tuple[Any, ...], list[torch.Tensor]] = {}
+    by_groups: dict[tuple[Any, ...], list[Tensor]] = {}
     for gradient in gradients:
         by_groups.setdefault(_sharding_groups(gradient), []).append(local(gradient))
     if not groups and list(by_groups) == [()]:
@@ -64,7 +61,7 @@ def is_sharded(tensor: Any, dimension: str) -> bool:
     return not placement.is_replicate() and not placement.is_partial()
 
 
-def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) -> None:
+def clip(gradients: Iterable[Tensor], norm: Tensor, largest: float) -> None:
     """Scale all gradients so that their norm is at most ``largest``, as torch.nn.utils.clip_grads_with_norm_ does.
 
     That one multiplies DTensors, not their shards: torch 2.13 refuses DTensors beside plain tensors or of two meshes.

@@ -5,8 +5,6 @@ stay for ever: it costs 0.4 µs for each of the thousand audited calls (``id``, 
 opened during the steps, or by C++ and Rust code, is not seen.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import functools
@@ -36,16 +34,13 @@ class Opened:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, files that this process opens are noted."""
-        before: list[Any] = [builtins.open, io.open, os.open]
         modules: list[Any] = [builtins, io, os]
-        for module, real in zip(modules, before, strict=True):
-            names = ("path", "flags") if module is os else ("file", "mode")
-            module.open = _Open(real, names, self._note)
-        try:
+        with contextlib.ExitStack() as restored:
+            for module in modules:
+                names = ("path", "flags") if module is os else ("file", "mode")
+                restored.callback(setattr, module, "open", module.open)
+                module.open = _Open(module.open, names, self._note)
             yield
-        finally:
-            for module, real in zip(modules, before, strict=True):
-                module.open = real
 
     def _note(self, file: Any, how: Any) -> None:
         if isinstance(file, str | bytes | os.PathLike):

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.norms import clip
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from perfsuite.rank.session import Session
-
-
-class Looped(Protocol):
-    """What a loop asks of its engine. rank/native.py: LoopTrainer answers it, and says what each is."""
-
-    session: Session
-    module: Any
-    optimizer: Any
-    reads_norm: bool
-
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module: ...
-    def make_optimizer(self, module: torch.nn.Module) -> Any: ...
-    def make_scaler(self) -> Any: ...
-    def accumulating(self) -> Any: ...
-    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> torch.Tensor: ...
-    def reduce_gradients(self) -> None: ...
-    def trainable(self) -> list[torch.nn.Parameter]: ...
-    def gradients(self) -> list[torch.Tensor]: ...
-    def gradient_norm(self) -> torch.Tensor: ...
+    from perfsuite.rank.native import LoopTrainer
 
 
 class Loop:
     """Base of all loops. A loop has an engine, which says how the model is wrapped and what its gradients are."""
 
-    def __init__(self, engine: Looped) -> None:
+    def __init__(self, engine: LoopTrainer) -> None:
         self.engine = engine
         self.session = engine.session
 
-    def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
+    def prepare(self, model: Module) -> tuple[Module, Any]:
         """Wrap the model, and return what the forward goes through and the optimizer."""
         raise NotImplementedError
 
@@ -64,7 +42,7 @@ class PlainLoop(Loop):
 
     scaler: Any
 
-    def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
+    def prepare(self, model: Module) -> tuple[Module, Any]:
         module = self.engine.wrap(model)
         optimizer = self.engine.make_optimizer(module)
         self.scaler = self.engine.make_scaler()
@@ -89,9 +67,9 @@ class PlainLoop(Loop):
         engine.optimizer.zero_grad(set_to_none=True)
         return StepOutcome(loss_sum, norm, skipped)
 
-    def overflows(self) -> list[torch.Tensor]:
+    def overflows(self) -> list[Tensor]:
         """What the scaler found out about the gradients of this step and forgets in its update: not 0 is an overflow.
         To ask for the scale would wait for the device.
         """
-        found = self.scaler._found_inf_per_device(self.engine.optimizer) if self.session.recipe.loss_scaling else {}
-        return list(found.values())
+        flags = self.scaler._found_inf_per_device(self.engine.optimizer) if self.session.recipe.loss_scaling else {}
+        return list(flags.values())

@@ -1,20 +1,15 @@
 """How the ranks of one cell connect, and how they disconnect."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.cpu_kernels import why_others
 from perfsuite.errors import RankError, Unsupported
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
 
 RENDEZVOUS = "rendezvous"  # the file with rank 0's address and port
 NODE_ADDRESS = "PERFSUITE_NODE_ADDRESS"  # a variable with the address of a rank's node, if there are several

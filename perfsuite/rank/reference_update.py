@@ -10,13 +10,11 @@ optimizer of another kind is replaced by SGD on both sides. The learning rate is
 its update, not its old value, in most of its digits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,11 +24,9 @@ from perfsuite.errors import RankError
 from perfsuite.rank.build_model import build_model, prepare, seed_steps
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Tensor
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.step_kinds import MOST_TRACED_STEPS
-
-if TYPE_CHECKING:
-    import torch
 
 LEARNING_RATE = 64.0  # a power of two, which rounds nothing
 EPSILON = 1.0
@@ -73,8 +69,8 @@ class Reference:
     to its first.
     """
 
-    before: dict[str, torch.Tensor]
-    change: dict[str, torch.Tensor]
+    before: dict[str, Tensor]
+    change: dict[str, Tensor]
     names: dict[str, str]
 
 
@@ -113,7 +109,9 @@ def _is_comparable(session: Session) -> bool:
 def _checked(session: Session) -> Session:
     """The cell without dropout, with an optimizer that is proportional to the gradient, and with its process groups."""
     nodrop = Choice(session.catalog.get("technique", "nodrop"))
-    choices = [nodrop if one.technique.slot == nodrop.technique.slot else one for one in session.strategy.choices]
+    choices = [
+        nodrop if choice.technique.slot == nodrop.technique.slot else choice for choice in session.strategy.choices
+    ]
     optimizer = session.recipe.optimizer
     checked = dataclasses.replace(
         session,
@@ -131,11 +129,11 @@ def _checked(session: Session) -> Session:
 def _alone(checked: Session) -> Session:
     """One rank in fp32 that has the micro-batches of all."""
     catalog = checked.catalog
-    choices = [one for one in checked.strategy.choices if one.technique.slot not in HOW]
+    choices = [choice for choice in checked.strategy.choices if choice.technique.slot not in HOW]
     strategy = dataclasses.replace(checked.strategy, engine=catalog.get("engine", "single"), choices=tuple(choices))
     recipe = dataclasses.replace(
         recipe_of(strategy),
-        optimizer=plain(checked.recipe.optimizer),
+        optimizer=proportional(checked.recipe.optimizer, own=False),
         learning_rate=checked.recipe.learning_rate,
         padded=checked.recipe.padded,
         accumulation=checked.recipe.accumulation * checked.layout.data_ranks,
@@ -177,7 +175,7 @@ def _step(trainer: Trainer) -> None:
     raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS} steps, so there is no update to check.")
 
 
-def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, torch.Tensor]]) -> Update:
+def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, Tensor]]) -> Update:
     """This rank's parameters against the reference. Raises RankError if no rank has one of its parameters, or if the
     reference changed nothing.
     """
@@ -208,8 +206,10 @@ def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[
     return Update(update / LEARNING_RATE, difference / whole, most)
 
 
-def proportional(make: MakeOptimizer) -> MakeOptimizer:
-    """The optimizer with an update that is proportional to the gradient: Adam with an epsilon of 1, or else SGD."""
+def proportional(make: MakeOptimizer, own: bool = True) -> MakeOptimizer:
+    """The optimizer with an update that is proportional to the gradient: Adam with an epsilon of 1, or else SGD. If not
+    its ``own`` class, then torch's.
+    """
 
     def made(parameters: Any, learning_rate: float) -> Any:
         import torch
@@ -218,23 +218,11 @@ def proportional(make: MakeOptimizer) -> MakeOptimizer:
         optimizer = make(parameters, learning_rate)
         if not _is_adam(optimizer):
             return torch.optim.SGD(parameters, lr=learning_rate)
+        if not own:
+            return torch.optim.AdamW(parameters, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
         for group in optimizer.param_groups:
             group.update(eps=EPSILON, weight_decay=DECAY)
         return optimizer
-
-    return made
-
-
-def plain(make: MakeOptimizer) -> MakeOptimizer:
-    """torch's own optimizer for what ``proportional`` makes."""
-
-    def made(parameters: Any, learning_rate: float) -> Any:
-        import torch
-
-        parameters = list(parameters)
-        if not _is_adam(make(parameters, learning_rate)):
-            return torch.optim.SGD(parameters, lr=learning_rate)
-        return torch.optim.AdamW(parameters, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
 
     return made
 
@@ -254,7 +242,7 @@ def _has_room(session: Session) -> bool:
     return free >= torch.cuda.max_memory_allocated()
 
 
-def _most(session: Session, numbers: torch.Tensor) -> list[float]:
+def _most(session: Session, numbers: Tensor) -> list[float]:
     """The largest of all ranks' numbers, one by one."""
     import torch.distributed as dist
 
@@ -265,7 +253,7 @@ def _most(session: Session, numbers: torch.Tensor) -> list[float]:
     return known
 
 
-def _random_state(session: Session) -> list[torch.Tensor]:
+def _random_state(session: Session) -> list[Tensor]:
     """The states of the generators that a forward may draw from."""
     import torch
 
@@ -273,13 +261,13 @@ def _random_state(session: Session) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *on_device]
 
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+def _on_host(tensor: Tensor) -> Tensor:
     import torch
 
     return tensor.detach().to("cpu", torch.float32)
 
 
-def _norm(tensor: torch.Tensor) -> float:
+def _norm(tensor: Tensor) -> float:
     import torch
 
     return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))

@@ -1,9 +1,7 @@
 """What a cell needs of a library and an installed release lacks: the sentence in which it is refused."""
 
-from __future__ import annotations
-
 import contextlib
-import importlib
+import pkgutil
 import traceback
 from collections.abc import Iterator
 from importlib import metadata
@@ -21,12 +19,9 @@ def lacks(who: str, library: str, what: str, since: str = "") -> Unsupported:
 
 def need(path: str, who: str, since: str = "") -> None:
     """Raise Unsupported unless the library has the attribute or the module that ``path`` names."""
-    module, _, name = path.rpartition(".")
     try:
-        if hasattr(importlib.import_module(module), name):
-            return
-        importlib.import_module(path)
-    except ImportError as error:
+        pkgutil.resolve_name(path)
+    except (AttributeError, ImportError) as error:
         raise lacks(who, path.partition(".")[0], path, since) from error
 
 

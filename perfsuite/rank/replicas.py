@@ -1,19 +1,14 @@
 """Data parallelism with other dimensions: replicas average gradients after the last backward, and stay equal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.rank.norms import is_sharded, local
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Tensor
 
 
-def average_gradients(gradients: Iterable[torch.Tensor], group: Any) -> None:
+def average_gradients(gradients: Iterable[Tensor], group: Any) -> None:
     """All-reduce each gradient over the group and divide by its size, without buckets and without overlap."""
     import torch.distributed as dist
 
@@ -25,7 +20,7 @@ def average_gradients(gradients: Iterable[torch.Tensor], group: Any) -> None:
         gradient.div_(ranks)
 
 
-def replicas(session: Session, parameters: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, Any]]:
+def replicas(session: Session, parameters: Iterable[Tensor]) -> Iterator[tuple[Tensor, Any]]:
     """A rank's parameters for Trainer.replicated: each is the same in all replicas, and parameters that a
     tensor-parallel plan leaves whole (norms) are also the same on all tensor-parallel ranks.
     """

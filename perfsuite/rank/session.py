@@ -1,31 +1,24 @@
 """A rank's context: its job, its place, its catalog, its device, and the listeners to its progress."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
-from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.opened import Opened
 from perfsuite.rank.recipe import Recipe, recipe_of
+from perfsuite.rank.torch_types import DeviceMesh, DType, TorchDevice
 from perfsuite.records.job import Job
 from perfsuite.records.measurement import EMULATED
 
-if TYPE_CHECKING:
-    import torch
-    from torch.distributed.device_mesh import DeviceMesh
-
-Recorded = tuple[Sequence[tuple[int, int, str]], Mapping[int, Mark]]  # as anatomy.py describes them
 Listener = Callable[[str], None]
 
 
@@ -42,16 +35,14 @@ class Session:
     scratch: Path | None = None  # for files that are removed when the cell ends
     listeners: list[Listener] = field(default_factory=list)
     waits: Listener = lambda phase: None  # called from time to time while this rank waits, and does not hang
-    recorded: Callable[[], Recorded] | None = None  # the allocations of the traced steps, after them
-    source: Any = None  # what records them, a Source of meters/memory.py
+    memory: Any = None  # the meter that records the allocations of the traced steps: meters/memory.py
     runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
-    at_refusal: Callable[[], dict[str, int]] | None = None  # live bytes when memory ran out
     # What meters changed in this process, taken back when the steps have ended, however they do.
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     opened: Opened = field(default_factory=Opened)  # files, until the steps begin
 
     @classmethod
-    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Session:
+    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Self:
         """Load the catalog that the parent used and resolve the strategy with it."""
         for entry in job.import_path:
             if entry not in sys.path:
@@ -91,7 +82,7 @@ class Session:
         return init_device_mesh(self.job.device, tuple(widths.values()), mesh_dim_names=tuple(widths))
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> TorchDevice:
         import torch
 
         return torch.device("cpu") if self.job.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
@@ -104,7 +95,7 @@ class Session:
         return self.job.device == "cuda" and torch.cuda.get_device_name().startswith(EMULATED)
 
     @property
-    def compute_dtype(self) -> torch.dtype:
+    def compute_dtype(self) -> DType:
         """The dtype of the matmuls."""
         import torch
 
@@ -116,7 +107,7 @@ class Session:
     def compiles(self) -> bool:
         """Whether the first step compiles the model."""
         choices = self.strategy.choices
-        return any(one.technique.slot == "compilation" and not one.technique.default for one in choices)
+        return any(choice.technique.slot == "compilation" and not choice.technique.default for choice in choices)
 
     def mark(self, phase: str) -> None:
         """Notify all listeners that a phase begins: "batch" (of the step that compiles, "compile"), "forward",

@@ -1,18 +1,13 @@
 """Tensor parallelism with transformers' own plan: which models support it, how it is applied, what it sends."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.releases import lacks
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
 
@@ -40,7 +35,7 @@ def why_not_divided(proposal: Proposal) -> str:
     return ""
 
 
-def apply(session: Session, model: torch.nn.Module) -> Plan:
+def apply(session: Session, model: Module) -> Plan:
     """Divide the model over this rank's tensor-parallel group, in place, and return the plan that was used.
 
     Every rank first has the whole model with equal weights and keeps its part of each, so nothing is sent. Raises
@@ -64,7 +59,7 @@ def apply(session: Session, model: torch.nn.Module) -> Plan:
     return plan
 
 
-def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str | int]:
+def check(session: Session, model: Module, plan: Plan) -> dict[str, str | int]:
     """Prove that every weight in the plan, and every matrix, is divided over the tensor-parallel ranks.
 
     A part may be sharded again over other ranks, which that engine's check proves. Raises WrongEngine.
@@ -93,15 +88,7 @@ def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str
     return {"tensor_ranks": width, "elements_here": here}
 
 
-def parameter_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
-    """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists."""
-    by_mesh: dict[Any, list[Any]] = {}
-    for parameter in parameters:
-        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
-    return [{"params": some} for some in by_mesh.values()]
-
-
-def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: bool = True) -> dict[str, int] | None:
+def traffic(session: Session, model: Module, plan: Plan, *, autocast: bool = True) -> dict[str, int] | None:
     """Bytes of one step's messages between the tensor-parallel ranks; None for a plan with styles that this file does
     not know.
 

@@ -1,20 +1,15 @@
 """The interface of an engine in a rank. Nothing here imports torch: the parent reads engine files too."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.norms import whole
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Trainer:
     reads_norm = True
     loop: Any = None
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def __init__(self, session: Session, model: Module) -> None:
         self.session = session
         self.model = model
 
@@ -76,11 +71,11 @@ class Trainer:
         """Evaluate one batch without gradients, so that training can continue; returns its loss."""
         raise NotImplementedError
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every (category, tensor) on this rank at this moment: parameters, gradients, optimizer state, …"""
         raise NotImplementedError
 
-    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The parameters in which this rank has a part, whole, by their names in the model as it was built.
 
         Collective: all ranks read all, one by one, and a tensor is valid until the next.
@@ -95,7 +90,7 @@ class Trainer:
         """
         return None
 
-    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+    def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         """Tensors that must be equal on other ranks after every step, each with the process group of those ranks (None:
         all). Empty if nothing is replicated; a tensor may have several groups.
         """

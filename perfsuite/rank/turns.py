@@ -6,20 +6,14 @@ side still computes, and no side needs a barrier, which takes longer than the pi
 continues alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from perfsuite.records.job import GONE
+from perfsuite.rank.session import Session
+from perfsuite.records.job import GONE, Turns
 from perfsuite.records.waits import wait_readable
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
-    from perfsuite.records.job import Turns
 
 TELL_SECONDS = 1.0  # how often a rank that waits for its turn reports that it does not hang
 MOST_BYTES = 65536  # the capacity of a pipe
@@ -27,21 +21,7 @@ MOST_BYTES = 65536  # the capacity of a pipe
 
 def turns_of(session: Session) -> Callable[[str], None]:
     """The function that every rank calls before each step with its kind; it returns when it is this cell's turn."""
-    if session.job.turns is None:
-        return lambda kind: None
-    taker = _Taker(session, session.job.turns)
-    begun = False
-
-    def take(kind: str) -> None:
-        nonlocal begun
-        if kind == "timed" and not begun:
-            begun = True
-            if session.job.device == "cpu":
-                _stay_on_core(session.rank)
-        if begun:
-            taker.take()
-
-    return take
+    return _Taker(session, session.job.turns).take if session.job.turns else lambda kind: None
 
 
 def align(session: Session) -> None:
@@ -65,18 +45,25 @@ def _stay_on_core(rank: int) -> None:
 
 
 class _Taker:
-    """One rank's turns. ``heard`` counts the messages of each rank of the other side: that it is ready, then that a
-    step of its own is done.
+    """One rank's turns, from the first timed step on. ``heard`` counts the messages of each rank of the other side:
+    that it is ready, then that a step of its own is done.
     """
 
     def __init__(self, session: Session, turns: Turns) -> None:
         self.session = session
+        self.begun = False
         self.inbox = os.open(turns.inboxes[session.rank], os.O_RDWR)
         self.outboxes = [os.open(path, os.O_RDWR) for path in turns.outboxes]
         self.due = 0 if turns.first else 1  # the second side waits for one more step
         self.heard = Counter(dict.fromkeys(range(len(turns.outboxes)), 0))
 
-    def take(self) -> None:
+    def take(self, kind: str) -> None:
+        if kind == "timed" and not self.begun:
+            self.begun = True
+            if self.session.job.device == "cpu":
+                _stay_on_core(self.session.rank)
+        if not self.begun:
+            return
         self.session.synchronize()  # the device, too, is done with the step
         for outbox in self.outboxes:
             os.write(outbox, bytes([self.session.rank]))

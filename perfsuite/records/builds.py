@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -90,13 +90,9 @@ def _unchanged(folder: Path) -> bool:
 def _digests(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in _files(folder)
-        if path.name != DIGESTS
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != DIGESTS
     }
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def _sync(path: Path) -> None:

@@ -43,9 +43,9 @@ def name_thread(process: int, thread: int, name: str, order: int) -> list[Event]
 
 
 def span(
-    process: int, thread: int, name: str, begin: float, length: float, told: Mapping[str, Any], kind: str
+    process: int, thread: int, name: str, begin: float, length: float, details: Mapping[str, Any], kind: str
 ) -> Event:
-    """A slice of a thread; ``told`` is shown if one clicks on it."""
+    """A slice of a thread; ``details`` are shown if one clicks on it."""
     return {
         "ph": "X",
         "name": name,
@@ -54,7 +54,7 @@ def span(
         "tid": thread,
         "ts": begin,
         "dur": length,
-        "args": dict(told),
+        "args": dict(details),
     }
 
 
@@ -81,16 +81,16 @@ def read(path: Path) -> dict[str, Any]:
     """
     try:
         data = path.read_bytes()
-        found = DECODER.decode(gzip.decompress(data) if path.suffix == GZIP else data)
+        trace = DECODER.decode(gzip.decompress(data) if path.suffix == GZIP else data)
     except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
         raise FileError(f"{path} cannot be read as a Chrome trace: {error}.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise FileError(f"{path} is not a Chrome trace.")
-    timed = [event for event in found["traceEvents"] if "ts" in event and event["ph"] != "M"]
+    timed = [event for event in trace["traceEvents"] if "ts" in event and event["ph"] != "M"]
     first = min((event["ts"] for event in timed), default=0)
     for event in timed:
         event["ts"] = float(event["ts"] - first)
-    return {**found, "baseTimeNanoseconds": int(found.get("baseTimeNanoseconds", 0)) + int(first * 1000)}
+    return {**trace, "baseTimeNanoseconds": int(trace.get("baseTimeNanoseconds", 0)) + int(first * 1000)}
 
 
 def merge(sides: Iterable[Sequence[tuple[str, Mapping[str, Any]]]]) -> list[Event]:

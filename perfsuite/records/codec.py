@@ -120,14 +120,14 @@ _MARKS = (b'"verdict"', b'"selected"', b'"exit_status"')  # each line of a repor
 def _kind_of(line: bytes) -> type[AnyLine]:
     """A malformed line is called a result: the decoder of the whole line says more."""
     try:
-        found = msgspec.json.decode(line, type=_Kind)
+        fields = msgspec.json.decode(line, type=_Kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Result
-    if found.selected is not None:
+    if fields.selected is not None:
         return RunBegin
-    if found.exit_status is not None:
+    if fields.exit_status is not None:
         return RunEnd
-    return Result if found.prediction is None else PredictedResult
+    return Result if fields.prediction is None else PredictedResult
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ def coverage_of(path: Path) -> Coverage:
 def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
     """The measured and the predicted cells of a report, as results_of reads them."""
     results = [one for _, one in results_of(path)]
-    measured = [one for one in results if isinstance(one, Result)]
-    return measured, [one for one in results if isinstance(one, PredictedResult)]
+    measured = [result for result in results if isinstance(result, Result)]
+    return measured, [result for result in results if isinstance(result, PredictedResult)]
 
 
 def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
@@ -259,7 +259,7 @@ def write_lines(path: Path, records: Sequence[Record], there: int) -> None:
     """Write the records as lines, of which the file has the first ``there``; none: it is a new file. A kill leaves the
     lines that were there.
     """
-    lines = b"".join(encode_line(one).encode() + b"\n" for one in records[there:])
+    lines = b"".join(encode_line(record).encode() + b"\n" for record in records[there:])
     if not there:
         write_bytes(path, lines)
         return
@@ -310,7 +310,7 @@ _RAW = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # JSON allows them unescaped
 def _visible(text: bytes) -> bytes:
     """The JSON with control characters written out, other than the short forms of line ends and tabs."""
     text = _ESCAPED.sub(rb"\1\\\\x\2", text) if b"\\u00" in text else text
-    return _RAW.sub(lambda found: b"\\\\x%02x" % found[0][-1], text)
+    return _RAW.sub(lambda match: b"\\\\x%02x" % match[0][-1], text)
 
 
 def _mode(path: Path) -> int:

@@ -26,4 +26,4 @@ def unpack(curve: Mapping[str, str]) -> tuple[list[str], dict[str, list[int]]]:
         sizes = {name: list(map(int, text.split())) for name, text in curve.items() if name != PHASES}
     except ValueError:
         return [], {}
-    return (phases, sizes) if all(len(one) == len(phases) for one in sizes.values()) else ([], {})
+    return (phases, sizes) if all(len(size) == len(phases) for size in sizes.values()) else ([], {})

@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -78,24 +79,18 @@ def abandonable(function: Callable[[], T]) -> T:
     if _INNERMOST.get() is None:
         return function()
     check()
-    answers: list[T] = []
-    errors: list[BaseException] = []
+    answer: Future[T] = Future()
 
     def ask() -> None:
         try:
-            answers.append(function())
+            answer.set_result(function())
         except BaseException as error:
-            errors.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=copy_context().run, args=(ask,), daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(look())
-        if thread.is_alive():
-            check()
-    if errors:
-        raise errors[0]
-    return answers[0]
+    threading.Thread(target=copy_context().run, args=(ask,), daemon=True).start()
+    while not wait([answer], timeout=look()).done:
+        check()
+    return answer.result()
 
 
 def _limits() -> Iterator[_Limit]:

@@ -39,11 +39,11 @@ def modern(line: bytes) -> bytes:
     """The line of a report with today's verdict; the same line if it has one, or is none of a cell."""
     if b'"headline"' not in line:
         return line
-    found = msgspec.json.decode(line)
-    verdict = found.get("verdict") if isinstance(found, dict) else None
+    result = msgspec.json.decode(line)
+    verdict = result.get("verdict") if isinstance(result, dict) else None
     if not isinstance(verdict, dict) or not is_older(verdict):
         return line
-    return msgspec.json.encode(found | {"verdict": verdict_of(verdict)})
+    return msgspec.json.encode(result | {"verdict": verdict_of(verdict)})
 
 
 def verdict_of(old: Json) -> Json:
@@ -87,10 +87,10 @@ def line_of(old: Json) -> Json:
 
 def change_of(text: str) -> Json:
     """``torch 2.12.0 -> 2.13.0``, or code with its files; a text of another form is a change without sides."""
-    found = _CHANGE.fullmatch(text)
-    if not found:
+    match = _CHANGE.fullmatch(text)
+    if not match:
         return {"name": text, "before": "", "after": ""}
-    name, before, after, files = found.groups()
+    name, before, after, files = match.groups()
     kind = "code" if name == "your code" else "own code" if name == "perfsuite's code" else "release"
     return {"name": name, "before": before, "after": after, "kind": kind, "files": files.split(", ") if files else []}
 
@@ -101,8 +101,8 @@ def trial_of(sentences: Iterable[str], titles: Mapping[str, str]) -> Json:
     unmoved: list[str] = []
     said: list[str] = []
     for text in sentences:
-        if found := list(_causes(text, titles)):
-            causes += found
+        if named := list(_causes(text, titles)):
+            causes += named
         elif _SAME in text:
             unmoved += [titles.get(title, title) for title in _AND.split(text.partition(_SAME)[0])]
         else:
@@ -112,11 +112,11 @@ def trial_of(sentences: Iterable[str], titles: Mapping[str, str]) -> Json:
 
 def _causes(text: str, titles: Mapping[str, str]) -> Iterable[Json]:
     for metrics, changes, how in _CAUSED.findall(text):
-        found = [change_of(one) for one in _AND.split(changes)]
-        if all(one["before"] for one in found):
+        changed = [change_of(one) for one in _AND.split(changes)]
+        if all(change["before"] for change in changed):
             kind = "together" if "together" in how else "alone" if how else "only"
             names = [titles.get(title, title) for title in _AND.split(metrics)] if metrics else []
-            yield {"changes": found, "how": kind, "metrics": names}
+            yield {"changes": changed, "how": kind, "metrics": names}
 
 
 def _limit(text: str, pairs: bool) -> Json | None:
@@ -132,8 +132,8 @@ def _limit(text: str, pairs: bool) -> Json | None:
 
 
 def _trace(text: str) -> Json:
-    found = _TRACE.fullmatch(text)
-    return {"kind": "perfetto", "path": found[1]} if found else {"kind": "not written", "message": text}
+    match = _TRACE.fullmatch(text)
+    return {"kind": "perfetto", "path": match[1]} if match else {"kind": "not written", "message": text}
 
 
 def _message(text: str) -> Json:

@@ -9,15 +9,15 @@ HASH = frozenset("0123456789abcdef")
 
 def pack(hashes: Mapping[str, str]) -> dict[str, str]:
     """Paths with hashes as a record."""
-    names = sorted((PurePosixPath(path), found) for path, found in hashes.items() if found)
+    names = sorted((PurePosixPath(path), digest) for path, digest in hashes.items() if digest)
     folders = itertools.groupby(sorted(names, key=lambda one: str(one[0].parent)), key=lambda one: str(one[0].parent))
-    return {folder: " ".join(f"{path.name}:{found}" for path, found in group) for folder, group in folders}
+    return {folder: " ".join(f"{path.name}:{digest}" for path, digest in group) for folder, group in folders}
 
 
 def unpack(record: Mapping[str, str]) -> dict[str, str]:
     """A record as hashes by path."""
     return {
-        str(PurePosixPath(folder, name)): found for folder, text in record.items() for name, found in _entries(text)
+        str(PurePosixPath(folder, name)): digest for folder, text in record.items() for name, digest in _entries(text)
     }
 
 
@@ -25,9 +25,9 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
     """The names of a folder's files with their hashes. A name may have spaces: it ends before its hash."""
     begun: list[str] = []
     for word in text.split(" "):
-        name, colon, found = word.rpartition(":")
-        if colon and found and set(found) <= HASH:
-            yield " ".join([*begun, name]), found
+        name, colon, digest = word.rpartition(":")
+        if colon and digest and set(digest) <= HASH:
+            yield " ".join([*begun, name]), digest
             begun = []
         else:
             begun.append(word)

@@ -15,7 +15,6 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from perfsuite.paths import private_folder, temporary_folder
 
@@ -50,9 +49,7 @@ class Workspace:
     def __enter__(self) -> Path:
         return self.folder
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -142,7 +142,6 @@ class Experiment:
         self.in_turns = interleave == "steps" and pairs > 0
         self.run_size = run_size or len(self.cells)
         self.installed = _installed(a.environment, b.environment)
-        self._runners: list[Runner] = []
 
     def compare(
         self,
@@ -168,9 +167,9 @@ class Experiment:
             step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
             settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
         for _ in range(max(1, self.pairs)):
-            with self._opened(settings):
-                for number, one in self._pair(cells, watch, faults, known):
-                    launches[number].append(one)
+            with self._runners(settings) as runners:
+                for number, measurement in self._pair(runners, cells, watch, faults, known):
+                    launches[number].append(measurement)
             if _ended(launches, timed, terms):
                 break
         return compare(
@@ -181,26 +180,18 @@ class Experiment:
             installed=self.installed,
         )
 
-    def close(self) -> None:
-        """End both rank servers."""
-        with contextlib.ExitStack() as stack:
-            for runner in self._runners:
-                stack.callback(runner.close)
-        self._runners = []
-
     @contextlib.contextmanager
-    def _opened(self, settings: Settings) -> Iterator[None]:
+    def _runners(self, settings: Settings) -> Iterator[list[Runner]]:
         """New rank servers for each pair: a server's own effect on times must be noise between pairs, not between
         sides.
         """
-        self._runners = [Runner(side.catalog, settings, side.environment) for side in self.sides]
-        try:
-            yield
-        finally:
-            self.close()
+        runners = [Runner(side.catalog, settings, side.environment) for side in self.sides]
+        with contextlib.closing(runners[0]), contextlib.closing(runners[1]):
+            yield runners
 
     def _pair(
         self,
+        runners: Sequence[Runner],
         cells: tuple[Cell, Cell],
         watch: Watch,
         faults: tuple[Sequence[str], Sequence[str]],
@@ -208,11 +199,11 @@ class Experiment:
     ) -> Iterator[tuple[int, Measurement]]:
         order = random.choice(ORDERS)
         if self.in_turns:
-            yield from enumerate(measure_in_turns(self._runners, cells, order[0], watch, faults))
+            yield from enumerate(measure_in_turns(runners, cells, order[0], watch, faults))
         else:
             for number in order:
                 before = None if self.pairs else known[number]
-                yield number, before or self._runners[number].measure(cells[number], watch, faults[number])
+                yield number, before or runners[number].measure(cells[number], watch, faults[number])
 
     def _step_seconds(
         self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
@@ -220,10 +211,10 @@ class Experiment:
         """From a short launch, which also compiles what is compiled once; None if it fails, as the first pair will
         report.
         """
-        with self._opened(dataclasses.replace(self.settings, steps=SHORT_STEPS)):
-            one = self._runners[1].measure(cells[1], watch, faults[1])
-        found = one.readings.get("step_time_seconds")
-        return float(found.value) if found else None
+        with self._runners(dataclasses.replace(self.settings, steps=SHORT_STEPS)) as runners:
+            measurement = runners[1].measure(cells[1], watch, faults[1])
+        reading = measurement.readings.get("step_time_seconds")
+        return float(reading.value) if reading else None
 
 
 def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> Measurement | None:
@@ -249,13 +240,13 @@ def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
         return True
     # A metric that a side lacks ends up red or left out; another pair does not change that.
     there = [metric for metric in timed if all(metric.name in one.readings for one in both)]
-    found = [_decision(launches, metric, terms) for metric in there]
-    return Status.REGRESSED in found or Status.UNDECIDED not in found
+    decisions = [_decision(launches, metric, terms) for metric in there]
+    return Status.REGRESSED in decisions or Status.UNDECIDED not in decisions
 
 
 def _decision(launches: Launches, metric: Metric, terms: Terms) -> Status:
-    found = [metric.sign * one for one in differences(*launches, metric.name)]
-    return decision(found, terms.tolerance_of(metric), terms.red_rate)
+    signed = [metric.sign * difference for difference in differences(*launches, metric.name)]
+    return decision(signed, terms.tolerance_of(metric), terms.red_rate)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

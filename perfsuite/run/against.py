@@ -18,7 +18,7 @@ from perfsuite.compare.judge import OUTCOME, verdict_of
 from perfsuite.environments.environments import pinned, with_releases
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
-from perfsuite.launch.places import THIS_MACHINE, Place
+from perfsuite.launch.places import THIS_MACHINE, Places
 from perfsuite.records.change import CODE, Change, ChangeKind
 from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.result import Result
@@ -43,13 +43,13 @@ class Against:
     trial: Trial
     changes: Sequence[Change]
     tracer: Tracer | None = None
-    place: Place = THIS_MACHINE
+    places: Places = THIS_MACHINE
 
     def hold(self, cell: Cell, faults: Sequence[str] = (), command: str = "") -> Result:
         """Launch both sides in pairs and judge this one by the other. Raises UsageError if a side cannot be built, or
         on nodes that cannot take turns.
         """
-        if not self.place.takes_turns(cell.hardware):
+        if not self.places.at(cell.hardware.nodes).takes_turns:
             raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
         self.trial.begin(cell, (), self.changes, None)
         comparison = self.trial.compare(cell, self.changes, [], None, None, faults)
@@ -91,15 +91,15 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
     reference = reference.strip().removeprefix(REVISION)
     path = Path(reference)
     if path.is_file():
-        found = list(_releases(constraints(path)))
+        releases = list(_releases(constraints(path)))
     elif "==" in reference or "://" in reference:
         texts = [reference] if " @ " in reference else reference.split()
-        found = list(_releases((pinned(text) for text in texts), all_here=True))
+        releases = list(_releases((pinned(text) for text in texts), all_here=True))
     else:
         return [Change(CODE, revision(reference, repository), "here", ChangeKind.CODE)]
-    if not found:
+    if not releases:
         raise UsageError(f"--perf-against={reference}: every release that it names is already installed here.")
-    return found
+    return releases
 
 
 def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:

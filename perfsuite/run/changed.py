@@ -61,7 +61,7 @@ class Changed:
             return NO_RECORD
         record = unpack(measurement.imports)
         # What a file has begun to import since the record counts too, and what a conftest imports: it may define models
-        stale = [path for path, found in record.items() if self.hashes.get(path) != found]
+        stale = [path for path, digest in record.items() if self.hashes.get(path) != digest]
         watched = set(watched)
         mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
         folders = {str(PurePosixPath(path).parent) for path in record}
@@ -85,8 +85,8 @@ def _others_installed(recorded: Installed) -> str:
             return f"{name} {before} -> {versions.get(name, NONE)}"
         if recorded.origins.get(name) != there.origins.get(name):
             return f"{name} {before} is from elsewhere"
-    for path, found in unpack(recorded.outside).items():
-        if hash_of(_place_of(path)) != found:
+    for path, digest in unpack(recorded.outside).items():
+        if hash_of(_place_of(path)) != digest:
             return f"{path} changed, outside of the repository"
     return ""
 

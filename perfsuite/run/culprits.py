@@ -23,15 +23,15 @@ def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) 
         return [Cause(metrics=list(worse), changes=list(changed), how=How.ONLY)]
     known: dict[tuple[Change, ...], Found] = {}
 
-    def found(kept: Sequence[Change], metric: str) -> bool | None:
+    def is_worse(kept: Sequence[Change], metric: str) -> bool | None:
         if tuple(kept) not in known:
             known[tuple(kept)] = attempt(kept)
         return known[tuple(kept)].get(metric)
 
     causes: list[Cause] = []
     for metric in worse:
-        made = _cause(changed, lambda kept, metric=metric: found(kept, metric))  # type: ignore[misc]
-        alike = next((one for one in causes if msgspec.structs.replace(one, metrics=[]) == made), None)
+        made = _cause(changed, lambda kept, metric=metric: is_worse(kept, metric))  # type: ignore[misc]
+        alike = next((cause for cause in causes if msgspec.structs.replace(cause, metrics=[]) == made), None)
         if alike:
             alike.metrics.append(metric)
         else:
@@ -43,13 +43,13 @@ def _cause(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool |
     """The cause of one metric."""
     groups = _groups(changed, worse)
     alone = {one: worse([one]) for group in groups if len(group) <= MOST_ALONE for one in group}
-    if guilty := [one for one in changed if alone.get(one)]:
+    if guilty := [change for change in changed if alone.get(change)]:
         return Cause(changes=guilty, how=How.ALONE)
     changed = [one for group in groups for one in group]
     if len(changed) > MOST_ALONE:
         return Cause(changes=list(changed), how=How.UNKNOWN)
-    needed = [one for one in changed if worse([other for other in changed if other != one]) is False]
-    unknown = [one for one in needed if alone[one] is None]
+    needed = [change for change in changed if worse([other for other in changed if other != change]) is False]
+    unknown = [change for change in needed if alone[change] is None]
     if len(needed) > 1 and not unknown:
         return Cause(changes=needed, how=How.TOGETHER)
     if needed:

@@ -28,7 +28,7 @@ def requirement_of(name: str, release: str) -> str:
 
 def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
     """Every difference between the environments of a baseline's run and of a measurement."""
-    others = [msgspec.structs.replace(one, fixed=_fixed(one)) for one in changed_since(run, measurement)]
+    others = [msgspec.structs.replace(change, fixed=_fixed(change)) for change in changed_since(run, measurement)]
     return [*([code] if code else []), *others]
 
 
@@ -66,7 +66,7 @@ def code_change(
     before, now = before or {}, now or {}
     root = git(repository, "rev-parse", "--show-toplevel")
     if not (commit and root):
-        files = tuple(one.name for one in changes(before, now)) if before else ()
+        files = tuple(change.name for change in changes(before, now)) if before else ()
         return Change(CODE, "recorded", "here", ChangeKind.CODE, Fixed.NO_COMMIT, files) if files else None
     top = Path(root).resolve()
     imported = [str(top / path) for path in sorted({*before, *now})]
@@ -108,8 +108,8 @@ def own_code(cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[
 def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
     """The user's own files and folders below ``root`` that the cell runs: its model's package, and the catalog's."""
     package = cell.model.build.split(":")[0].split(".")[0]
-    found = util.find_spec(package) if package != "perfsuite" else None
-    places = list(found.submodule_search_locations or [found.origin or ""]) if found else []
+    spec = util.find_spec(package) if package != "perfsuite" else None
+    places = list(spec.submodule_search_locations or [spec.origin or ""]) if spec else []
     paths = [path.resolve() for path in [*map(Path, filter(None, places)), *catalog.folders]]
     return [str(path) for path in paths if path.is_relative_to(root.resolve())]
 

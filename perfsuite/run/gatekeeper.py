@@ -82,22 +82,19 @@ class Gatekeeper:
         except FileError as error:
             again = f'{command} -k {cell.id} --perf-update=new --perf-reason="…"'
             raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
-        measurements = [self._launch(cell, faults)]
-        measurement, verdict = self._judge(cell, measurements, baseline, command)
+        measurements = [self.runner.measure(cell, self.watch, faults)]
+        measurement, verdict, since = self._judge(cell, measurements, baseline, command)
         if self._consent(baseline, verdict) not in ("", "times"):
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
-                measurements.append(self._launch(cell, faults))
-            measurement, verdict = self._judge(cell, measurements, baseline, command)
-        trial = self.trial if self.runner.place.takes_turns(cell.hardware) else None
+                measurements.append(self.runner.measure(cell, self.watch, faults))
+            measurement, verdict, since = self._judge(cell, measurements, baseline, command)
+        trial = self.trial if self.runner.places.at(cell.hardware.nodes).takes_turns else None
         timed, reverted = not measurement.machine.emulated, []
-        if timed and trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
+        if timed and trial and baseline and since and measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
-                metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-                terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
-                since = Times.of(baseline, measurement, metrics, terms, self._own_times(cell, baseline)).reference
                 verdict = trial.hold(cell, measurement, baseline, verdict, faults, command, since)
-                reverted = [one for one in trial.changed(cell, measurement, since) if not one.fixed]
+                reverted = [change for change in trial.changed(cell, measurement, since) if not change.fixed]
         updated = ""
         if consent := self._consent(baseline, verdict):
             try:
@@ -143,19 +140,18 @@ class Gatekeeper:
         imported = own_files(measurement.imports, repository_of(repository))
         return own_code(cell, self.runner.catalog, repository, imported)
 
-    def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
-        return self.runner.measure(cell, self.watch, faults)
-
     def _judge(
         self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None, command: str
-    ) -> tuple[Measurement, Verdict]:
-        """All launches as one measurement, with its verdict."""
+    ) -> tuple[Measurement, Verdict, TimedRun | None]:
+        """All launches as one measurement, with its verdict, and the baseline's run with which its environment is
+        compared, if the baseline fits.
+        """
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
         terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
         repository = self.store.root.parent
         kept = self._own_times(cell, baseline) if baseline else []
-        code = None
+        code = since = None
         if baseline and baseline.measurement.outcome == "fits":
             since = Times.of(baseline, merged, metrics, terms, kept).reference
             code = code_since(since, merged, cell, self.runner.catalog, repository)
@@ -172,7 +168,7 @@ class Gatekeeper:
         )
         if why_missing(cell.strategy):  # the verdict says how to install the package, so there is nothing to accept
             verdict = msgspec.structs.replace(verdict, accept=None)
-        return merged, verdict
+        return merged, verdict, since
 
     def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
         """The consent that applies to the verdict; empty if none does."""

@@ -58,12 +58,12 @@ def outside(files: Iterable[str], root: Path) -> dict[str, str]:
     """The record of the imported files that are not below ``root``: ``{"common": "helper.py:1f0c93ab"}``. Two of one
     name have one hash together.
     """
-    found: dict[str, list[str]] = {}
+    hashes: dict[str, list[str]] = {}
     kept = _kept_folders()
     for path in sorted({Path(file).resolve() for file in files if Path(file).is_absolute()}):
         if not path.is_relative_to(root) and not _is_in(path, kept) and (digits := hash_of(path)):
-            found.setdefault(_module_path(path), []).append(digits)
-    return pack({name: digits[0] if len(digits) == 1 else _joined(digits) for name, digits in found.items()})
+            hashes.setdefault(_module_path(path), []).append(digits)
+    return pack({name: digits[0] if len(digits) == 1 else _joined(digits) for name, digits in hashes.items()})
 
 
 def _joined(digits: Iterable[str]) -> str:
@@ -92,7 +92,7 @@ def _module_path(path: Path) -> str:
 
 def own_files(imports: Mapping[str, str], root: Path) -> dict[str, str]:
     """The user's own files of a record, with their hashes: all but perfsuite's, which measures and is not measured."""
-    return {path: found for path, found in unpack(imports).items() if not (root / path).is_relative_to(PERFSUITE)}
+    return {path: digest for path, digest in unpack(imports).items() if not (root / path).is_relative_to(PERFSUITE)}
 
 
 def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
@@ -119,28 +119,28 @@ def hash_of(path: Path) -> str:
 
 def by_module(paths: Iterable[str]) -> dict[str, set[str]]:
     """The files that a module's name may stand for: all whose path ends like it. Too many rather than too few."""
-    found: dict[str, set[str]] = {}
+    files: dict[str, set[str]] = {}
     for path in paths:
         parts = PurePosixPath(path).with_suffix("").parts
         parts = parts[:-1] if parts[-1] == "__init__" else parts
         for at in range(len(parts)):
-            found.setdefault(".".join(parts[at:]), set()).add(path)
-    return found
+            files.setdefault(".".join(parts[at:]), set()).add(path)
+    return files
 
 
 def reached(start: Iterable[str], known: Mapping[str, set[str]], root: Path) -> set[str]:
     """Those of the ``known`` files that the first ones import, also indirectly, by the text of their imports."""
-    found: set[str] = set()
+    imported: set[str] = set()
     ahead = [path for path in start if path.endswith(".py")]
     while ahead:
         try:
             names = _imports((root / ahead.pop()).read_bytes())
         except OSError:
             continue
-        new = {path for name in names for path in known.get(name, ())} - found
-        found |= new
+        new = {path for name in names for path in known.get(name, ())} - imported
+        imported |= new
         ahead += new
-    return found
+    return imported
 
 
 @functools.lru_cache(maxsize=4096)  # most cells have most files in common
@@ -177,5 +177,5 @@ def code_since(
     imports were recorded is compared by its commit.
     """
     root = repository_of(repository)
-    before, now = (own_files(one.imports, root) for one in (run, measurement))
+    before, now = (own_files(side.imports, root) for side in (run, measurement))
     return code_change(run.commit, cell, catalog, repository, before, now)

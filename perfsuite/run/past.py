@@ -97,15 +97,15 @@ def read_history(
 
 def _stored(cells: Iterable[str], store: Store) -> dict[str, Measurement]:
     """The measurements of the readable baselines."""
-    found = {}
+    measurements = {}
     for cell in cells:
         try:
             baseline = store.load(cell)
         except FileError:
             continue
         if baseline:
-            found[cell] = baseline.measurement
-    return found
+            measurements[cell] = baseline.measurement
+    return measurements
 
 
 def _seconds(measurement: Measurement) -> float:

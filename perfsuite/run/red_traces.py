@@ -81,11 +81,11 @@ class Tracer:
         except (PerfsuiteError, OSError) as error:
             again = isinstance(error, CellFailed) and error.failure.kind == measured.outcome == "oom"
             return None if again else Trace(kind=TraceKind.FAILED, message=str(error))
-        found = [sample.readings[PEAK].value for sample in samples if PEAK in sample.readings]
+        peaks = [sample.readings[PEAK].value for sample in samples if PEAK in sample.readings]
         expected = measured.readings[PEAK].ranks if PEAK in measured.readings else []
-        if not found or not expected or found == expected:
+        if not peaks or not expected or peaks == expected:
             return None
-        return Trace(kind=TraceKind.OTHER_PEAK, peak_bytes=max(found), measured_bytes=max(expected))
+        return Trace(kind=TraceKind.OTHER_PEAK, peak_bytes=max(peaks), measured_bytes=max(expected))
 
     def _launch_baseline(self, cell: Cell, trial: Trial, reverted: Sequence[Change]) -> Trace | None:
         try:
@@ -103,7 +103,7 @@ class Tracer:
     def _sides(self, cell: Cell, measured: Measurement, reverted: Sequence[Change]) -> Iterator[list[tuple[str, Path]]]:
         """The ranks' traces that were written, of each side, with the names of their processes."""
         emulated = " (emulated GPU)" if measured.machine.emulated else ""
-        baseline = f", baseline: {listed(f'{one.name} {one.before}' for one in reverted)}" if reverted else ""
+        baseline = f", baseline: {listed(f'{change.name} {change.before}' for change in reverted)}" if reverted else ""
         for side, name in (("", ""), (BASELINE, baseline)):
             paths = [
                 (f"rank {rank}{name}{emulated}", Path(TRACE.format(prefix=self._prefix(cell, side), rank=rank)))

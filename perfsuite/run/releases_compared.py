@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterable, MutableMapping
 from pathlib import Path
+from typing import Any
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
@@ -68,44 +69,34 @@ def compare_releases(
     try:
         experiment = Experiment(*sides(pair, catalog, Path.cwd()), [cell], SETTINGS, pairs=0)
     except UsageError as error:
-        a, b = pair
-        return Seen(
-            cell=cell,
-            a=a,
-            b=b,
-            status=Status.FAILED,
-            outcomes=("failed", "failed"),
-            reasons=(sentence(str(error)), ""),
-            seconds=0.0,
-            date=timestamp(),
-        )
+        failed: dict[str, Any] = {"status": Status.FAILED, "outcomes": ("failed", "failed")}
+        return _seen(cell, pair, reasons=(sentence(str(error)), ""), seconds=0.0, **failed)
     begin = time.monotonic()
     known = kept.get((pair[0], cell)), kept.get((pair[1], cell))
-    try:
-        found = experiment.compare(experiment.cells[0], watch, known=known)
-    finally:
-        experiment.close()
-    kept[pair[0], cell], kept[pair[1], cell] = found.a, found.b
-    return of_comparison(found, cell, pair, time.monotonic() - begin)
+    comparison = experiment.compare(experiment.cells[0], watch, known=known)
+    kept[pair[0], cell], kept[pair[1], cell] = comparison.a, comparison.b
+    return of_comparison(comparison, cell, pair, time.monotonic() - begin)
 
 
-def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> Seen:
+def of_comparison(comparison: Comparison, cell: str, pair: Pair, seconds: float) -> Seen:
     """The record of a comparison."""
     kinds = (Status.REGRESSED, Status.IMPROVED, Status.IMMATERIAL, Status.FAILED)
-    moved = [line for line in found.verdict.lines if line.status in kinds]
-    a, b = pair
-    return Seen(
-        cell=cell,
-        a=a,
-        b=b,
-        status=found.verdict.status,
-        outcomes=(found.a.outcome, found.b.outcome),
-        reasons=(_reason(found.a), _reason(found.b)),
+    moved = [line for line in comparison.verdict.lines if line.status in kinds]
+    return _seen(
+        cell,
+        pair,
+        status=comparison.verdict.status,
+        outcomes=(comparison.a.outcome, comparison.b.outcome),
+        reasons=(_reason(comparison.a), _reason(comparison.b)),
         moved=moved,
-        changed=found.verdict.changed,
+        changed=comparison.verdict.changed,
         seconds=round(seconds, 1),
-        date=timestamp(),
     )
+
+
+def _seen(cell: str, pair: Pair, **facts: Any) -> Seen:
+    """A record of now."""
+    return Seen(cell=cell, a=pair[0], b=pair[1], date=timestamp(), **facts)
 
 
 def _reason(measurement: Measurement) -> str:
@@ -124,14 +115,14 @@ def load(path: Path) -> list[Seen]:
 
 def save(path: Path, records: Iterable[Seen]) -> None:
     """Write the file atomically. Raises FileError."""
-    codec.write_text(path, "".join(f"{codec.encode_line(one)}\n" for one in records))
+    codec.write_text(path, "".join(f"{codec.encode_line(record)}\n" for record in records))
 
 
 def keep(path: Path, records: Iterable[Seen], new: Seen) -> list[Seen]:
     """Write the file with the new record in the place of an older one of its cell and pair, and return all. They are in
     the order of releases and cells. Raises FileError.
     """
-    others = [one for one in records if not one.is_of(new.cell, (new.a, new.b))]
+    others = [record for record in records if not record.is_of(new.cell, (new.a, new.b))]
     ordered = sorted([*others, new], key=lambda one: (one.a, one.b, one.cell))
     save(path, ordered)
     return ordered
@@ -139,4 +130,4 @@ def keep(path: Path, records: Iterable[Seen], new: Seen) -> list[Seen]:
 
 def find(records: Iterable[Seen], cell: str, pair: Pair) -> Seen | None:
     """The record of that cell and pair."""
-    return next((one for one in records if one.is_of(cell, pair)), None)
+    return next((record for record in records if record.is_of(cell, pair)), None)

@@ -1,6 +1,7 @@
 """Measures one cell: leases the devices, launches the ranks, folds their samples. The same for pytest and commands."""
 
 import contextlib
+import functools
 import math
 import sys
 import time
@@ -18,9 +19,9 @@ from perfsuite.compare.gather import GatherError, failed, gather
 from perfsuite.environments.environments import HERE, Environment
 from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.launch.jobs import make_job
-from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts, at_node
+from perfsuite.launch.launcher import CellFailed, Launcher, at_node
 from perfsuite.launch.machine import why_missing
-from perfsuite.launch.places import THIS_MACHINE, Place
+from perfsuite.launch.places import THIS_MACHINE, Places
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import timestamp
@@ -59,21 +60,20 @@ class Settings:
 class Runner:
     """Measures cells one after another with warm rank servers in one environment; ``close()`` ends them."""
 
-    place: Place = THIS_MACHINE
+    places: Places = THIS_MACHINE
 
     def __init__(
         self,
         catalog: Catalog,
         settings: Settings,
         environment: Environment = HERE,
-        place: Place = THIS_MACHINE,
+        places: Places = THIS_MACHINE,
     ) -> None:
         self.catalog = catalog
         self.settings = settings
-        self.place = place
+        self.places = places
         self._environment = environment
-        timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
-        self._launcher = Launcher(timeouts, environment, settings.kernels, place)
+        self._launcher = Launcher(settings.start_timeout, settings.step_timeout, environment, settings.kernels, places)
         self._model_flop: dict[Any, int] = {}  # by ``_counted``; only perfsuite's models, which do not change
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
@@ -85,18 +85,19 @@ class Runner:
 
     def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
         """Lease the devices that the cell needs."""
-        return self.place.lease(cell.hardware, self.catalog)
+        return self.places.at(cell.hardware.nodes).lease(cell.hardware, self.catalog)
 
     def measure_on(
         self, devices: list[int], cell: Cell, watch: Watch, faults: Any = (), turns: Turns | None = None
     ) -> Measurement:
         """The same on devices that are already leased, in turns with another cell or alone."""
         hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
+        place = self.places.at(hardware.nodes)
         common: dict[str, Any] = {
-            "machine": self.place.describe(hardware, self.catalog, devices),
+            "machine": place.describe(hardware, self.catalog, devices),
             "capacity_bytes": self.settings.capacity_bytes,
         }
-        begin, conditions = time.monotonic(), self.place.conditions(hardware, devices)
+        begin, conditions = time.monotonic(), place.conditions(hardware, devices)
 
         def look(progress: list[Progress], seconds: float) -> None:
             if all(rank.step for rank in progress):  # until then accelerators are idle
@@ -107,12 +108,12 @@ class Runner:
             missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another environment may have it
             if missing:
                 raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
-            samples = self._launcher.run(self.job(cell, faults, turns), cell.strategy, devices, look)
+            samples = self._launcher.run(self.job(cell, faults, turns), devices, look)
             wall_seconds = time.monotonic() - begin
             measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
             if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
                 self._model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
-            launch = Launch(date=timestamp(), conditions=conditions.told())
+            launch = Launch(date=timestamp(), conditions=conditions.summary())
             files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
             root = repository_of(Path.cwd())
             imports = recorded(files, cell, self.catalog, root, opened)
@@ -134,9 +135,7 @@ class Runner:
         """
         with self.lease(cell) as devices:
             job = msgspec.structs.replace(self.job(cell, faults), traces=prefix)
-            return self._launcher.run(
-                job, cell.strategy, devices, lambda progress, seconds: watch(cell, progress, seconds)
-            )
+            return self._launcher.run(job, devices, functools.partial(watch, cell))
 
     def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
         """The job that the cell's ranks receive."""
@@ -159,7 +158,7 @@ class Runner:
     def close(self) -> None:
         """End the rank servers, and give back the nodes that are held."""
         self._launcher.close()
-        self.place.close()
+        self.places.close()
 
 
 def _counted(cell: Cell) -> Any:

@@ -9,7 +9,6 @@ uv builds it once and keeps it. If nothing has changed, there is nothing to try.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -95,9 +94,9 @@ class Trial:
         metrics = self.catalog.metrics(cell.strategy.engine.process)
         since = since or runs_of(baseline, metrics)[-1]
         changed = self.changed(cell, measurement, since)
-        fixed = [one for one in changed if one.fixed]
+        fixed = [change for change in changed if change.fixed]
         answer = _Answer(measurement, baseline, verdict, metrics, command, fixed)
-        tried = [one for one in changed if not one.fixed]
+        tried = [change for change in changed if not change.fixed]
         if not tried:
             return answer.untried(own_code_since(since, measurement))
         worse = [line.metric for line in verdict.lines if line.status == Status.REGRESSED]
@@ -155,37 +154,36 @@ class Trial:
         ``there`` in A: neither is launched again for ONE_LAUNCH. Raises UsageError if a side cannot be built.
         """
         a = self.side(cell, reverted)
-        b = self.side(cell, [one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
+        b = self.side(cell, [change for change in reverted if change not in kept] if kept else [])
         interleave = "steps" if cell.hardware.device is None else "launches"
         options = {} if pairs is None else {"pairs": pairs}
-        session = Experiment(
+        experiment = Experiment(
             a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options
         )
         step = here.readings.get("step_time_seconds") if here else None
         seconds, known = float(step.value) if step else None, (there, None if kept else here)
-        with closing(session):
-            return session.compare(session.cells[0], self.watch, seconds, ((), faults), known)
+        return experiment.compare(experiment.cells[0], self.watch, seconds, ((), faults), known)
 
     def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
         """This environment with these changes reverted. Raises UsageError if it cannot be built."""
         if not reverted:
             return Side(RUNNING, self.catalog)
-        name = ", ".join(f"{one.name} {one.before}" for one in reverted)
+        name = ", ".join(f"{change.name} {change.before}" for change in reverted)
         releases = requirements(reverted)
         environment = with_releases(releases) if releases else HERE
         overrides = [
-            (one.name, None if one.before == NONE else one.before)
-            for one in reverted
-            if one.kind == ChangeKind.VARIABLE
+            (change.name, None if change.before == NONE else change.before)
+            for change in reverted
+            if change.kind == ChangeKind.VARIABLE
         ]
         environment = replace(environment, overrides=tuple(overrides))
-        commit = next((one.before for one in reverted if one.kind == ChangeKind.CODE), "")
+        commit = next((change.before for change in reverted if change.kind == ChangeKind.CODE), "")
         if not commit:
             return Side(name, self.catalog, environment)
         older, root, copy = at_revision(commit, self.repository)
         catalog = catalog_at(self.catalog, root, copy, f"{commit}")
         # A cell without code of the user's own takes nothing from there, which is no error.
-        own = any(one.files for one in reverted) or code_of(cell, self.catalog, root)
+        own = any(change.files for change in reverted) or code_of(cell, self.catalog, root)
         theirs = copy if own else None
         return Side(name, catalog, replace(environment, path=older.path), copy=theirs)
 
@@ -198,7 +196,7 @@ class Trial:
         faults: Sequence[str] = (),
     ) -> tuple[list[Cause], list[Problem]]:
         """Which change made those metrics worse that the comparison found worse, and what could not be tried."""
-        timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.is_time}
+        timed = {metric.name for metric in self.catalog.metrics(cell.strategy.engine.process) if metric.is_time}
         times = [name for name in convicted if name in timed]
         # Times have one cause: a comparison ends with the first time that it finds worse.
         groups = {name: [name] for name in convicted if name not in timed} | ({times[0]: times} if times else {})
@@ -212,15 +210,15 @@ class Trial:
             except PerfsuiteError as error:
                 problems.append(Problem(message=str(error), kept=list(kept)))
                 return {}
-            found = made.verdict
-            if not found.lines and OUTCOME not in convicted:
+            verdict = made.verdict
+            if not verdict.lines and OUTCOME not in convicted:
                 problems.append(msgspec.structs.replace(_problem(made), kept=list(kept)))
-            slower = any(line.metric in timed and line.status == Status.REGRESSED for line in found.lines)
-            return {name: (slower and names == times) or _is_worse(found, names) for name, names in groups.items()}
+            slower = any(line.metric in timed and line.status == Status.REGRESSED for line in verdict.lines)
+            return {name: (slower and names == times) or _is_worse(verdict, names) for name, names in groups.items()}
 
         causes = [
-            msgspec.structs.replace(one, metrics=[name for first in one.metrics for name in groups[first]])
-            for one in culprits(changed, list(groups), attempt)
+            msgspec.structs.replace(cause, metrics=[name for first in cause.metrics for name in groups[first]])
+            for cause in culprits(changed, list(groups), attempt)
         ]
         return causes, problems
 
@@ -239,15 +237,15 @@ def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
         known: dict[Status, bool | None] = {Status.REGRESSED: True, Status.FAILED: None}
         return known.get(verdict.status, False) if not verdict.lines else False
     statuses = {line.metric: line.status for line in verdict.lines}
-    found = [statuses.get(name) for name in metrics]
-    if Status.REGRESSED in found:
+    compared = [statuses.get(name) for name in metrics]
+    if Status.REGRESSED in compared:
         return True
-    return False if all(status in INNOCENT for status in found) else None
+    return False if all(status in INNOCENT for status in compared) else None
 
 
 def requirements(changes: Iterable[Change]) -> list[str]:
     """The releases to install to revert these changes."""
-    return [requirement_of(one.name, one.before) for one in changes if one.kind == ChangeKind.RELEASE]
+    return [requirement_of(change.name, change.before) for change in changes if change.kind == ChangeKind.RELEASE]
 
 
 @dataclass

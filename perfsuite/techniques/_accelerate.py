@@ -1,22 +1,17 @@
 """Accelerate's loop, as in its documentation: prepare, accumulate, backward, clip, step."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.plain_loop import Loop
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 from perfsuite.rank.trainer import StepOutcome
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -26,7 +21,7 @@ class Accelerated(Loop):
 
     accelerator: Any
 
-    def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
+    def prepare(self, model: Module) -> tuple[Module, Any]:
         from accelerate import Accelerator
 
         recipe = self.session.recipe

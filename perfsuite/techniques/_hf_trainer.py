@@ -3,25 +3,20 @@
 A thread would not work: torch's dispatch modes, which meters use, watch one thread.
 """
 
-from __future__ import annotations
-
 import contextvars
 import itertools
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.errors import RankError, WrongEngine
 from perfsuite.rank.batches import IGNORED, MicroBatch, Sample, make_samples
 from perfsuite.rank.plain_loop import Loop
 from perfsuite.rank.releases import refused
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.techniques._accelerate import as_launched, prove
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
 
 ENDLESS = 2**31  # steps; the rank stops asking for them
 OWN = ("train", "get_train_dataloader", "compute_loss", "get_batch_samples")  # the last is not in every release
@@ -32,7 +27,7 @@ class HfTrained(Loop):
     samples that ``rank/batches.py`` makes. A step ends when the next one begins, so it has fetched the next batch.
     """
 
-    def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
+    def prepare(self, model: Module) -> tuple[Module, Any]:
         import greenlet
 
         self.loss_sum: Any = None
@@ -57,11 +52,11 @@ class HfTrained(Loop):
         """The Trainer has its own data loader."""
         return []
 
-    def before_forward(self, module: torch.nn.Module, *_: Any) -> None:
+    def before_forward(self, module: Module, *_: Any) -> None:
         if module.training:
             self.session.mark("forward")
 
-    def after_forward(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+    def after_forward(self, module: Module, _: Any, output: Any) -> None:
         if not isinstance(output, dict | tuple):
             raise RankError(
                 f"transformers' Trainer reads the loss from a dictionary or tuple, but {type(module).__name__} returns "
@@ -99,7 +94,7 @@ class HfTrained(Loop):
             if self.engine.reads_norm:
                 self.norm = self.engine.gradient_norm()
 
-    def make_trainer(self, model: torch.nn.Module) -> Any:
+    def make_trainer(self, model: Module) -> Any:
         """A Trainer with the recipe's arguments that saves and logs nothing."""
         import transformers
 

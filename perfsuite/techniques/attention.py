@@ -1,24 +1,19 @@
 """Attention: the choice among transformers' implementations."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.errors import RankError
 from perfsuite.rank import releases
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 PROCESSES = ("training", "inference")
 LOW_PRECISION = {"bf16", "fp16", "pure_bf16"}
 
 
-def choose(session: Session, model: torch.nn.Module, *, implementation: str) -> torch.nn.Module:
+def choose(session: Session, model: Module, *, implementation: str) -> Module:
     """Make transformers use that implementation. Raises RankError if it does not, Unsupported if the release cannot."""
     import transformers
 

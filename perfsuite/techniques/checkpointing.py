@@ -1,18 +1,13 @@
 """Activation checkpointing: recompute activations in backward instead of keeping them (arXiv 1604.06174)."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.errors import RankError
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 KEPT = (  # operators of aten; attention is one of these where it is fused
     "mm",
@@ -24,7 +19,7 @@ KEPT = (  # operators of aten; attention is one of these where it is fused
 )
 
 
-def checkpoint(session: Session, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
+def checkpoint(session: Session, model: Module, **options: Any) -> Module:
     """Checkpoint each layer in transformers' way. Raises RankError if the model does not support it."""
     enable: Any = getattr(model, "gradient_checkpointing_enable", None)
     if enable is None:
@@ -35,7 +30,7 @@ def checkpoint(session: Session, model: torch.nn.Module, **options: Any) -> torc
     return model
 
 
-def checkpoint_selectively(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+def checkpoint_selectively(session: Session, model: Module) -> Module:
     """Checkpoint each layer, but keep results that are expensive to compute, like torchtitan's selective checkpointing.
 
     Batched matmuls are not kept: in attention that is not fused their results grow with the square of the length.

@@ -6,21 +6,15 @@ the model without the compiler, since dispatch modes cannot see compiled code. D
 compile.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Technique
 from perfsuite.rank.releases import need
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 
-def compile_model(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+def compile_model(session: Session, model: Module) -> Module:
     """Compile the model's forward in place with torch's defaults, but without its cache of graphs.
 
     A graph from the cache keeps more tensors alive than a newly compiled one (torch 2.13, gpt2_tiny: 262,148

@@ -1,21 +1,15 @@
 """Dropout: as the model defines it, or off, so that engines can be compared number by number."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Technique
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 PROBABILITIES = ("attention_dropout", "hidden_dropout", "dropout")  # attributes of transformers' layers
 
 
-def switch_off(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+def switch_off(session: Session, model: Module) -> Module:
     """Set every dropout probability to zero, including those passed to functions."""
     import torch
 

@@ -1,7 +1,5 @@
 """Optimizers: the state per parameter, and the step."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -1,19 +1,13 @@
 """Precision: the dtype of the arithmetic, and loss scaling for small gradients."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Proposal, Technique
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 
-def allow_tf32(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+def allow_tf32(session: Session, model: Module) -> Module:
     """Let this rank's fp32 matmuls and convolutions use TF32 units."""
     import torch
 
@@ -31,7 +25,7 @@ def lacks_tf32(proposal: Proposal) -> str:
     return ""
 
 
-def cast(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+def cast(session: Session, model: Module) -> Module:
     """Parameters and saved buffers in the compute dtype, as transformers loads a model in it.
 
     Not ``model.to(dtype)``, which rounds rotary frequencies too and cannot cast a module of fake tensors.

@@ -4,22 +4,16 @@ torch keeps each pruned weight whole (``weight_orig``) and a mask of its size, a
 forward. So pruning needs more memory and no less time: it shows which weights a model can do without.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Technique
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 AMOUNT = 0.5  # share of the weights, or of the outputs, that are zero
 
 
-def prune_linears(session: Session, model: torch.nn.Module, *, structured: bool) -> torch.nn.Module:
+def prune_linears(session: Session, model: Module, *, structured: bool) -> Module:
     """Prune every linear layer, GPT-2's Conv1D (whose weight is transposed) included."""
     import torch
     from torch.nn.utils import prune

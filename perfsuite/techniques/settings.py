@@ -1,7 +1,5 @@
 """Settings: which of a library's options a cell states. Where a cell states all, a changed default changes nothing."""
 
-from __future__ import annotations
-
 import functools
 
 from perfsuite.catalog.definitions import Proposal, Technique

@@ -171,8 +171,7 @@ class Bench:
         self.begins(Task("times", kept, cell.id))
         interleave = "steps" if cell.hardware.device is None else "launches"
         session = Experiment(a, b, [], self.timed, self.tolerance, interleave=interleave, run_size=self.run_size)
-        with closing(session):
-            found = session.compare((cell, cell), self.watch)
+        found = session.compare((cell, cell), self.watch)
         self.launches += 1
         if found.verdict.status != Status.FAILED:
             codec.write(place, found)

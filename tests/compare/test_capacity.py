@@ -8,7 +8,7 @@ from gate_samples import GIB, METRICS, OOM, baseline, measurement, memory
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.compare.capacity import capacity_of, headroom, headroom_of
 from perfsuite.compare.judge import judge
-from perfsuite.meters._cuda_history import events_of_history, last_refusal
+from perfsuite.meters._cuda_history import last_refusal, read_history
 from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.memory.oom import last_with, parts_at_refusal
 from perfsuite.records.result import Result
@@ -154,7 +154,7 @@ def test_cuda_tells_its_refusals_apart():
     """An entry "oom" of CUDA's history is no block; the last one counts."""
     alloc = {"action": "alloc", "addr": 7, "size": 10}
     trace = [alloc, {"action": "oom", "size": 99, "device_free": 1}, alloc | {"addr": 8}, {"action": "oom", "size": 50}]
-    events = events_of_history(trace, [])
+    events, _ = read_history(trace, [])
 
     assert last_refusal(events) == (1, 50)
     assert last_refusal([(7, 10, "")]) is None

@@ -48,7 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm_cluster.
 @pytest.fixture(scope="module")
 def nodes(cluster: slurm_cluster.Slurm) -> Iterator[Runner]:
     """Measures on its nodes."""
-    runner = Runner(CATALOG, SETTINGS, place=SlurmNodes(Slurm(address="127.0.0.1")))
+    runner = Runner(CATALOG, SETTINGS, places=SlurmNodes(Slurm(address="127.0.0.1")))
     yield runner
     runner.close()
 
@@ -63,7 +63,7 @@ def here() -> Iterator[Runner]:
 
 def broken(cluster: slurm_cluster.Slurm, act: Act, options: Slurm | None = None) -> tuple[Measurement, float]:
     """A long cell on two nodes, in whose third step something happens, and the seconds from then until it was red."""
-    runner = Runner(CATALOG, LONG, place=SlurmNodes(options or Slurm(address="127.0.0.1")))
+    runner = Runner(CATALOG, LONG, places=SlurmNodes(options or Slurm(address="127.0.0.1")))
     before = running(cluster)
     begun: list[float] = []
 
@@ -184,7 +184,7 @@ def test_a_full_folder_is_named(cluster: slurm_cluster.Slurm, tmp_path: Path) ->
         pytest.skip("no file system can be mounted here")
     setup = f'if [ "$SLURM_NODEID" = 1 ]; then export TMPDIR={small}; fi'
     place = SlurmNodes(Slurm(address="127.0.0.1", setup=(setup,)))
-    runner = Runner(CATALOG, SETTINGS, place=place)
+    runner = Runner(CATALOG, SETTINGS, places=place)
     try:
         found = runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG), faults=[named("fills_the_disk")])
     finally:
@@ -216,7 +216,7 @@ def test_too_few_nodes_are_no_hardware(cluster: slurm_cluster.Slurm) -> None:
 
 def test_a_refused_job_says_what_srun_said(cluster: slurm_cluster.Slurm) -> None:
     """A partition that does not exist."""
-    runner = Runner(CATALOG, SETTINGS, place=SlurmNodes(Slurm(address="127.0.0.1", partition="gpu")))
+    runner = Runner(CATALOG, SETTINGS, places=SlurmNodes(Slurm(address="127.0.0.1", partition="gpu")))
     with pytest.raises(Exception, match=r"SLURM started no agents: .*[Ii]nvalid partition"):
         runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG))
     runner.close()
@@ -251,7 +251,7 @@ def test_nodes_that_never_come_are_explained(
     monkeypatch.setattr("perfsuite.launch.slurm.REACH_SECONDS", 3.0)
     place, said = SlurmNodes(options), list[str]()
     place.say = said.append
-    runner = Runner(CATALOG, SETTINGS, place=place)
+    runner = Runner(CATALOG, SETTINGS, places=place)
     with pytest.raises(UsageError, match=message):
         runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG))
     if not options.setup:

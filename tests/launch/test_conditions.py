@@ -12,7 +12,7 @@ def test_shares_are_shares():
     """Of the machine's CPU time, whatever it did."""
     watched = Conditions([])
     sum(range(300_000))
-    told = watched.told()
+    told = watched.summary()
 
     assert told["load_1min"] >= 0
     assert all(0 <= told.get(name, 0) <= 1 for name in ("busy_share", "stolen_share"))
@@ -26,7 +26,7 @@ def watch(monkeypatch, *samples):
         fake_driver.install([sample], set_attribute=monkeypatch.setattr)
         watched.look()
     fake_driver.forget()
-    return watched.told()
+    return watched.summary()
 
 
 def test_the_lowest_clock_and_every_reason_are_told(monkeypatch):

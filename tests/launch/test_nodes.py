@@ -69,7 +69,7 @@ def test_ethernet(tmp_path: Path) -> None:
 def test_alike_nodes_have_no_differences() -> None:
     """Nothing is told of them."""
     assert differences(["a", "b"], [MACHINE, msgspec.structs.replace(MACHINE, identity="2b")]) == ""
-    assert ClusterConditions([]).told() == {}
+    assert ClusterConditions([]).summary() == {}
 
 
 def test_nodes_that_differ_are_named() -> None:
@@ -78,7 +78,7 @@ def test_nodes_that_differ_are_named() -> None:
     told = differences(["a", "b"], [MACHINE, old])
 
     assert told == "driver: a 580.1, b 570.2; networks: a none, b mlx5_0:1 25.0 GB/s"
-    assert ClusterConditions([], told).told() == {"nodes differ": told}
+    assert ClusterConditions([], told).summary() == {"nodes differ": told}
 
 
 @pytest.fixture

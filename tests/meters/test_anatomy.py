@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.errors import RankError
-from perfsuite.meters._cuda_history import events_of_history
+from perfsuite.meters._cuda_history import read_history
 from perfsuite.rank.memory.anatomy import CATEGORIES, Mark, dissect
 
 Event = tuple[int, int, str]
@@ -226,10 +226,10 @@ def test_cuda_history_becomes_events() -> None:
         {"action": "free_completed", "addr": 1000, "size": 512},
     ]
 
-    assert events_of_history(trace, [7]) == [(1000, 512, ""), (-1, 7, ""), (1000, -512, "")]
+    assert read_history(trace, [7])[0] == [(1000, 512, ""), (-1, 7, ""), (1000, -512, "")]
 
 
 def test_a_lost_mark_of_cuda_is_an_error() -> None:
     """Unknown phases would be reported as if they were known."""
     with pytest.raises(RankError, match="lacks 1 of its 2 marks"):
-        events_of_history(CUDA_MARK, [0, 1])
+        read_history(CUDA_MARK, [0, 1])

@@ -18,6 +18,7 @@ from perfsuite.environments.environments import Environment
 from perfsuite.launch.leases import lease
 from perfsuite.predict.trace import tracing
 from perfsuite.records.deadline import OutOfTime, abandonable, check, left, limit
+from perfsuite.run import ab
 from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.runner import Runner, Settings
 
@@ -247,15 +248,17 @@ def test_a_server_that_does_not_start_is_ended(tmp_path: Path, catalog: Catalog)
 
 
 @pytest.mark.parametrize("interleave", ["steps", "launches"])
-def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner) -> None:
-    """Both sides of it, whichever alternates."""
+def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides of it, whichever alternates: no rank server is left."""
+    made: list[Runner] = []
+    monkeypatch.setattr(ab, "Runner", lambda *arguments: made.append(Runner(*arguments)) or made[-1])
     here = Side("here", catalog)
     experiment = Experiment(here, here, [DDP], replace(runner.settings, steps=500), interleave=interleave)
     with limit(FOREVER, "", one_launch()), pytest.raises(OutOfTime):
         experiment.compare(experiment.cells[0], lambda *_: None, step_seconds=1e-3)
-    experiment.close()
 
-    assert experiment._runners == []
+    assert len(made) == 2
+    assert not any(one._launcher._servers for one in made)
 
 
 def one_launch():

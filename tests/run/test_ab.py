@@ -79,14 +79,14 @@ def test_the_whole_interval_decides(estimate: float, half: float, said: str) -> 
     one = Interval(estimate, 1.0, 20, 0.01)
     spread = half / one.half
 
-    assert Interval(estimate, spread, 20, 0.01).conclude(0.02) == said
+    assert Interval(estimate, spread, 20, 0.01).decide(0.02)[0] == said
 
 
 @given(some_differences, st.floats(0, 1))
 def test_slower_never_looks_better(differences: list[float], by: float) -> None:
     """Pairs in all of which B was slower still make the verdict no better."""
     found = [interval(sides) for sides in (differences, [one + by for one in differences])]
-    before, after = [one.conclude(0.03) if one else "" for one in found]
+    before, after = [one.decide(0.03)[0] if one else "" for one in found]
 
     assert BADNESS[after] >= BADNESS[before]
 

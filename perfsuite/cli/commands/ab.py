@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     found: list[Comparison] = []
-    with closing(session), closing(LiveLine(settings.all_steps_of)) as live:
+    with closing(LiveLine(settings.all_steps_of)) as live:
         for cell in session.cells:
             comparison = session.compare(cell, live.show)
             live.clear()

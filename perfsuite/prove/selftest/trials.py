@@ -8,7 +8,6 @@ is a share: it is contradicted only if the interval of the counted share exclude
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from dataclasses import dataclass
 
 from perfsuite.catalog.registry import Catalog
@@ -89,8 +88,8 @@ def compare(fault: TimeFault, catalog: Catalog, watch: Watch) -> Comparison:
     """One trial: pairs of launches until it has decided."""
     side = Side(RUNNING, catalog)
     delays = [f"perfsuite.prove.selftest.delays:{fault.delay}"] if fault.delay else []
-    with closing(Experiment(side, side, [fault.cell], SETTINGS, interleave="steps")) as session:
-        return session.compare(session.cells[0], watch, STEPS_AS_SET, ((), delays))
+    experiment = Experiment(side, side, [fault.cell], SETTINGS, interleave="steps")
+    return experiment.compare(experiment.cells[0], watch, STEPS_AS_SET, ((), delays))
 
 
 def _counted(fault: TimeFault, red: int) -> Row:

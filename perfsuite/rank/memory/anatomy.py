@@ -11,9 +11,11 @@ A block's category is the first of these that applies:
     temporaries     everything else
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 CATEGORIES = (
     "parameters",
@@ -79,36 +81,34 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
     address -1 and its number as the bytes.
     """
     events = list(events)
-    peak_bytes, peak_index = _find_peak(events, marks)
+    begin = min(_batches(events, marks), default=None)
+    totals, largest = dict.fromkeys(CATEGORIES, 0), dict.fromkeys(CATEGORIES, 0)
+    if begin is None:
+        return Anatomy(-1, "setup", totals, largest, {}, [])
+    timeline = changes(events, marks)
+    peak_index, peak_bytes = _find_peak(timeline, begin)
+    at_marks = [index for index, (address, _, _) in enumerate(events) if address == -1 and index >= begin]
     live: dict[int, _Block] = {}
-    at_peak: list[_Block] = []
-    at_marks: list[list[_Block]] = []
-    phase = peak_phase = "setup"
-    stepping = False
-    for index, (address, size, operation) in enumerate(events):
-        if address == -1:
-            phase = marks[size].phase
-            _name(live, marks[size])
-            stepping = stepping or phase == "batch"
-            if stepping:
-                at_marks.append(list(live.values()))
-        elif size > 0:
-            live[address] = _Block(size, operation, phase)
-        elif size < 0:
-            live.pop(address, None)
-        elif address in live:
-            live[address].communicated = True
+    peak_phase, at_peak = "batch", list[_Block]()
+    moments = sorted(
+        [*((at, None) for at in at_marks), *((change.index, change) for change in timeline)], key=itemgetter(0)
+    )
+    for index, change in moments:
+        if change is None:
+            largest = {name: max(largest[name], totals[name]) for name in CATEGORIES}
+        else:
+            totals[change.block.kind()] += change.size
+            if change.size > 0:
+                live[id(change.block)] = change.block
+            else:
+                del live[id(change.block)]
         if index == peak_index:
-            at_peak, peak_phase = list(live.values()), phase
+            at_peak, peak_phase = list(live.values()), change.phase if change else "batch"
     categories: Counter[str] = Counter(dict.fromkeys(CATEGORIES, 0))
     operations: Counter[tuple[str, str]] = Counter()
     for block in at_peak:
         categories[block.kind()] += block.size
         operations[block.kind(), block.operation] += block.size
-    largest = dict.fromkeys(CATEGORIES, 0)
-    for blocks in at_marks:
-        for category, size in _sum(blocks).items():
-            largest[category] = max(largest[category], size)
     holders = [(block.kind(), block.operation, block.size) for block in at_peak]
     return Anatomy(peak_bytes, peak_phase, dict(categories), largest, dict(operations), holders)
 
@@ -125,7 +125,7 @@ def curve(
     last = max(_batches(events, marks), default=0)
     totals = dict.fromkeys(CATEGORIES, 0)
     points: list[tuple[str, list[int]]] = []
-    begin = sum(one.index < last for one in timeline)
+    begin = sum(change.index < last for change in timeline)
     length = max(1, -(-(len(timeline) - begin) // most_points))
     for number, one in enumerate(timeline):
         totals[one.block.kind()] += one.size
@@ -148,14 +148,14 @@ def levels(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) ->
     first = min(_batches(events, marks), default=len(events))
     totals = dict.fromkeys(CATEGORIES, 0)
     begun = False
-    for one in changes(events, marks):
-        if one.index > first and not begun:
+    for change in changes(events, marks):
+        if change.index > first and not begun:
             yield first, dict(totals)
             begun = True
-        kind = one.block.kind()
-        totals[kind] += one.size
+        kind = change.block.kind()
+        totals[kind] += change.size
         if begun:
-            yield one.index, {kind: totals[kind]}
+            yield change.index, {kind: totals[kind]}
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Change:
 
 def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> list[Change]:
     """All of them. The category of a block is known when its life is."""
-    found: list[Change] = []
+    timeline: list[Change] = []
     live: dict[int, _Block] = {}
     phase = "setup"
     for index, (address, size, operation) in enumerate(events):
@@ -179,12 +179,12 @@ def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
             _name(live, marks[size])
         elif size > 0:
             live[address] = _Block(size, operation, phase)
-            found.append(Change(index, phase, live[address], size))
+            timeline.append(Change(index, phase, live[address], size))
         elif size < 0 and address in live:
-            found.append(Change(index, phase, live[address], -live.pop(address).size))
+            timeline.append(Change(index, phase, live[address], -live.pop(address).size))
         elif address in live:
             live[address].communicated = True
-    return found
+    return timeline
 
 
 def _batches(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Iterator[int]:
@@ -198,21 +198,12 @@ def whole_steps(events: Sequence[tuple[int, int, str]], marks: Mapping[int, Mark
     return events[: at[-1]] if at and marks[events[at[-1]][1]].phase == "batch" else events
 
 
-def _find_peak(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> tuple[int, int]:
-    """The most live bytes from the first mark of phase "batch" on, and the index of the event that reached them."""
-    sizes: dict[int, int] = {}
-    total, peak_bytes, peak_index, stepping = 0, -1, -1, False
-    for index, (address, size, _) in enumerate(events):
-        if address == -1:
-            stepping = stepping or marks[size].phase == "batch"
-        elif size > 0:
-            sizes[address] = size
-            total += size
-        elif size < 0:
-            total -= sizes.pop(address, 0)
-        if stepping and total > peak_bytes:
-            peak_bytes, peak_index = total, index
-    return peak_bytes, peak_index
+def _find_peak(timeline: Sequence[Change], begin: int) -> tuple[int, int]:
+    """The index of the event from ``begin`` on with which most bytes are alive, the first of equals, and the bytes."""
+    before = sum(change.size for change in timeline if change.index < begin)
+    later = [change for change in timeline if change.index > begin]
+    totals = itertools.accumulate((change.size for change in later), initial=before)
+    return max(zip([begin, *(change.index for change in later)], totals, strict=True), key=itemgetter(1))
 
 
 def _name(live: Mapping[int, _Block], mark: Mark) -> None:
@@ -220,16 +211,6 @@ def _name(live: Mapping[int, _Block], mark: Mark) -> None:
         if mark.phase == "backward" and block.phase == "forward":
             block.activation = True
     for address, category in mark.named.items():
-        block_here = live.get(address)
-        if block_here is None:
-            continue
-        named_before = _NAMED.index(block_here.category) if block_here.category else len(_NAMED)
-        if _NAMED.index(category) < named_before:
-            block_here.category = category
-
-
-def _sum(blocks: Iterable[_Block]) -> Counter[str]:
-    sizes: Counter[str] = Counter()
-    for block in blocks:
-        sizes[block.kind()] += block.size
-    return sizes
+        named = live.get(address)
+        if named and (not named.category or _NAMED.index(category) < _NAMED.index(named.category)):
+            named.category = category

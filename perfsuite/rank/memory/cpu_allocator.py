@@ -11,6 +11,7 @@ from typing import Any
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.memory.oom import last_with
+from perfsuite.rank.memory.source import MemorySource
 from perfsuite.records.builds import compiled
 from perfsuite.records.suspects import locate
 
@@ -72,8 +73,10 @@ def _compile(folder: Path, torch_folder: Path) -> None:
         raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
 
 
-class CpuAllocator:
-    """The allocator of this process, installed permanently by the constructor; all sizes in bytes."""
+class CpuAllocator(MemorySource):
+    """The allocator of this process, installed permanently by the constructor; all sizes in bytes. It caches nothing,
+    and ranks share the machine's memory with everything that runs there, so nothing is reserved or free.
+    """
 
     def __init__(self) -> None:
         self._library: Any = load()
@@ -85,16 +88,6 @@ class CpuAllocator:
     def set_capacity(self, capacity_bytes: int | None) -> None:
         """From now on an allocation that would exceed it raises torch.OutOfMemoryError; None: no capacity."""
         self._library.perfsuite_set_capacity(ctypes.c_int64(-1 if capacity_bytes is None else capacity_bytes))
-
-    @property
-    def reserved_bytes(self) -> int | None:
-        """A CPU's allocator caches nothing."""
-        return None
-
-    @property
-    def free_bytes(self) -> int | None:
-        """Ranks share the machine's memory with everything that runs there."""
-        return None
 
     def prove_peak(self, of_events: int, counted: int) -> None:
         """The log and the running count are separate, and must agree to the byte. Raises RankError."""
@@ -146,7 +139,7 @@ class CpuAllocator:
         return None if index is None else (index, size)
 
     @property
-    def missing_bytes(self) -> int | None:
+    def missing_bytes(self) -> int | None:  # type: ignore[override]
         """What the refused allocation exceeded the capacity by; None if none was refused."""
         sizes = [
             int(getattr(self._library, f"perfsuite_{name}")()) for name in ("refused", "live_at_refusal", "capacity")
@@ -173,10 +166,6 @@ class CpuAllocator:
             (address, size, locate(texts[operator], texts[module]) if size > 0 else texts[operator])
             for address, size, operator, module in rows
         ]
-
-    def snapshot(self) -> dict[str, Any] | None:
-        """None: torch makes none of a CPU."""
-        return None
 
     def times(self) -> list[int]:
         """When each event of the log happened, in nanoseconds since 1970."""

@@ -30,8 +30,8 @@ def parts_at_refusal(
 
 def last_with(events: Sequence[Event], alive: int) -> int | None:
     """The index of the last event after which so many bytes were alive: an exception's releases come later."""
-    total, found = 0, None
+    total, last = 0, None
     for index, (address, size, _) in enumerate(events):
         total += size if address != -1 else 0
-        found = index if total == alive else found
-    return found
+        last = index if total == alive else last
+    return last

@@ -5,21 +5,17 @@ It is a dict as torch.cuda.memory._snapshot() returns it, with one segment. Addr
 takes that of a released block of the same size, or the next one, so that the segment has no holes.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.rank.memory.anatomy import Mark, changes
+from perfsuite.rank.session import Session
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.job import SNAPSHOT
 from perfsuite.records.suspects import AT
-
-if TYPE_CHECKING:
-    from perfsuite.rank.session import Session
 
 FIRST_ADDRESS = 2**21
 ALIGNMENT = 64  # bytes
@@ -29,10 +25,10 @@ UNKNOWN = "unknown"  # memory_viz draws no categories unless an event has this o
 
 def keep_snapshot(session: Session) -> None:
     """Write that of a rank in a launch that is traced, if its memory is recorded."""
-    if session.recorded is None:
+    memory = session.memory
+    if memory is None:
         return
-    events, marks = session.recorded()
-    snapshot = session.source.snapshot() or make_snapshot(events, marks, session.source.times())
+    snapshot = memory.source.snapshot() or make_snapshot(memory.events, memory.marks, memory.source.times())
     path = SNAPSHOT.format(prefix=session.job.traces, rank=session.rank)
     write_bytes(Path(path), pickled(snapshot))
 
@@ -53,25 +49,25 @@ def make_snapshot(
     blocks: dict[int, dict[str, Any]] = {}  # every place of the segment, with its last block
     live: dict[int, int] = {}  # a block's place
     end = FIRST_ADDRESS
-    for one in changes(events, marks):
-        at, size = times[one.index] // 1000 if times else one.index, abs(one.size)
+    for change in changes(events, marks):
+        at, size = times[change.index] // 1000 if times else change.index, abs(change.size)
         width = -(-size // ALIGNMENT) * ALIGNMENT
-        if one.size > 0:
+        if change.size > 0:
             place = free[width].pop() if free[width] else end
             end = max(end, place + width)
-            live[id(one.block)] = place
-            frames = _frames(one.block.operation)
+            live[id(change.block)] = place
+            frames = _frames(change.block.operation)
             state = {"address": place, "size": width, "requested_size": size, "state": "active_allocated"}
             blocks[place] = state | {"frames": frames}
-            actions = {"alloc": one.block.kind()}
+            actions = {"alloc": change.block.kind()}
         else:
-            place = live.pop(id(one.block))
+            place = live.pop(id(change.block))
             free[width].append(place)
             frames = blocks[place]["frames"]
             blocks[place] |= {"state": "inactive", "frames": []}
             actions = {"free_requested": UNKNOWN, "free_completed": UNKNOWN}
-        told = {"addr": place, "size": size, "stream": 0, "time_us": at, "frames": frames}
-        trace += [{"action": action, **told, "category": category} for action, category in actions.items()]
+        block = {"addr": place, "size": size, "stream": 0, "time_us": at, "frames": frames}
+        trace += [{"action": action, **block, "category": category} for action, category in actions.items()]
     active = sum(block["size"] for block in blocks.values() if block["state"] == "active_allocated")
     segment = {
         "device": 0,

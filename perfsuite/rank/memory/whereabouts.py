@@ -5,24 +5,20 @@ graph belongs to the module that was running when autograd numbered it. Hooks se
 break its graphs, so a compiled model is not watched.
 """
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
-
-    from perfsuite.rank.session import Session
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module
 
 UNNUMBERED = 2**64 - 1  # a node that accumulates a gradient (torch/csrc/autograd/functions/accumulate_grad.cpp)
 
 
 @contextlib.contextmanager
-def watch(model: torch.nn.Module, tell: Callable[[str], None]) -> Iterator[None]:
+def watch(model: Module, tell: Callable[[str], None]) -> Iterator[None]:
     """Inside, ``tell`` is called with a module's path, or an optimizer's class, when its forward or step begins or
     continues, and with "" when none runs.
     """
@@ -75,7 +71,7 @@ class Whereabouts:
         self.thread = threading.get_ident()  # autograd numbers by thread; CUDA's backward has its own
         session.listeners.append(self._mark)
 
-    def watch(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    def watch(self, model: Module) -> contextlib.AbstractContextManager[None]:
         """Inside, modules are tracked."""
         return watch(model, self._tell)
 

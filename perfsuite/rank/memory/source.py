@@ -1,0 +1,31 @@
+"""What the sources of a device's bytes have in common: CpuAllocator (rank/memory/cpu_allocator.py) and CudaHistory
+(meters/_cuda_history.py).
+"""
+
+import contextlib
+from typing import Any
+
+
+class MemorySource:
+    """Counts the bytes of a device. What one of the two does not have is as it is here."""
+
+    reserved_bytes: int | None = None  # the most that a caching allocator took from the device
+    free_bytes: int | None = None  # what the device had left then
+    missing_bytes: int | None = None  # what the refused allocation exceeded the capacity by
+
+    def enter_phase(self, phase: str) -> None:
+        """Operators outside of modules belong to this phase."""
+
+    def enter_module(self, name: str) -> None:
+        """The forward of this module begins or continues; "": of none."""
+
+    def settle(self) -> None:
+        """Wait until no other thread of this process allocates."""
+
+    def settled(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, a collective ends before the rank continues."""
+        return contextlib.nullcontext()
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """torch's own snapshot of the memory, if it makes one."""
+        return None

@@ -1,0 +1,16 @@
+"""torch's types, for annotations alone: nothing is imported when the code runs, so the parent can read engine files."""
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.nn import Module, Parameter
+
+    DType: TypeAlias = torch.dtype
+    TorchDevice: TypeAlias = torch.device
+else:
+    Tensor = TorchDevice = DType = DeviceMesh = Module = Parameter = Any
+
+__all__ = ["DType", "DeviceMesh", "Module", "Parameter", "Tensor", "TorchDevice"]
