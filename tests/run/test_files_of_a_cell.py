@@ -40,8 +40,7 @@ import torch
 
 from common.nets import helper
 
-DATA = Path(__file__).parent / "data"  # the server of another test may have started elsewhere
-WIDTHS = numpy.fromfile(DATA / "widths.bin", dtype="uint8")
+WIDTHS = numpy.fromfile("data/widths.bin", dtype="uint8")
 
 
 class Net(torch.nn.Module):
@@ -57,9 +56,9 @@ class Net(torch.nn.Module):
 
 
 def build(definition):
-    vocabulary = len((DATA / "words.txt").read_text().split())
-    (DATA / "log.txt").open("a").write("built")
-    (DATA / "log.txt").read_text()
+    vocabulary = len(Path("data/words.txt").read_text().split())
+    Path("data/log.txt").open("a").write("built")
+    Path("data/log.txt").read_text()
     return Net(vocabulary)
 """
 
