@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from predictions import CELL, PREDICTION
 
 from perfsuite.baselines.predicted import judge_prediction, load, path_of
 from perfsuite.catalog.cell import parse_cell
@@ -30,20 +31,6 @@ from perfsuite.records.prediction import Prediction
 from perfsuite.records.trace import Trace, TraceMark
 from perfsuite.show.text.words import accept_text, headline, note_text, text_of_change
 
-CELL = "gpt2_tiny-single+bf16-h100_x1"
-PREDICTION = Prediction(
-    format=FORMAT,
-    cell=CELL,
-    outcome="fits",
-    world_size=1,
-    peak_bytes=3000,
-    parts={"parameters": 1000, "activations": 2000},
-    ranks={0: 3000},
-    allocated_bytes=3072,
-    reserved_bytes=2 * 2**20,
-    smallest_bytes=2 * 2**20,
-    versions={"torch": "2.13.0", "transformers": "5.22.0"},
-)
 BASELINE = PredictedBaseline(format=FORMAT, cell=CELL, date="2026-11-21", commit="", prediction=PREDICTION)
 
 

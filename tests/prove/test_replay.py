@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from replays import CELL, NORM, ONE, STORY, WORSE, seen
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli.main import INTERRUPTED, main
@@ -15,42 +16,12 @@ from perfsuite.prove.replay.replay_outcome import outcome_of
 from perfsuite.prove.replay.replay_page import markdown
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run import releases_compared as comparing
-from perfsuite.run.releases_compared import Seen, compare_releases, load, save
-from perfsuite.units import NUMBER, WHOLE
+from perfsuite.run.releases_compared import compare_releases, load, save
+from perfsuite.units import WHOLE
 
 EVERY = all_regressions()
 every_regression = pytest.mark.parametrize("regression", EVERY.values(), ids=EVERY)
-WORSE = {"status": Status.REGRESSED, "compared": True}
-NORM = Line(metric="gradient_norm", title="gradient norm", unit=NUMBER, old=3.58, new=1.97, **WORSE)
 CALLS = Line(metric="python_calls", title="Python calls/step", unit=WHOLE, old=10, new=12, **WORSE)
-
-CELL = "gpt2_tiny-zero2-cpu_x2"
-STORY = {
-    "name": "one",
-    "saw": "Users saw it.",
-    "source": "an issue",
-    "good": "lib==2",
-    "bad": "lib==3",
-    "cell": CELL,
-    "moves": "gradient_norm",
-    "neighbours": ("lib==1", "lib==2"),
-}
-ONE = Regression(**STORY)
-
-
-def seen(a, b, *moved, outcomes=("fits", "fits"), reasons=("", "")):
-    status = Status.REGRESSED if moved else Status.SAME
-    return Seen(
-        cell=CELL,
-        a=a,
-        b=b,
-        status=status if outcomes == ("fits", "fits") else Status.FAILED,
-        outcomes=outcomes,
-        reasons=reasons,
-        moved=list(moved),
-        seconds=7.0,
-        date="2026-11-23T00:00:00+00:00",
-    )
 
 
 @every_regression

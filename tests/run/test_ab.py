@@ -15,6 +15,7 @@ from pathlib import Path
 import gate_samples as samples
 import msgspec
 import pytest
+from ab_samples import compared, launched
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -189,18 +190,6 @@ def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (found.verdict.status, status_of(found, "mine_seconds")) == ("same", "not held")
     assert len(found.times[0].differences) == LOOKS[0]
-
-
-def launched(count: int, **readings: Reading | None) -> list[Measurement]:
-    """Launches of a side, one after another."""
-    one = samples.measurement(**readings)
-    return [msgspec.structs.replace(one, launches=[Launch(date="2026-11-21")]) for _ in range(count)]
-
-
-def compared(a: list[Measurement], b: list[Measurement], *strategies: str) -> Comparison:
-    """What is said of the sides."""
-    names = (strategies[0], strategies[-1]) if strategies else ("zero3", "zero3")
-    return compare(a, b, samples.METRICS, strategies=names, terms=Terms(tolerance=0.01, spread=0.01))
 
 
 def status_of(comparison: Comparison, metric: str) -> str:

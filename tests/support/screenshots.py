@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 from browsing import CHROMIUM
+from command_pages import compared_sides, missed, page_of, replayed, upgraded
 from playwright.sync_api import Browser, sync_playwright
 from red_night import red_night
-from test_page_commands import compared_sides, missed, page_of, replayed, upgraded
 
 from perfsuite.baselines.project import Project
 from perfsuite.catalog.registry import Catalog
