@@ -231,7 +231,7 @@ def test_a_ladder_goes_on_where_it_was(resumed):
     """The rung that had run is not run again; the others are."""
     folder, done = resumed
 
-    assert "1 of 3 rungs already have their results" in done.stdout
+    assert "1 of 3 rungs already has its results" in done.stdout
     assert [len(list((folder / "runs" / name).glob("*.json"))) for name in ("21.3", "22.0", "23.0")] == [1, 1, 1]
 
 

@@ -82,7 +82,7 @@ def test_the_verdict_is_one_sentence_and_a_count():
 
 def test_an_accepted_cell_is_not_red():
     """As in the job's summary."""
-    assert verdict_of([result(old=None, updated="baselines/x.json")]) == "None of 1 cells is red. 1 green."
+    assert verdict_of([result(old=None, updated="baselines/x.json")]) == "None of 1 cell is red. 1 green."
 
 
 def test_each_status_is_counted_by_its_own_word():
@@ -96,7 +96,7 @@ def test_each_status_is_counted_by_its_own_word():
         "None of 5 cells is red. 1 undecided, 1 slower without a change, 1 unheld, 1 quarantined, 1 green."
     )
     assert render_brief(cells, []).startswith(
-        "## Training performance: 1 of 5 cells as good as their baselines "
+        "## Training performance: 1 of 5 cells as good as its baseline "
         "(1 undecided, 1 slower without a change, 1 unheld, 1 quarantined)"
     )
 
