@@ -137,7 +137,7 @@ def noise_text(metric: Metric | None, noise: Noise | None) -> str:
         return EXACT if metric.hold == "exact" else ""
     if noise is None:
         return "unknown"
-    return f"±{show_ratio(noise.band.high / (noise.band.middle or 1) - 1)} ({noise.runs} run{'s' * (noise.runs > 1)})"
+    return f"±{show_ratio(noise.band.high / (noise.band.middle or 1) - 1)} ({show_several(noise.runs, 'run')})"
 
 
 def shown_change(line: Line) -> str:
