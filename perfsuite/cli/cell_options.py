@@ -46,11 +46,8 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     known = store.cells()
     picked = list(filter(cells_meant(arguments.k, known, catalog), known))
     if not picked:
-        cells = show_several(len(known), "cell")
-        raise UsageError(
-            f"-k {arguments.k!r} matches none of the {cells} with a baseline in {store.root}/."
-            + hint(arguments.k, known)
-        )
+        cells = f"none of the {show_several(len(known), 'cell')} with a baseline in {store.root}/"
+        raise UsageError(f"-k {arguments.k!r} matches {cells}." + hint(arguments.k, known))
     absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
     for cell, reason in absent.items():
         print(f"{cell}: skipped, {reason}")
