@@ -118,7 +118,16 @@ def _judge(
     scope = Scope(measurement, old, strategy, terms, own, changed, own_code, drifted, since)
     held = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
     lines = [hold(metric, scope) for metric in held]
-    return verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+    verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+    suspected = any(line.status == Status.ALARM for line in verdict.lines)
+    return _with_changes(verdict, changed) if suspected else verdict
+
+
+def _with_changes(verdict: Verdict, found: Sequence[Change]) -> Verdict:
+    """With what has changed since the times were recorded, which may be later than the rest of the baseline."""
+    known = {one.name for one in verdict.changed}
+    more = [one for one in found if one.name not in known]
+    return msgspec.structs.replace(verdict, changed=[*verdict.changed, *more])
 
 
 def verdict_of(
