@@ -196,9 +196,9 @@ def listed(things: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def show_several(count: int, noun: str) -> str:
-    """``1 night``, ``10,000 nights``."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+def show_several(count: int, noun: str, plural: str = "") -> str:
+    """``1 night``, ``10,000 nights``, ``2 launches`` with their plural."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def show_part(count: int, total: int, noun: str, singular: str = "", plural: str = "") -> str:

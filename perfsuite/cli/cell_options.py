@@ -18,6 +18,7 @@ from perfsuite.cli.ini import ini_of
 from perfsuite.cli.shared_options import add_baselines, store_of
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import why_absent, why_missing
+from perfsuite.units import show_several
 
 
 def add_cells(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +46,8 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     known = store.cells()
     picked = list(filter(cells_meant(arguments.k, known, catalog), known))
     if not picked:
-        raise UsageError(
-            f"-k {arguments.k!r} matches none of the {len(known)} cells with a baseline in {store.root}/."
-            + hint(arguments.k, known)
-        )
+        cells = f"none of the {show_several(len(known), 'cell')} with a baseline in {store.root}/"
+        raise UsageError(f"-k {arguments.k!r} matches {cells}." + hint(arguments.k, known))
     absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
     for cell, reason in absent.items():
         print(f"{cell}: skipped, {reason}")
@@ -127,7 +126,8 @@ def selected(expression: str, catalog: Catalog, found: Collected) -> list[Cell]:
     if not picked:
         where = "the tests here" if found.cells else "the sample"
         raise UsageError(
-            f"-k {expression!r} matches none of the {len(known)} cells of {where}." + hint(expression, known)
+            f"-k {expression!r} matches none of the {show_several(len(known), 'cell')} of {where}."
+            + hint(expression, known)
         )
     absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
     for reason, count in Counter(absent.values()).items():

@@ -106,7 +106,16 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
         compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
         lines = [hold(metric, scope) for metric in compared]
         verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+        if any(line.status == Status.ALARM for line in verdict.lines):
+            verdict = _with_changes(verdict, changed)
     return msgspec.structs.replace(verdict, collect=command)
+
+
+def _with_changes(verdict: Verdict, found: Sequence[Change]) -> Verdict:
+    """With what has changed since the times were recorded, which may be later than the rest of the baseline."""
+    known = {one.name for one in verdict.changed}
+    more = [one for one in found if one.name not in known]
+    return msgspec.structs.replace(verdict, changed=[*verdict.changed, *more])
 
 
 def verdict_of(

@@ -21,7 +21,7 @@ from perfsuite.ladder.ladder import Ladder
 from perfsuite.ladder.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
 from perfsuite.records import codec
 from perfsuite.records.builds import kept
-from perfsuite.units import show_cost
+from perfsuite.units import show_cost, show_part
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
 SCRIPTS = (  # in npm's packages
@@ -112,7 +112,7 @@ def summary(story: Story) -> str:
     worse = [change for change in told if change.kind in WORSE]
     ends = f"{story.library} {story.rungs[0].name} to {story.rungs[-1].name}" if story.rungs else story.library
     missing = sum(bool(rung.failure) for rung in story.rungs)
-    gap = f"; {missing} of {len(story.rungs)} rungs have no result" if missing else ""
+    gap = f"; {show_part(missing, len(story.rungs), 'rung', 'has', 'have')} no result" if missing else ""
     if not told:
         size = " that matters" if story.small else ""
         return f"{ends}: nothing changed{size} in {story.series} series{gap}."

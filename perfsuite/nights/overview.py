@@ -14,7 +14,7 @@ from perfsuite.show.html.curve_chart import sparkline
 from perfsuite.show.html.document import Document, Entry, Section, Table
 from perfsuite.show.html.markup import Html, tag
 from perfsuite.show.text.markdown import counts, say_counts, standing_of
-from perfsuite.units import show_change, show_several
+from perfsuite.units import show_change, show_part, show_several
 
 TITLE = "Training performance over time"
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows
@@ -32,7 +32,7 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iter
     open_ = any(one.last.status in OPEN for one in last)
     cells = {one.cell for one in summaries}
     state = (
-        f"{len(red)} of {len(last)} cells {'is' if len(red) == 1 else 'are'} red on the latest day"
+        f"{show_part(len(red), len(last), 'cell', 'is', 'are')} red on the latest day"
         if red
         else "No cell is red on the latest day"
     )
@@ -190,9 +190,10 @@ def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: It
         rows.append([Entry(cell), _owner(cell, dashboard), "has a baseline, but no run here measured it", ""])
     covered = sum(dashboard.on_latest_day(one.last) and bool(one.last.metrics) for one in summaries)
     table = Table(head=["cell", "owner", "why", "machine"], rows=rows, name="coverage", choose=1)
+    told = show_part(covered, covered + len(rows), "cell", "has", "have")
     return Section(
         heading=f"Cells without a result: {len(rows) or 'none'}",
-        sentences=[f"{covered} of {covered + len(rows)} cells have a result on the latest day of their machine."],
+        sentences=[f"{told} a result on the latest day of {'its' if covered == 1 else 'their'} machine."],
         tables=[table] if rows else [],
         folded=len(rows) > FEW or None,
     )

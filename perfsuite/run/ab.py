@@ -22,12 +22,13 @@ from perfsuite.compare.compare import Comparison, compare, differences
 from perfsuite.compare.paired import MOST_PAIRS, decision
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.environments.environments import HERE, Environment, at_revision, sources, with_releases
-from perfsuite.errors import UsageError
+from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Status
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.runner import Runner, Settings, Watch
+from perfsuite.units import listed
 
 REVISION = "git:"
 RUNNING = "here"
@@ -35,22 +36,30 @@ ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
 PAIR_SECONDS = 5.0  # for the timed steps of both sides
 MOST_STEPS = 500
 SHORT_STEPS = 5
+_COMMIT = "Commit {}, or give another side, such as here or name==version."
+
 Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side. ``strategy`` replaces the cells'; ``copy`` is the revision's root, if it is one."""
+    """One side. ``strategy`` replaces the cells'; ``copy`` is the root of a
+    revision's copy, if it is one, and ``working`` the catalog outside of it.
+    """
 
     name: str
     catalog: Catalog
     environment: Environment = HERE
     strategy: str | None = None
     copy: Path | None = None
+    working: Catalog | None = None
 
     def cell(self, text: str) -> Cell:
         """The cell on this side. Raises UsageError if the side's revision contains none of its code."""
-        cell = parse_cell(text, self.catalog)
+        try:
+            cell = parse_cell(text, self.catalog)
+        except UnknownName as error:
+            raise self._uncommitted(text) or error from None
         if self.strategy is not None:
             suffixes = CellId.split(text).suffixes
             return make_cell(cell.model.name, self.strategy, cell.hardware.name, self.catalog, suffixes)
@@ -63,6 +72,18 @@ class Side:
                     f"model is built by {cell.model.build}, and no --catalog folder of the repository defines it."
                 )
         return cell
+
+    def _uncommitted(self, text: str) -> UsageError | None:
+        """What the user's catalog defines of the cell and the revision's does not; None if there is no such thing."""
+        if self.working is None:
+            return None
+        parse_cell(text, self.working)  # loads it; a name that is unknown there too is told as such
+        known = self.working.origins.items()
+        files = {file for (kind, name), file in known if name not in self.catalog.all(kind)}
+        if not files:
+            return None
+        named = listed(sorted(files))
+        return UsageError(f"{self.name} does not have the definitions of {named}. {_COMMIT.format('them')}")
 
 
 def sides(texts: tuple[str, str], catalog: Catalog, repository: Path) -> tuple[Side, Side]:
@@ -101,7 +122,7 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
         return Side(text, catalog, strategy=text)
     if kind == "revision":
         environment, root, copy = at_revision(text.removeprefix(REVISION), repository)
-        return Side(text, catalog_at(catalog, root, copy, text), environment, copy=copy)
+        return Side(text, catalog_at(catalog, root, copy, text), environment, copy=copy, working=catalog)
     if beside_revision:
         return Side(text, catalog, Environment(path=tuple(map(str, sources(repository)))))
     return Side(text, catalog)
@@ -110,9 +131,12 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
 def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catalog:
     """The catalog with the folders of the repository's copy instead of its own. Raises UsageError if one is missing."""
     folders = [copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders]
-    missing = [str(folder) for folder in folders if not folder.is_dir()]
-    if missing:
-        raise UsageError(f"{revision} has no folder {missing[0]}, which --catalog or perf_catalog names.")
+    for folder, there in zip(catalog.folders, folders, strict=True):
+        if not there.is_dir():
+            raise UsageError(
+                f"{revision} has no folder {folder}, which --catalog or perf_catalog names. {_COMMIT.format('it')}"
+            )
+
     return Catalog(tuple(folders), catalog.extra_models, catalog.materiality)
 
 

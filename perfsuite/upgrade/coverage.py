@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from perfsuite.show.text.words import release_text
-from perfsuite.units import listed
+from perfsuite.units import listed, show_several
 from perfsuite.upgrade.upgrade_outcome import Times, UpgradeReport
 
 NAMED = 3  # cells of a line
@@ -46,4 +46,4 @@ def some(cells: Sequence[str], every: bool) -> str:
 
 def count(cells: int) -> str:
     """``1 cell``, ``2 cells``."""
-    return f"{cells} {'cell' if cells == 1 else 'cells'}"
+    return show_several(cells, "cell")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
 from perfsuite.show.text.words import change_text, changes_text, note_text, sides_text
+from perfsuite.units import show_part, show_several
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
@@ -15,7 +16,11 @@ def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -
     """The page; ``commands`` show the findings of these numbers, from 1 on."""
     worse = sum(one.worst.bad and not one.worst.small for one in report.findings)
     better = sum(not one.worst.bad and not one.worst.small for one in report.findings)
-    effects = f"{worse} effect{'s' * (worse != 1)} in {len(report.cells)} cells" if worse else "Nothing that matters"
+    effects = (
+        f"{show_several(worse, 'effect')} in {show_several(len(report.cells), 'cell')}"
+        if worse
+        else "Nothing that matters"
+    )
     sections = [_finding(number, one, report, commands) for number, one in enumerate(report.findings, 1)]
     rest = [
         ("Do not run with the old releases either", [f"{cell}: {why}" for cell, why in report.failed.items()]),
@@ -52,7 +57,7 @@ def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping
         ]
         for effect in one.effects
     ]
-    share = f"{len(one.cells)} of {len(report.cells)} cells"
+    share = show_part(len(one.cells), len(report.cells), "cell")
     return Section(
         heading=f"{number}: {what} {change_text(worst.line)} in {share}",
         sentences=[f"Caused by {changes_text(one.changes)} ({one.how})."],

@@ -75,7 +75,7 @@ def shown(store, run, record):
     status, lines, _ = run("show")
 
     assert status == 0
-    assert lines[3] == f"1 baselines: 1 {lines[1].split()[1]}"
+    assert lines[3] == f"1 baseline: 1 {lines[1].split()[1]}"
     return lines[1].split(), "\n".join(lines[4:])
 
 
@@ -569,7 +569,7 @@ def test_history_adds_up_what_was_accepted(store, run):
 
     assert status == 0
     assert lines[1].split() == f"{CELL} peak memory 2 times 20.00 GiB 22.00 GiB +10.0 % now".split()
-    assert lines[-1] == "3 changes of 1 baselines; 1 of their 4 metrics have moved."
+    assert lines[-1] == "3 changes of 1 baseline; 1 of 4 metrics has moved."
 
 
 def test_history_finds_what_was_changed_past_the_ledger(store, run):
@@ -600,7 +600,7 @@ def test_history_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, rat
     store.ledger.write_text(store.ledger.read_text().replace('"ratio":1.05', f'"ratio":{ratio}'))
     status, lines, errors = run("history")
 
-    assert status == 2 and lines[-1].startswith("2 changes of 1 baselines")
+    assert status == 2 and lines[-1].startswith("2 changes of 1 baseline")
     told = f"baselines/ledger.jsonl:2 is damaged: metrics.peak_memory_bytes.ratio is {ratio}, but a ratio is above 0."
     assert errors == f"perfsuite: {told}\n"
 

@@ -133,5 +133,5 @@ def test_a_command_finds_pytests_baselines(repository, capsys):
     refused = main(["ab", "--a", "here", "--b", "here", "-k", "zero9"])
 
     assert status == 0 and f"../../some/where/cpu_x1/{cell}.json" in told
-    assert refused == 2 and "none of the 1 cells with a baseline in ../../some/where/" in capsys.readouterr().err
+    assert refused == 2 and "none of the 1 cell with a baseline in ../../some/where/" in capsys.readouterr().err
     assert os.listdir() == []

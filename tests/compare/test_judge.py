@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import Terms
-from perfsuite.records.baseline import Baseline
+from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import OPEN, ORDER, RED, Line, Status, Verdict
@@ -504,3 +504,20 @@ def test_fewer_losses_are_missing():
     found = judge(new, BASELINE, METRICS, strategy="zero3")
 
     assert next(line.status for line in found.lines if line.metric == "loss") == "missing"
+
+
+def test_an_alarm_names_what_changed_since_the_times():
+    """They may be newer than the rest of the baseline, which has today's releases again: no trial need say it."""
+    now = measurement()
+    values = {name: now.readings[name].value for name in now.readings if name.endswith("_seconds")}
+    newer = TimedRun(
+        date="2026-11-03T10:00:00+00:00",
+        machine=now.machine,
+        versions=now.versions | {"torch": "2.12.0"},
+        values=values,
+    )
+    old = msgspec.structs.replace(BASELINE, times=[newer])
+    said = verdict(measurement(), old=old)
+
+    assert said.status == "alarm"
+    assert [text_of_change(one) for one in said.changed] == ["torch 2.12.0 -> 2.13.0"]

@@ -231,7 +231,7 @@ def test_a_ladder_goes_on_where_it_was(resumed):
     """The rung that had run is not run again; the others are."""
     folder, done = resumed
 
-    assert "1 of 3 rungs already have their results" in done.stdout
+    assert "1 of 3 rungs already has its results" in done.stdout
     assert [len(list((folder / "runs" / name).glob("*.json"))) for name in ("21.3", "22.0", "23.0")] == [1, 1, 1]
 
 
@@ -437,7 +437,7 @@ def test_asv_s_list_has_confirmed_regressions_only(tmp_path):
     ("changes", "missing", "said"),
     [
         ([], (), "lib 1 to 3: nothing changed in 9 series."),
-        ([("b", "2", "unconfirmed")], ("3",), "lib 1 to 3: nothing changed in 9 series; 1 of 3 rungs have no result."),
+        ([("b", "2", "unconfirmed")], ("3",), "lib 1 to 3: nothing changed in 9 series; 1 of 3 rungs has no result."),
         ([("b", "2", "confirmed"), ("c", "3", "unchecked")], (), "lib 1 to 3: 2 of 9 series got worse with 2 and 3."),
         ([("b", "2", "confirmed"), ("b", "3", "confirmed")], (), "lib 1 to 3: 1 of 9 series got worse with 2 and 3."),
     ],
@@ -471,7 +471,7 @@ def test_a_change_across_a_failed_rung_is_not_the_next_one_s(tmp_path, monkeypat
     """It is with the one or the other, and what else changed is counted from the last rung with a number."""
     told = _tale(tmp_path, monkeypatch, [10, "failed", 12], "samples")
 
-    assert site.summary(told) == "lib 1 to 3: 1 of 1 series got worse with 2 or 3; 1 of 3 rungs have no result."
+    assert site.summary(told) == "lib 1 to 3: 1 of 1 series got worse with 2 or 3; 1 of 3 rungs has no result."
     assert told.sentences == [("3", "1 series worse with 2 or 3 (b)")]
     assert told.changes[0].beside == ("six 1 -> 3",)
     assert "Changed with 2 or 3: six 1 -> 3." in markdown(told)

@@ -209,7 +209,7 @@ def test_a_package_that_is_gone_is_red(repository, summary_of, without_deepspeed
     told = f"{cell}: fits -> unsupported: zero3 needs deepspeed, not installed here: pip install deepspeed."
     red.stdout.fnmatch_lines([told])
     red.stdout.no_fnmatch_line("accept:*")  # the remedy is to install it
-    assert summary == ("## Training performance: 1 of 1 cells red", 1)
+    assert summary == ("## Training performance: 1 of 1 cell red", 1)
     accepted.assert_outcomes(passed=1)
     green.assert_outcomes(skipped=1)
 
@@ -238,7 +238,7 @@ def test_a_cell_without_a_measurement_is_in_the_report(repository, summary_of, r
 
     result.assert_outcomes(failed=1)
     result.stdout.no_fnmatch_line("*-k selects no cell*")
-    assert summary_of(pytester) == ("## Training performance: 1 of 1 cells red", 1)
+    assert summary_of(pytester) == ("## Training performance: 1 of 1 cell red", 1)
     assert "is not a baseline" in (pytester.path / "run.jsonl").read_text()
 
 

@@ -97,7 +97,7 @@ def test_the_outcome_is_told_beside_the_numbers():
     verdict = judge_prediction(PREDICTION, before)
 
     assert verdict.status == "improved"
-    assert headline(verdict) == f"{CELL}: oom -> fits; 1 of 7 predicted numbers differ"
+    assert headline(verdict) == f"{CELL}: oom -> fits; 1 of 7 predicted numbers differs"
 
 
 UNSUPPORTED = Prediction(format=FORMAT, cell=CELL, outcome="unsupported", reason="No operator.", world_size=1)

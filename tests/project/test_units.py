@@ -209,3 +209,15 @@ def test_a_countdown(seconds, text):
 def test_numbers_that_read_alike_have_all_digits(old, new, unit, shown):
     """With their unit; but 17 digits of a time mean nothing."""
     assert units.show_both(old, new, unit) == shown
+
+
+def test_counts_are_grammatical():
+    """One of anything is no plural, and the verb follows the number."""
+    assert [units.show_several(number, "launch", "launches") for number in (0, 1, 2)] == [
+        "0 launches",
+        "1 launch",
+        "2 launches",
+    ]
+    assert units.show_part(1, 2, "cell", "is", "are") == "1 of 2 cells is"
+    assert units.show_part(0, 1, "cell", "is", "are") == "0 of 1 cell are"
+    assert units.show_part(1, 1, "cell") == "1 of 1 cell"

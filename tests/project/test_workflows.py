@@ -643,5 +643,5 @@ def test_the_comment_of_a_red_gate(tmp_path):
     done = run_job("comment", "render", "--artifacts", tmp_path, *sets)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "=== output markdown\n## Training performance: 1 of 1 cells red" in done.stdout
+    assert "=== output markdown\n## Training performance: 1 of 1 cell red" in done.stdout
     assert f"```text\n{measurement().cell}: Rank 0: @everyone\n```" in done.stdout

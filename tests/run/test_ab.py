@@ -552,6 +552,30 @@ def commit(repository: Path, line: str) -> None:
     subprocess.run(["git", *identity, "commit", "-qm", line], cwd=repository, check=True)
 
 
+def test_an_uncommitted_catalog_is_named_as_the_users(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder, or the file in it, with what to do; never a path of the copy in the cache."""
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    commit(tmp_path, "pass")
+    (tmp_path / "catalog" / "models").mkdir(parents=True)
+    (tmp_path / "catalog" / "models" / "mine.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    command = ["ab", "--a", "git:HEAD", "--b", "here", "--pairs", "0", "--catalog", "catalog"]
+
+    assert main([*command, "mine-single-cpu_x1"]) == 2
+    way = "or give another side, such as here or name==version.\n"
+    named = "which --catalog or perf_catalog names"
+    assert capsys.readouterr().err == f"perfsuite: git:HEAD has no folder {tmp_path}/catalog, {named}. Commit it, {way}"
+
+    commit(tmp_path, "pass  # again")
+    second = tmp_path / "catalog" / "models" / "second.py"
+    second.write_text(MODEL.replace('"mine"', '"second"'))
+    assert main([*command, "second-single-cpu_x1"]) == 2
+    told = capsys.readouterr().err
+    assert told == f"perfsuite: git:HEAD does not have the definitions of {second}. Commit them, {way}"
+
+
 def test_two_revisions(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ranks: each side imports its own revision; what the new one keeps alive is named, and the exit code is 1.
 

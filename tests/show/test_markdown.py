@@ -254,7 +254,7 @@ def test_a_brief_summary_says_what_is_worst():
         f"- `{CELL}` `peak memory +10.0 % (regressed)`\n"
         f"- `{CELL}` `failed: Rank 1 was killed by SIGKILL.`\n"
     )
-    assert render_brief([result()], []) == "## Training performance: 1 of 1 cells as good as their baselines\n"
+    assert render_brief([result()], []) == "## Training performance: 1 of 1 cell as good as its baseline\n"
 
 
 def test_a_brief_summary_is_brief():

@@ -39,6 +39,7 @@ from perfsuite.records.verdict import (
     reason,
 )
 from perfsuite.records.verdict import Line as Judged
+from perfsuite.show.html import memory_chart
 from perfsuite.show.html.axes import BYTES, SECONDS, Quantity, ticks
 from perfsuite.show.html.causes import causes, common, operators
 from perfsuite.show.html.cell_evidence import Evidence
@@ -82,7 +83,7 @@ def test_the_verdict_is_one_sentence_and_a_count():
 
 def test_an_accepted_cell_is_not_red():
     """As in the job's summary."""
-    assert verdict_of([result(old=None, updated="baselines/x.json")]) == "None of 1 cells is red. 1 green."
+    assert verdict_of([result(old=None, updated="baselines/x.json")]) == "None of 1 cell is red. 1 green."
 
 
 def test_each_status_is_counted_by_its_own_word():
@@ -96,7 +97,7 @@ def test_each_status_is_counted_by_its_own_word():
         "None of 5 cells is red. 1 undecided, 1 slower without a change, 1 unheld, 1 quarantined, 1 green."
     )
     assert render_brief(cells, []).startswith(
-        "## Training performance: 1 of 5 cells as good as their baselines "
+        "## Training performance: 1 of 5 cells as good as its baseline "
         "(1 undecided, 1 slower without a change, 1 unheld, 1 quarantined)"
     )
 
@@ -697,3 +698,14 @@ def test_a_disk_that_was_full_costs_no_cell(tmp_path, monkeypatch):
 
     assert len(codec.read_report(tmp_path / "run.jsonl")[0]) == 3 and not codec.is_cut(tmp_path / "run.jsonl")
     assert "cannot be written: No space left on device." in reports.unwritten
+
+
+@pytest.mark.parametrize(("grown", "noted"), [(492, True), (0, False)])
+def test_a_curve_says_what_its_numbers_compare(grown, noted):
+    """The most of each category in a step: the table next to it has another number, of the peak alone."""
+    old = {"phases": "forward backward", "gradients": "0 1024", "activations": "2048 0"}
+    new = old | {"gradients": f"0 {1024 + grown * 1024}"}
+    chart = memory_chart.over_a_step("Live memory", old, new, ("baseline", "now"), "measured")
+
+    assert (f"gradients +{grown}.00 KiB" in chart or f"gradients +{grown} KiB" in chart) == noted
+    assert ("the most that it has anywhere in the step" in chart) == noted

@@ -22,7 +22,7 @@ from perfsuite.records.calibration import Calibration
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_change, show_flops, show_ratio, show_seconds, show_time
+from perfsuite.units import show_change, show_flops, show_ratio, show_seconds, show_several, show_time
 
 HELP = "What an operator and a message cost on this CPU; predicts steps."
 STARTS_PROCESSES = True
@@ -105,7 +105,7 @@ def _rows(found: Sequence[Measurement], catalog: Catalog) -> tuple[list[Row], st
     machines = Counter(one.machine.identity for one in found)
     (identity, _), *others = machines.most_common() or [("", 0)]
     if others:
-        print(f"{sum(count for _, count in others)} cells of other machines are left out.")
+        print(f"left out: {show_several(sum(count for _, count in others), 'cell')} of other machines")
     rows: list[Row] = []
     for one in found:
         if one.machine.identity == identity and (cell := _cell(one.cell, catalog)):

@@ -53,7 +53,7 @@ class Cause:
     @property
     def title(self) -> str:
         """``peak memory +6.9 % to +7.1 % in 14 cells``."""
-        count = f"{len(self.cells)} cell{'s' * (len(self.cells) > 1)}"
+        count = show_several(len(self.cells), "cell")
         if not self.moved:
             return f"{count}: {self.reason}"
         line = self.moved[0].line

@@ -146,6 +146,7 @@ def areas(  # noqa: PLR0913  a chart: what is drawn, and what may be drawn over 
     other: tuple[str, Sequence[float]] | None = None,
     limit: tuple[str, float] | None = None,
     moved: Mapping[str, str] = MappingProxyType({}),
+    note: str = "",
     kind: str = MEASURED,
 ) -> Html:
     """Stacked steps: ``points[i][j]`` is how much ``names[j]`` has from i to i + 1. ``phases`` are (name, begin, end).
@@ -167,7 +168,7 @@ def areas(  # noqa: PLR0913  a chart: what is drawn, and what may be drawn over 
             drawn.append(tag("path", d=path, class_=f"f{number % COLORS}"))
             used.append((number, part_name(name)))
     pieces.append(tag("g", *drawn[::-1], class_="areas"))
-    notes = []
+    notes = [note] if note else []
     if other:
         stretched = [other[1][index * len(other[1]) // len(points)] for index in range(len(points))]
         pieces.append(tag("path", d=plane.stairs(stretched), class_="curve whisker"))

@@ -20,6 +20,10 @@ ESTIMATED = "estimated, of all categories"
 COLORS = [*CATEGORIES, "allocator", "overhead", ESTIMATED]
 MOST = 6  # operators of a category
 EVENTS = "allocations and releases, in order"
+MOST_OF_EACH = (
+    "Numbers next to a category compare the most that it has anywhere in the step. Tables compare what is alive at the "
+    "peak, which may be elsewhere."
+)
 
 
 def anatomy(title: str, old: Reading | None, new: Reading, names: tuple[str, str], kind: str = MEASURED) -> Html:
@@ -47,8 +51,9 @@ def over_a_step(
     title = f"{title}, {names[1]}" if other else f"{title}, {names[1]} (no curve of the {names[0]})"
     most = {name: (max(before.get(name, [0])), max(sizes.get(name, [0]))) for name in CATEGORIES} if before else {}
     moved = {name: signed(now - then) for name, (then, now) in most.items() if now != then}
+    spans_, note = spans(phases), MOST_OF_EACH if moved else ""
     names_ = list(CATEGORIES)
-    return areas(title, points, names_, BYTES, EVENTS, phases=spans(phases), other=other, moved=moved, kind=kind)
+    return areas(title, points, names_, BYTES, EVENTS, phases=spans_, other=other, moved=moved, note=note, kind=kind)
 
 
 def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Table:

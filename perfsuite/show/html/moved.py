@@ -17,7 +17,7 @@ from perfsuite.records.verdict import OPEN, RED, Line, Status
 from perfsuite.show.html.curve_chart import Band
 from perfsuite.show.html.document import Kind, Tone
 from perfsuite.show.text.words import change_text, range_text
-from perfsuite.units import show_ratio
+from perfsuite.units import show_ratio, show_several
 
 AnyResult = Result | PredictedResult
 TONES: dict[str, Tone] = {
@@ -123,7 +123,7 @@ def noise_of(result: Result, metric: Metric) -> Noise | None:
     pool = pool_of(values, metric.sign, terms_of(result.measurement.cell))
     reach = pool.reach(RULED_OUT)
     low, middle, high = sorted(math.exp(metric.sign * (pool.mean + part * reach)) for part in (-1, 0, 1))
-    times = f"{len(values)} run{'s' * (len(values) > 1)}"
+    times = show_several(len(values), "run")
     return Noise(
         len(values), pool.spread, Band(name=f"usual by {times} of the baseline", low=low, high=high, middle=middle)
     )
@@ -137,7 +137,7 @@ def noise_text(metric: Metric | None, noise: Noise | None) -> str:
         return EXACT if metric.hold == "exact" else ""
     if noise is None:
         return "unknown"
-    return f"±{show_ratio(noise.band.high / (noise.band.middle or 1) - 1)} ({noise.runs} run{'s' * (noise.runs > 1)})"
+    return f"±{show_ratio(noise.band.high / (noise.band.middle or 1) - 1)} ({show_several(noise.runs, 'run')})"
 
 
 def shown_change(line: Line) -> str:

@@ -37,6 +37,7 @@ from perfsuite.show.html.moved import (
 from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
 from perfsuite.show.text.run_summary import asides
 from perfsuite.show.text.words import accept_text, changes_text, note_text, sides_text, signed, summary
+from perfsuite.units import show_several
 
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first
@@ -113,9 +114,9 @@ def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
     missing = sum(is_red(one) and one.verdict.status == Status.MISSING for one in results)
     told = say_counts(found, "red")
     without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
-    first = f"{red or 'None'} of {len(results)} cells {'is' if red in (0, 1) else 'are'} red."
+    first = f"{red or 'None'} of {show_several(len(results), 'cell')} {'is' if red in (0, 1) else 'are'} red."
     rest = f" {', '.join([*told, *without])}." if told or without else ""
-    late = f"{waiting} more cell{' has' if waiting == 1 else 's have'} no result yet"
+    late = f"{show_several(waiting, 'more cell')} {'has' if waiting == 1 else 'have'} no result yet"
     running = f" {late}: the run goes on, or it was ended." if waiting > 0 else ""
     return f"{first}{rest}{running}" if results else f"No cell has a result.{running}"
 
@@ -142,7 +143,7 @@ def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]
         facts.append(", ".join(f"{name} {' or '.join(texts)}" for name, texts in versions.items()) + ".")
     kinds = Counter(kind_of(one) for one in results)
     if len(kinds) > 1 or "measured" not in kinds:
-        facts.append(", ".join(f"{count} cells {kind}" for kind, count in kinds.items()) + ".")
+        facts.append(", ".join(f"{show_several(count, 'cell')} {kind}" for kind, count in kinds.items()) + ".")
     return facts + [f"{told}." for told in asides(measured, metrics)]
 
 

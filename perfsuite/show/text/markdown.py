@@ -16,7 +16,7 @@ from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.run_summary import OPEN_MEANS, by_process, rows, unmeasured
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import change_text, summary, text_of_change
-from perfsuite.units import show_bytes
+from perfsuite.units import show_bytes, show_part, show_several
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
 BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report have the rest
@@ -110,7 +110,8 @@ def render_markdown(
         failure = cell.measurement.failure if isinstance(cell, Result) else None
         text = fence(render(cell.verdict, failure))
         if len(text) > room:
-            parts.append(f"… and {len(red) - number} more red cells that do not fit here. The report lists them.")
+            more = show_several(len(red) - number, "more red cell")
+            parts.append(f"… and {more} without room here. The report lists all.")
             break
         parts.append(text)
         room -= len(text)
@@ -168,12 +169,13 @@ def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
     told = say_counts(found, "red", "green")
     beside = f" ({', '.join(told)})" if told else ""
     if red:
-        return f"{red} of {len(cells)} cells red{beside}"
+        return f"{show_part(red, len(cells), 'cell')} red{beside}"
     if not any(map(is_compared, cells)):
         return f"no cell was compared{beside}"
     new = sum(bool(cell.updated) for cell in cells)
     recorded = f", {new} recorded now" if new else ""
-    return f"{found['green'] - new} of {len(cells)} cells as good as their baselines{recorded}{beside}"
+    good = show_part(found["green"] - new, len(cells), "cell", "as good as its baseline", "as good as their baselines")
+    return f"{good}{recorded}{beside}"
 
 
 def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:

@@ -16,7 +16,7 @@ from perfsuite.records.result import Result
 from perfsuite.records.verdict import Because, Line, Status
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
 from perfsuite.show.text.words import change_text, note_text, summary
-from perfsuite.units import show_bytes, show_change, show_ratio
+from perfsuite.units import show_bytes, show_change, show_ratio, show_several
 
 ABSENT = "–"
 HEADROOM = "headroom"
@@ -153,11 +153,11 @@ def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[st
     told: Counter[str] = Counter()
     for result in results:
         told.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
-    lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in told.items()]
+    lines = [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in told.items()]
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
-            lines.append(f"{status}: {_cells(count)} {meaning}")
+            lines.append(f"{status}: {show_several(count, 'cell')} {meaning}")
     if slower := [result for result in results if result.verdict.status == Status.MACHINE]:
         lines.append(_how_to_decide(slower[0]))
     for result in results:
@@ -180,7 +180,10 @@ def _uncounted(results: Sequence[Result], titles: Mapping[str, str]) -> list[str
         for metric, reason in result.measurement.uncounted.items():
             lost.setdefault(reason, {})[titles.get(metric, metric)] = None
         cells.update(set(result.measurement.uncounted.values()))
-    return [f"{', '.join(names)} cannot be counted in {_cells(cells[why])}: {why}" for why, names in lost.items()]
+    return [
+        f"{', '.join(names)} cannot be counted in {show_several(cells[why], 'cell')}: {why}"
+        for why, names in lost.items()
+    ]
 
 
 OPEN_MEANS = {
@@ -196,10 +199,6 @@ def _how_to_decide(result: Result) -> str:
     other = commit.removesuffix("-dirty") or "a release or commit that you trust"
     trial = f"pytest --perf -k {result.verdict.cell} --perf-against={other}"
     return f"to decide: {trial}; to let such cells fail: --perf-open=fail"
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' if count > 1 else ''}"
 
 
 def _columns(metrics: Iterable[Metric]) -> list[Metric]:

@@ -27,6 +27,7 @@ from perfsuite.units import (
     show_both,
     show_bytes,
     show_change,
+    show_part,
     show_ratio,
     show_several,
 )
@@ -325,7 +326,8 @@ def _count(verdict: Verdict) -> str:
         Status.OK if line.status == Status.IMPROVED and (whole or _is_time(line)) else line.status for line in lines
     ]
     not_held = [line.title for line in lines if line.status == Status.NOT_HELD]
-    parts = [f"{statuses.count(verdict.status)} of {len(lines) - len(not_held)} metrics {verdict.status}"]
+    held = show_part(statuses.count(verdict.status), len(lines) - len(not_held), "metric")
+    parts = [f"{held} {verdict.status}"]
     quiet = (verdict.status, Status.OK, Status.UNSUPPORTED)
     others = [other for other in ORDER if other in statuses and other not in quiet]
     parts += [f"{statuses.count(other)} {other}" for other in others]
@@ -355,7 +357,7 @@ def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
     lines, status = verdict.lines, verdict.status
     wrong = sum(line.status != Status.OK for line in lines)
     if outcome and lines:
-        return f"{outcome}; {wrong} of {len(lines)} predicted numbers differ"
+        return f"{outcome}; {show_part(wrong, len(lines), 'predicted number', 'differs', 'differ')}"
     if said:
         return said
-    return "as predicted" if status == Status.OK else f"{wrong} of {len(lines)} predicted numbers {status}"
+    return "as predicted" if status == Status.OK else f"{show_part(wrong, len(lines), 'predicted number')} {status}"

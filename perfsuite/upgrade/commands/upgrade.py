@@ -48,7 +48,7 @@ from perfsuite.run.runner import Settings
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import change_text, note_text, sides_text
-from perfsuite.units import show_cost
+from perfsuite.units import show_cost, show_several
 from perfsuite.upgrade.coverage import count, left_out_told, some, times_told
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
 from perfsuite.upgrade.progress import COLUMNS, Progress, ahead, doing, name_of
@@ -147,7 +147,8 @@ def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -
     own = {one.name for one in collected.models}
     _print(report, bench, arguments, own)
     write_html(page, upgrade_page(report, _next(report.findings, bench, arguments, own)[0]))
-    print(f"{count(len(cells))}, {report.launches} new launches, {show_cost(time.monotonic() - begin)}")
+    launches = show_several(report.launches, "new launch", "new launches")
+    print(f"{count(len(cells))}, {launches}, {show_cost(time.monotonic() - begin)}")
     if report.is_worse or len(report.failed) == len(cells):
         return 1
     return LEFT_OUT if report.is_partial else 0
@@ -270,7 +271,7 @@ def _next(
         commands.setdefault(shlex.join(command), []).append(number)
         if len(kept) == 1 and kept[0].name not in halves and (inside := _between(kept[0])):
             middle = f"{kept[0].name}=={inside[len(inside) // 2]}"
-            releases = f"{len(inside)} release{'s' * (len(inside) > 1)} between"
+            releases = f"{show_several(len(inside), 'release')} between"
             halves[kept[0].name] = (
                 f"{shlex.join(['perfsuite', 'upgrade', middle, *since, *options, '-k', cell])}   # {releases}"
             )

@@ -15,7 +15,7 @@ from perfsuite.catalog.expressions import hint
 from perfsuite.cli.shared_options import catalog_of, store_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_change, show_number
+from perfsuite.units import show_change, show_number, show_part, show_several
 
 
 def history(arguments: argparse.Namespace) -> int:
@@ -47,7 +47,10 @@ def history(arguments: argparse.Namespace) -> int:
     for text in past:
         print(text)
     cells = len({drift.cell for drift in found})
-    print(f"{len(entries)} changes of {cells} baselines; {len(moved)} of their {len(found)} metrics have moved.")
+    print(
+        f"{show_several(len(entries), 'change')} of {show_several(cells, 'baseline')}; "
+        f"{show_part(len(moved), len(found), 'metric', 'has', 'have')} moved."
+    )
     if problem:
         raise FileError(problem)
     return 1 if past else 0
@@ -70,7 +73,7 @@ def _check(store: Store) -> int:
     elif not files:
         print(f"{store.root} has no baseline, so nothing was checked. --baselines names another folder.")
     else:
-        print(f"{len(files)} baselines are what {store.ledger} accepted.")
+        print(f"{show_several(len(files), 'baseline')} as {store.ledger} accepted.")
     return 1 if doubts or not files else 0
 
 
@@ -82,7 +85,7 @@ def adopt(arguments: argparse.Namespace) -> int:
     chosen = [path for path in paths if wanted(path.stem)]
     for path in chosen:
         store.adopt(path, Acceptance(how="baseline adopt", metrics=(), reason=arguments.reason))
-    print(f"{len(chosen)} baselines adopted into {store.ledger}.")
+    print(f"{show_several(len(chosen), 'baseline')} adopted into {store.ledger}.")
     return 0
 
 

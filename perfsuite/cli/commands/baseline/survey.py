@@ -33,7 +33,7 @@ from perfsuite.run.gatekeeper import commit_of
 from perfsuite.show.text.reasons import why_other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_bytes, show_ratio, show_seconds
+from perfsuite.units import show_bytes, show_ratio, show_seconds, show_several
 
 MOST_NAMED = 3
 ABSENT = "–"
@@ -142,7 +142,8 @@ def show(arguments: argparse.Namespace) -> int:
         table.add_row(stored.cell, stored.standing.status, *_facts(stored))
     print_table(table)
     counts = {status: sum(stored.standing.status == status for stored in found) for status in ORDER}
-    print(f"\n{len(found)} baselines: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}")
+    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    print(f"\n{show_several(len(found), 'baseline')}: {told}")
     unreadable = {stored.cell for stored in found if stored.baseline is None}
     for (status, why), cells in _grouped(found).items():
         print(f"\n{status}: {why}\n  {_named(cells)}")

@@ -14,6 +14,7 @@ from perfsuite.environments.dates import read_dates
 from perfsuite.errors import UsageError
 from perfsuite.ladder import asv, building, ladder
 from perfsuite.ladder.ladder import HOME, Definition, Rung
+from perfsuite.units import show_several
 
 HELP = "Make a ladder of a library's releases, or add the newer ones to it."
 
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         built = building.build(folder, definition, suite, version, tell, leave)
         asv.configure(folder, built)
     failed = [rung.name for rung in built.rungs if rung.failure]
-    console.print(f"{len(built.rungs)} rungs of {definition.library} in {folder}", soft_wrap=True)
+    console.print(f"{show_several(len(built.rungs), 'rung')} of {definition.library} in {folder}", soft_wrap=True)
     if built.about_dates:
         console.print(escape(built.about_dates), soft_wrap=True)
     if failed:

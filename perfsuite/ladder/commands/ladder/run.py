@@ -13,7 +13,7 @@ from perfsuite.ladder import asv_results as results
 from perfsuite.ladder.asv_results import Run
 from perfsuite.ladder.ladder import Ladder, Rung, called, find_ladder, held_by, ladders, read_built, read_ladder
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_cost
+from perfsuite.units import show_cost, show_part
 
 HELP = "Run the rungs of a ladder that have no result yet; continues after an interruption."
 SHOWN = 3  # failed benchmarks of a rung that are named
@@ -45,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         waiting = [rung for rung in rungs if arguments.again or not _done(folder, ladder, rung)]
         console = Console(highlight=False)
         if len(waiting) < len(rungs):
-            console.print(f"{len(rungs) - len(waiting)} of {len(rungs)} rungs already have their results.")
+            done = show_part(len(rungs) - len(waiting), len(rungs), "rung", "already has its", "already have their")
+            console.print(f"{done} results.")
         reasons: dict[str, list[str]] = {}
         for rung in waiting:
             if reason := results.why_again(folder, ladder, rung.name):
