@@ -1,6 +1,7 @@
 """Cells on two nodes of a real SLURM: the same numbers as on one node, and whatever goes wrong is red and blamed."""
 
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -12,14 +13,14 @@ import pytest
 import slurm_cluster
 from faults import named
 
+from conftest import SETTINGS, Measure
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.slurm import Slurm, SlurmNodes
 from perfsuite.records.measurement import Measurement
-from perfsuite.run.runner import Runner, Settings
+from perfsuite.run.runner import Runner
 
-SETTINGS = Settings(steps=2, warmup=1, import_path=(str(Path(__file__).parents[1] / "support"),))
 LONG = dataclasses.replace(SETTINGS, steps=20_000)
 CATALOG = Catalog()
 SECOND = slurm_cluster.NODES[1]
@@ -54,11 +55,9 @@ def nodes(cluster: slurm_cluster.Slurm) -> Iterator[Runner]:
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Runner]:
-    """Measures on this machine, with as many steps."""
-    runner = Runner(CATALOG, SETTINGS)
-    yield runner
-    runner.close()
+def measure_there(nodes: Runner) -> Callable[[str], Measurement]:
+    """Each cell only once."""
+    return functools.cache(lambda cell_id: nodes.measure(parse_cell(cell_id, CATALOG)))
 
 
 def broken(cluster: slurm_cluster.Slurm, act: Act, options: Slurm | None = None) -> tuple[Measurement, float]:
@@ -106,12 +105,14 @@ def running(cluster: slurm_cluster.Slurm) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("two_nodes", "one_node"), PAIRS)
-def test_two_nodes_have_the_numbers_of_one(nodes: Runner, here: Runner, two_nodes: str, one_node: str) -> None:
+def test_two_nodes_have_the_numbers_of_one(
+    measure_there: Callable[[str], Measurement], measure: Measure, two_nodes: str, one_node: str
+) -> None:
     """Every exact metric is equal, rank by rank."""
-    there = nodes.measure(parse_cell(two_nodes, CATALOG))
+    there = measure_there(two_nodes)
 
     assert there.machine.nodes == list(slurm_cluster.NODES)
-    assert_equal(there, here.measure(parse_cell(one_node, CATALOG)))
+    assert_equal(there, measure(one_node))
 
 
 def assert_equal(there: Measurement, here: Measurement) -> None:
@@ -124,9 +125,9 @@ def assert_equal(there: Measurement, here: Measurement) -> None:
     assert "peak_memory_bytes" in exact
 
 
-def test_the_conditions_are_those_of_each_node(nodes: Runner) -> None:
+def test_the_conditions_are_those_of_each_node(measure_there: Callable[[str], Measurement]) -> None:
     """Load is told node by node."""
-    found = nodes.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG)).launches[0].conditions
+    found = measure_there("gpt2_tiny-ddp-cpu_x1n2").launches[0].conditions
 
     assert [name for name in found if "load" in name] == [f"{node} load_1min" for node in slurm_cluster.NODES]
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_cluster import CATALOG, PAIRS, SETTINGS, assert_equal
+from test_cluster import CATALOG, PAIRS, assert_equal
 
+from conftest import SETTINGS, Measure
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import SECRET, new_secret
 from perfsuite.launch.torchrun import Group, forget
 from perfsuite.records import codec
-from perfsuite.run.runner import Runner
 
 NAMES = ("perfsuite-a", "perfsuite-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -89,7 +89,7 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
+def test_torchrun_has_the_numbers_of_one_node(wire: Wire, measure: Measure) -> None:
     """torchrun starts the same command on both; every exact metric is that of one node with as many ranks."""
 
     def start(number: int) -> subprocess.Popen[bytes]:
@@ -97,7 +97,7 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *where]
         command = [*torchrun, "--no-python", sys.executable, "-m", "perfsuite.cli.main", "node", "--"]
         new = pytest_with(
-            "--perf-steps=2", "--perf-launches=1", "--perf-update=new"
+            f"--perf-steps={SETTINGS.steps}", "--perf-launches=1", "--perf-update=new"
         )  # green: torchrun has nothing to report
         variables = {**os.environ, SECRET: RUN_SECRET}
         return subprocess.Popen(
@@ -110,10 +110,9 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
 
     assert codes == [0, 0]
     assert wire.pids() == []
-    with contextlib.closing(Runner(CATALOG, SETTINGS)) as here:
-        for two, one in PAIRS:
-            assert measured[two].machine.nodes == ["n0", "n1"]
-            assert_equal(measured[two], here.measure(parse_cell(one, CATALOG)))
+    for two, one in PAIRS:
+        assert measured[two].machine.nodes == ["n0", "n1"]
+        assert_equal(measured[two], measure(one))
 
 
 @pytest.mark.slow

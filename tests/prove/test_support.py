@@ -1,6 +1,7 @@
 """The support table: complete, equal to what the catalog says today, and proven again by a sample."""
 
 import datetime
+import functools
 import random
 from pathlib import Path
 
@@ -9,17 +10,27 @@ import pytest
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
+from perfsuite.prove.compatibility import pairs as all_pairs
 from perfsuite.prove.compatibility.pages import markdown
-from perfsuite.prove.compatibility.pairs import claims
 from perfsuite.prove.compatibility.proofs import Entry, Prover, load, proof, prove_all, proven, refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
 SAMPLE = 2  # pairs that are trained again; others every day
 
 
+@functools.cache
+def claims_of(folders):
+    return all_pairs.claims(Catalog(folders))
+
+
+def claims(catalog):
+    """All pairs of a catalog, listed once: that takes two seconds."""
+    return claims_of(catalog.folders)
+
+
 @pytest.fixture(scope="module")
-def pairs():
-    return claims(Catalog())
+def pairs(catalog):
+    return claims(catalog)
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +110,13 @@ TECHNIQUES = (
 }
 
 
-@pytest.fixture
-def mine(tmp_path):
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("catalog")
     for kind, text in CATALOG.items():
-        (tmp_path / kind).mkdir()
-        (tmp_path / kind / "mine.py").write_text(text)
-    return Catalog((tmp_path,))
+        (folder / kind).mkdir()
+        (folder / kind / "mine.py").write_text(text)
+    return Catalog((folder,))
 
 
 def test_a_gpu_is_not_refused_with_the_cpu(mine):

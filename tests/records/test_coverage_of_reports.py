@@ -191,7 +191,7 @@ def test_a_test_that_swallows_the_verdict_is_red(pytester: pytest.Pytester) -> N
     """There is no baseline, which is red, and the test catches it."""
     body = "\n    ".join(["try:", "    perf_cell.check()", "except Exception:", "    pass"])
     pytester.makepyfile(test_perf=TEST.format(body))
-    result = pytester.runpytest_subprocess("--perf", "-k", "gpt2", "--perf-steps=1", "-p", "no:cacheprovider")
+    result = pytester.runpytest_inprocess("--perf", "-k", "gpt2", "--perf-steps=1", "-p", "no:cacheprovider")
 
     result.assert_outcomes(failed=1, deselected=1)
     result.stdout.fnmatch_lines(["*the cell is red, and the test caught its verdict: *there is no baseline*"])

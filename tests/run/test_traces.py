@@ -399,7 +399,7 @@ def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
     common = ("--perf", "--perf-steps=2", "--perf-warmup=1", "-p", "no:cacheprovider")
     lines = []
     for name, options in (("without", ()), ("with", ("--perf-trace=all",))):
-        pytester.runpytest_subprocess(*common, *options, f"--perf-report={name}.jsonl")
+        pytester.runpytest_inprocess(*common, *options, f"--perf-report={name}.jsonl")
         lines.append(json.loads((pytester.path / f"{name}.jsonl").read_text()))
     without, traced = ({name: one["value"] for name, one in line["measurement"]["readings"].items()} for line in lines)
     exact = [metric.name for metric in catalog.metrics("training") if metric.hold == "exact" and metric.name in without]
