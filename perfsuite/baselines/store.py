@@ -199,20 +199,18 @@ def _times_problem(times: Sequence[TimedRun]) -> str:
 
 
 def _outcome_problem(measurement: Measurement) -> str:
-    outcome, failure = measurement.outcome, measurement.failure
-    if outcome not in OUTCOMES:
-        return f"measurement.outcome is {outcome!r}, a baseline's is one of {', '.join(OUTCOMES)}"
-    if outcome == "fits" and not measurement.readings:
-        return "measurement.readings is empty although the cell fits"
-    if outcome == "fits" and failure is not None:
-        return "measurement.failure is set although the cell fits"
-    if outcome != "fits" and (failure is None or failure.kind != outcome):
-        return f"measurement.failure does not say why the outcome is {outcome!r}"
-    if failure and (min(failure.parts.values(), default=0) < 0 or (failure.missing_bytes or 0) < 0):
-        return "measurement.failure counts a negative number of bytes"
-    if outcome != "fits" and measurement.readings:
-        return f"measurement.readings has numbers although the outcome is {outcome!r}"
-    return ""
+    outcome, failure, fits = measurement.outcome, measurement.failure, measurement.outcome == "fits"
+    negative = failure and (min(failure.parts.values(), default=0) < 0 or (failure.missing_bytes or 0) < 0)
+    other = failure is None or failure.kind != outcome
+    problems = {
+        f"measurement.outcome is {outcome!r}, a baseline's is one of {', '.join(OUTCOMES)}": outcome not in OUTCOMES,
+        "measurement.readings is empty although the cell fits": fits and not measurement.readings,
+        "measurement.failure is set although the cell fits": fits and failure is not None,
+        f"measurement.failure does not say why the outcome is {outcome!r}": not fits and other,
+        "measurement.failure counts a negative number of bytes": negative,
+        f"measurement.readings has numbers although the outcome is {outcome!r}": not fits and measurement.readings,
+    }
+    return next((problem for problem, is_there in problems.items() if is_there), "")
 
 
 def _readings_problem(measurement: Measurement) -> str:

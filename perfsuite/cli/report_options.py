@@ -6,7 +6,6 @@ from pathlib import Path
 
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
-from perfsuite.records.result import PredictedResult, Result
 from perfsuite.units import printable
 
 MOST_NAMED = 5  # cells without a result
@@ -23,11 +22,6 @@ def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
     return sorted(
         file for file in path.rglob("*") if file.suffix in suffixes and file.is_file() and not file.is_symlink()
     )
-
-
-def read_run(report: Path) -> tuple[list[Result], list[PredictedResult]]:
-    """The measured and the predicted cells of a report of pytest. Raises FileError if it is invalid."""
-    return codec.read_report(report)
 
 
 def say_missing(reports: Iterable[Path]) -> bool:

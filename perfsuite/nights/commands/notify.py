@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from perfsuite.cli.report_options import files_of, read_run, say_missing
+from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.errors import UsageError
 from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
 from perfsuite.nights.news import forge, webhook
@@ -77,7 +77,7 @@ def read(reports: list[Path]) -> News:
             if file.suffix == ".json":
                 news.add_upgrade(codec.read(file, UpgradeReport))
             else:
-                measured, predicted = read_run(file)
+                measured, predicted = codec.read_report(file)
                 news.add_run([*measured, *predicted])
     return news
 

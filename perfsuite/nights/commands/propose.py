@@ -9,12 +9,13 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.cli.report_options import files_of, read_run, say_missing
+from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, catalog_of, store_of
 from perfsuite.errors import UsageError
 from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
 from perfsuite.nights.news import proposal
 from perfsuite.nights.news.forge import opened
+from perfsuite.records import codec
 from perfsuite.run.environment_changes import git
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.units import listed
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{listed(arguments.reports)} has no report of pytest --perf-report (.jsonl).")
     if say_missing(reports):
         raise UsageError("Nothing is proposed from a run of which a part is missing: run it again.")
-    made = proposal.Proposal.of(result for report in reports for result in read_run(report)[0])
+    made = proposal.Proposal.of(result for report in reports for result in codec.read_report(report)[0])
     for cell, result in made.accepted.items():
         if store.load(cell) != result.baseline:
             raise UsageError(f"{cell} was compared with another baseline than the one here: check out the same commit.")

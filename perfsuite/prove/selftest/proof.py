@@ -1,7 +1,5 @@
 """Puts one fault after another into real cells and runs the gate. cases.py has the signs that it must give."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import shutil
@@ -97,20 +95,20 @@ class Bench:
             measurement = getattr(edits, case.replayed)(recorded.baseline) if case.replayed else recorded.baseline
             runner = Replay(runner, measurement, lambda: _edit(path, case.meanwhile))
         before = _files(folder)
-        told = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
+        share = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
         try:
             with getattr(edits, case.disk)() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
                 result = gatekeeper.hold(parse_cell(case.cell, runner.catalog), faults)
-            row = _row_of(case, told, result)
+            row = _row_of(case, share, result)
         except PerfsuiteError as error:
             text = str(error).replace(f"{folder}/", "")
-            row = _row(case, told, REFUSED, text, case.sign.is_in_error(error))
+            row = _row(case, share, REFUSED, text, case.sign.is_in_error(error))
         except Exception as error:  # the other faults must still be tried
-            row = _row(case, told, "crashed", f"{type(error).__name__}: {error}", False)
+            row = _row(case, share, "crashed", f"{type(error).__name__}: {error}", False)
         expected = before | ({path: getattr(edits, case.meanwhile)(before[path])} if case.meanwhile else {})
         if _files(folder) != expected:
-            return _row(case, told, "lost", f"{path.name} or a file next to it has changed", False)
+            return _row(case, share, "lost", f"{path.name} or a file next to it has changed", False)
         return row
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:
