@@ -11,7 +11,7 @@ from perfsuite.records.suspects import part_name
 from perfsuite.show.html.axes import BYTES
 from perfsuite.show.html.charts import MEASURED, Stack, stacked_bars
 from perfsuite.show.html.curve_chart import areas
-from perfsuite.show.html.document import Entry, Section, Table
+from perfsuite.show.html.document import Entry, Table
 from perfsuite.show.html.markup import Html
 from perfsuite.show.text.memory_table import CATEGORIES
 from perfsuite.units import show_bytes, show_change
@@ -113,13 +113,3 @@ def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
         return {ESTIMATED: prediction.needed_bytes}
     lost = max(0, prediction.smallest_bytes - prediction.peak_bytes)
     return prediction.parts | {"allocator": lost, "overhead": sum(prediction.overhead.values())}
-
-
-def held(prediction: Prediction, most: int = 40) -> Section:
-    """The storages alive at the peak."""
-    rows = [
-        [show_bytes(one.bytes), str(one.count), part_name(one.category), one.operator, one.module]
-        for one in prediction.held[:most]
-    ]
-    table = Table(head=["bytes", "tensors", "category", "made by", "in"], rows=rows, numbers=frozenset((0, 1)))
-    return Section(heading="The largest tensors at the peak", tables=[table], kind="predicted")

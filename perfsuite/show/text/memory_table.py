@@ -1,7 +1,5 @@
 """A predicted memory for people: the table, the bar against the capacity, the largest tensors, and the calculation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table

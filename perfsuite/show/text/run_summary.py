@@ -13,7 +13,7 @@ from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Line, Status
+from perfsuite.records.verdict import RED, Because, Line, Status
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
 from perfsuite.show.text.words import change_text, note_text, summary
 from perfsuite.units import show_bytes, show_change, show_ratio
@@ -24,16 +24,7 @@ DETECTS = "detects slow-down"
 WIDTH = 100  # columns; nothing of a summary is wider, in a log or on a wide terminal
 LEAST = 20  # columns for the reason why a cell has no measurement
 KEPT = 4  # the first columns: cell, status, and two metrics that no other column follows from
-COLORS = {
-    "regressed": "red",
-    "failed": "red",
-    "missing": "red",
-    "incomparable": "red",
-    "ok": "green",
-    "immaterial": "green",
-    "improved": "cyan",
-    "unsupported": "dim",
-}  # any other is open: yellow
+COLORS = {"ok": "green", "immaterial": "green", "improved": "cyan", "unsupported": "dim"}  # any other: by RED
 
 
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> Body:
@@ -145,7 +136,9 @@ def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: 
 
 def colors_of(results: Sequence[Result]) -> list[tuple[str, str]]:
     """Each row's status and its color."""
-    return [(status(result), COLORS.get(result.verdict.status, "yellow")) for result in results]
+    verdicts = [result.verdict.status for result in results]
+    colors = [COLORS.get(verdict, "red" if verdict in RED else "yellow") for verdict in verdicts]
+    return list(zip(map(status, results), colors, strict=True))
 
 
 def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[str]:
