@@ -211,7 +211,7 @@ def test_cells_that_moved_alike_keep_their_order(night, all_metrics):
 def test_an_effect_is_told_over_its_own_noise(night, all_metrics):
     """Exact metrics have none; a time's effect is a multiple of the spread of its baseline's runs."""
     found = moved(night, names_of(all_metrics))
-    told = {one.line.metric: one.told for one in found}
+    told = {one.line.metric: one.effect_text for one in found}
 
     assert told["peak_memory_bytes"] == "exact"
     assert re.fullmatch(r"[1-9]\.\d × its noise", told["step_time_seconds"])

@@ -81,10 +81,10 @@ def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Ch
     _, numbers = series.numbers(metric.name)
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     steps = [one for one in found if one.metric == metric.name]
-    told = f"{metric.title} over {show_several(len(numbers), 'result')}, {metric.show(low)} to {metric.show(high)}"
-    told += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
+    label = f"{metric.title} over {show_several(len(numbers), 'result')}, {metric.show(low)} to {metric.show(high)}"
+    label += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
     chart = tag(
-        "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=told, data_series=number, data_metric=at
+        "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=label, data_series=number, data_metric=at
     )
     caption = tag("figcaption", Quantity.of(metric).axis(max(abs(low), abs(high))))
     return tag("figure", caption, chart, tag("p", " ", class_="note night"))
@@ -100,7 +100,7 @@ def _changes(number: int, found: list[Change], dashboard: Dashboard) -> Table:
     head = ["date", "commit", "metric", "from", "to", "change", "changed with it", "confirmed"]
     return Table(
         head=head,
-        rows=[step_entries(one, dashboard) for one in reversed(found)],
+        rows=[step_entries(change, dashboard) for change in reversed(found)],
         name=f"changes{number}",
         caption="Change points, newest first",
         numbers=frozenset({3, 4, 5}),

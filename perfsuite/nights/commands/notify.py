@@ -43,13 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.github:
         with forge.opened(arguments.github, token, api_of()) as repository:
             done = forge.keep_issues(news, repository, here)
-        told = [*map(str, done), forge.say_left_out(sum(one.what == "left out" for one in done))]
+        lines = [*map(str, done), forge.say_left_out(sum(one.what == "left out" for one in done))]
     else:
         if not address:
             print(DRY)
         shown = ["\n  ".join([one.title, *one.below]) for one in red.values()]
-        told = shown if address else [*shown[: forge.MOST], forge.say_left_out(len(shown[forge.MOST :]))]
-    print("\n".join(filter(None, told)) or quiet)
+        lines = shown if address else [*shown[: forge.MOST], forge.say_left_out(len(shown[forge.MOST :]))]
+    print("\n".join(filter(None, lines)) or quiet)
     if address:
         sent = None
         if arguments.github:

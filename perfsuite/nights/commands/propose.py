@@ -46,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     for cell, result in made.accepted.items():
         if store.load(cell) != result.baseline:
             raise UsageError(f"{cell} was compared with another baseline than the one here: check out the same commit.")
-    told = [f"{proposal.kind_of(result)} {cell}" for cell, result in made.accepted.items()]
+    kinds = [f"{proposal.kind_of(result)} {cell}" for cell, result in made.accepted.items()]
     if not arguments.github:
-        print("\n".join(told) or "Nothing to propose.")
+        print("\n".join(kinds) or "Nothing to propose.")
         return 0
 
     def metrics_of(cell: str) -> list[Metric]:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not made.accepted and not made.kept:
             print(proposal.close(pull, here) if pull else "Nothing to propose.")
             return 0
-        print("\n".join([*told, *(f"from before {cell}" for cell in made.kept)]))
+        print("\n".join([*kinds, *(f"from before {cell}" for cell in made.kept)]))
         if pull and made.is_there(before):
             print(f"unchanged #{pull.number} {pull.title}")
             return 0

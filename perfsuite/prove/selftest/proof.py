@@ -47,15 +47,15 @@ class Bench:
         self.runner = Runner(catalog, SETTINGS)
         self.impatient = Runner(catalog, IMPATIENT)
         self.watch = watch
-        self._held = Workspace("selftest")
-        self.folder = self._held.folder
+        self._workspace = Workspace("selftest")
+        self.folder = self._workspace.folder
         self._recorded: dict[str, Recorded] = {}
 
     def prove(self, case: Case | TimeFault) -> Row:
         """Put the fault in and run the gate."""
         if isinstance(case, TimeFault):
             return try_fault(case, self.runner.catalog, self.watch)
-        return self._hold(case, self.recorded(case.cell))
+        return self._judge(case, self.recorded(case.cell))
 
     def controls(self) -> list[Row]:
         """The verdict on each cell without a fault: if it is not green, the cell proves nothing."""
@@ -71,7 +71,7 @@ class Bench:
         """End the rank servers."""
         self.runner.close()
         self.impatient.close()
-        self._held.close()
+        self._workspace.close()
 
     def _record(self, cell: str) -> Recorded:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")
@@ -81,7 +81,7 @@ class Bench:
         result = self._gatekeeper(store, self.runner).hold(parse_cell(cell, self.runner.catalog))
         return Recorded(store, accepted.measurement, _row_of(control(cell), "", result))
 
-    def _hold(self, case: Case, recorded: Recorded) -> Row:
+    def _judge(self, case: Case, recorded: Recorded) -> Row:
         """The real path of a cell, with a copy of its baseline."""
         size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
         faults = [f"perfsuite.prove.selftest.{case.fault}{size or ''}"] if case.fault else []

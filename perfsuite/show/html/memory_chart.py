@@ -90,19 +90,20 @@ def timeline(prediction: Prediction) -> Html:
 
 def spans(phases: Sequence[str]) -> list[tuple[str, float, float]]:
     """(phase, begin, end) of each stretch of equal phases."""
-    found, place = [], 0
+    stretches, place = [], 0
     for phase, some in itertools.groupby(phases):
         width = len(list(some))
-        found.append((phase, float(place), float(place + width)))
+        stretches.append((phase, float(place), float(place + width)))
         place += width
-    return found
+    return stretches
 
 
 def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) -> Html:
     """What each cell needs of its device, stacked. An estimate has no categories."""
-    shown = [(name, one) for name, one in zip(names, predictions, strict=True) if one.outcome != "unsupported"]
-    capacity = next((one.capacity_bytes for _, one in shown if one.capacity_bytes), None)
-    stacks = [Stack(label=name, parts=parts_of(one), kind="predicted") for name, one in shown]
+    pairs = zip(names, predictions, strict=True)
+    shown = [(name, prediction) for name, prediction in pairs if prediction.outcome != "unsupported"]
+    capacity = next((prediction.capacity_bytes for _, prediction in shown if prediction.capacity_bytes), None)
+    stacks = [Stack(label=name, parts=parts_of(prediction), kind="predicted") for name, prediction in shown]
     limit = ("capacity", capacity) if capacity else None
     return stacked_bars("Predicted need of a device", stacks, BYTES, colors=COLORS, limit=limit)
 

@@ -190,7 +190,7 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
             *sides_text(effect.line),
             *([_difference(effect, metrics)] if exact else []),
             Entry(shown_change(effect.line), sort=effect.change),
-            *([] if exact else [effect.told]),
+            *([] if exact else [effect.effect_text]),
             Entry(note_text(effect.line), wide=True),
         ]
         for effect in cause.moved

@@ -40,9 +40,9 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> Body:
         body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
     head = ["cell", "status", *(metric.title for metric in columns)]
     for title, tell in ((HEADROOM, _headroom), (DETECTS, _detects)):
-        told = [tell(result) for result in results]
-        if any(text != ABSENT for text in told):
-            head, body = [*head, title], [[*row, text] for row, text in zip(body, told, strict=True)]
+        column = [tell(result) for result in results]
+        if any(text != ABSENT for text in column):
+            head, body = [*head, title], [[*row, text] for row, text in zip(body, column, strict=True)]
     return [head, *body]
 
 
@@ -101,7 +101,7 @@ def unmeasured(results: Sequence[Result], room: int = 0) -> Body:
     It has no column of any metric.
     """
     cells = [result for result in results if not result.measurement.readings]
-    body = [[one.measurement.cell, status(one), reason(one)] for one in cells]
+    body = [[result.measurement.cell, status(result), reason(result)] for result in cells]
     if room and body:
         room -= sum(max(len(row[at]) for row in body) + len(GAP) for at in (0, 1))
         body = [[cell, state, textwrap.shorten(why, max(room, LEAST), placeholder=" …")] for cell, state, why in body]
@@ -143,10 +143,10 @@ def colors_of(results: Sequence[Result]) -> list[tuple[str, str]]:
 
 def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[str]:
     """Notes for the whole run: why times are not compared, what could not be counted, and how many cells are open."""
-    told: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for result in results:
-        told.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
-    lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in told.items()]
+        reasons.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
+    lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in reasons.items()]
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
@@ -236,8 +236,8 @@ def _stacked(body: Body, broken: bool = False) -> Body:
     gap, stacked = "\n    " if broken else "  ", []
     for cell, state, *entries in cells:
         name = [_broken(cell), *state.split(" ")] if broken else [cell, state]
-        told = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
-        stacked.append(["\n".join(["\n  ".join(name), *told])])
+        rest = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
+        stacked.append(["\n".join(["\n  ".join(name), *rest])])
     return [["cell"], *stacked]
 
 
