@@ -20,13 +20,19 @@ def parse_count(text: str) -> int:
     return int(count)
 
 
+def _amount(text: str) -> tuple[float, str]:
+    """The number and the unit of ``1.5 MiB`` or ``400Gbit/s``; 0 for a text that is neither."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]*)\s*", text)
+    return (float(match[1]), match[2]) if match else (0.0, "")
+
+
 def parse_bytes(text: str) -> int:
     """Return the bytes that e.g. ``24GiB``, ``1.5 MiB`` or ``16GB`` stands for.
 
     Raises UsageError if the text is not a positive amount of bytes. A bare number is refused, since 24 may mean GiB.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    amount = float(match[1]) * _BYTES.get(match[2], 0) if match else 0
+    number, unit = _amount(text)
+    amount = number * _BYTES.get(unit, 0)
     if not 1 <= amount < 2**63:
         units = ", ".join(_BYTES)
         raise UsageError(f"{text[:80]!r} is not an amount of memory: write a number and a unit of {units}, e.g. 24GiB.")
@@ -35,8 +41,8 @@ def parse_bytes(text: str) -> int:
 
 def parse_network(text: str) -> float:
     """Return the bytes per second that e.g. ``400Gbit/s`` or ``50GB/s`` stands for. Raises UsageError for others."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(Gbit|GB)(?:/s|ps)\s*", text)
-    rate = float(match[1]) * {"Gbit": 1e9 / 8, "GB": 1e9}[match[2]] if match else 0.0
+    number, unit = _amount(text)
+    rate = number * {"Gbit/s": 1e9 / 8, "Gbitps": 1e9 / 8, "GB/s": 1e9, "GBps": 1e9}.get(unit, 0.0)
     if not 0 < rate < math.inf:
         raise UsageError(f"{text[:80]!r} is not a network's rate: write e.g. 400Gbit/s or 50GB/s.")
     return rate
@@ -44,8 +50,8 @@ def parse_network(text: str) -> float:
 
 def parse_days(text: str) -> float:
     """Return the days that e.g. ``30d`` or ``12h`` stands for. Raises UsageError for others."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([dh])\s*", text)
-    days = float(match[1]) / {"d": 1, "h": 24}[match[2]] if match else 0.0
+    number, unit = _amount(text)
+    days = number / {"d": 1, "h": 24}.get(unit, math.inf)
     if not 0 < days < math.inf:
         raise UsageError(f"{text[:80]!r} is not a time: write days or hours, e.g. 30d or 12h.")
     return days
@@ -56,9 +62,8 @@ def parse_duration(text: str) -> float:
 
     A bare number is refused, since 20 may mean minutes or seconds.
     """
-    units = {"s": 1.0, "min": 60.0, "h": 3600.0}
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text)
-    seconds = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
+    number, unit = _amount(text)
+    seconds = number * {"s": 1.0, "min": 60.0, "h": 3600.0}.get(unit, 0.0)
     if not 0 < seconds < math.inf:
         raise UsageError(f"{text[:80]!r} is not a duration: write a number and a unit of s, min, h, e.g. 20min.")
     return seconds

@@ -49,15 +49,15 @@ def doubtful(files: Iterable[Path], entries: Iterable[Entry], path_of: ledger.Pa
     """The files that the ledger does not know as they are, and those that it knows and that are gone."""
     last = {path_of(entry.cell): entry for entry in entries}
     here = set(files)
-    found = []
+    doubts = []
     for path in sorted(here):
         entry = last.get(path)
         if entry is None or not entry.digest:
-            found.append(Doubtful(path, Doubt.UNKNOWN))
+            doubts.append(Doubtful(path, Doubt.UNKNOWN))
         elif digest_of(path) != entry.digest:
-            found.append(Doubtful(path, Doubt.EDITED))
-    found += [Doubtful(path, Doubt.GONE) for path, entry in sorted(last.items()) if entry.digest and path not in here]
-    return found
+            doubts.append(Doubtful(path, Doubt.EDITED))
+    doubts += [Doubtful(path, Doubt.GONE) for path, entry in sorted(last.items()) if entry.digest and path not in here]
+    return doubts
 
 
 def recover(path: Path, path_of: ledger.PathOf) -> str:
@@ -94,7 +94,7 @@ def _ends_badly(path: Path, path_of: ledger.PathOf) -> tuple[int, str] | None:
     now = digest_of(path_of(entry.cell))
     if now == entry.digest or now != entry.before:
         return None
-    told = (
+    sentence = (
         f"{path}: the last line accepts {entry.cell}, which never happened: its process was killed. It was taken back."
     )
-    return size - len(lines[-1]) - 1, told
+    return size - len(lines[-1]) - 1, sentence

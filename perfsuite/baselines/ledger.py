@@ -84,11 +84,12 @@ def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterab
     """Every compared metric that either of the two has."""
     found = {}
     for metric in metrics:
-        before, after = (one.readings.get(metric.name) if one else None for one in (old, new))
+        before, after = (side.readings.get(metric.name) if side else None for side in (old, new))
         if rule_of(metric).has_limit and (before or after):
-            told = old is None or new is None or not metric.is_time or not why_other_machine(old.machine, new.machine)
+            other_machine = old and new and metric.is_time and why_other_machine(old.machine, new.machine)
             values = (before.value if before else None, after.value if after else None)
-            found[metric.name] = Magnitude(old=values[0], new=values[1], ratio=_ratio(*values) if told else None)
+            ratio = None if other_machine else _ratio(*values)
+            found[metric.name] = Magnitude(old=values[0], new=values[1], ratio=ratio)
     return found
 
 
@@ -96,15 +97,15 @@ def entry_of(
     old: Baseline | None, new: Baseline | None, consent: Acceptance, digest: str = "", before: str = ""
 ) -> Entry:
     """The line for a baseline that is written (no ``old``: a new one) or removed (no ``new``)."""
-    one = new or old
-    assert one is not None
+    baseline = new or old
+    assert baseline is not None
     return Entry(
         date=timestamp(),
-        cell=one.cell,
+        cell=baseline.cell,
         change="removed" if new is None else "new" if old is None else "changed",
         consent=consent.how,
         reason=consent.reason,
-        outcome=one.measurement.outcome,
+        outcome=baseline.measurement.outcome,
         changed=[*what_changed(new.measurement, old.measurement)] if new and old else [],
         metrics=magnitudes(old.measurement if old else None, new.measurement if new else None, consent.metrics),
         commit=new.commit if new else consent.commit,
@@ -197,9 +198,9 @@ def read(path: Path) -> tuple[list[Entry], str]:
 def decode(line: bytes, where: str) -> Entry:
     codec.refuse_newer(line, where, FORMAT)
     entry = codec.decode(line, Entry, where)
-    for name, one in entry.metrics.items():
-        if one.ratio is not None and not 0 < one.ratio < math.inf:
-            raise FileError(f"{where} is damaged: metrics.{name}.ratio is {one.ratio}, but a ratio is above 0.")
+    for name, magnitude in entry.metrics.items():
+        if magnitude.ratio is not None and not 0 < magnitude.ratio < math.inf:
+            raise FileError(f"{where} is damaged: metrics.{name}.ratio is {magnitude.ratio}, but a ratio is above 0.")
     return entry
 
 

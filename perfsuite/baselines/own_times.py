@@ -33,11 +33,11 @@ class TimesOfMachine:
         they are then recorded anew.
         """
         try:
-            found = codec.read(self.path(cell), OwnTimes)
+            kept_times = codec.read(self.path(cell), OwnTimes)
         except PerfsuiteError:
             return []
-        same = found.format in FORMATS and (found.cell, found.baseline) == (cell, baseline)
-        return whole(found.runs) if same else []
+        same = kept_times.format in FORMATS and (kept_times.cell, kept_times.baseline) == (cell, baseline)
+        return whole(kept_times.runs) if same else []
 
     def add(self, cell: str, baseline: str, runs: Iterable[TimedRun], new: TimedRun) -> None:
         """Keep one run more. A cache that cannot be written keeps none."""

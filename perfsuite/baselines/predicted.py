@@ -4,8 +4,6 @@ A prediction's baseline is ``root/predicted/<hardware>/<cell id>.json``, apart f
 never replaces. It names the libraries' versions, so two of them show the effect of an upgrade.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from perfsuite.catalog.cell_id import CellId

@@ -1,7 +1,9 @@
 """The types of the catalog, which definition files use. Data only; nothing here imports torch."""
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from perfsuite.units import show
@@ -34,34 +36,8 @@ class Process:
         return model.task == self.task if self.task else model.task in WITH_WEIGHTS
 
 
-PROCESSES = {
-    one.name: one
-    for one in (
-        Process(name="training", lacks="it belongs to {processes}, not to training"),
-        Process(
-            name="inference",
-            lacks="inference has neither backward nor optimizer step",
-            untraced="text generation needs values that a fake tensor does not have",
-        ),
-        Process(
-            name="communication",
-            task="messages",
-            model="wire",
-            does="sends messages",
-            lacks="its messages belong to no model",
-            untraced="messages have no model; their sizes are in perfsuite/rank/message_sizes.py",
-            whole=False,
-        ),
-        Process(
-            name="data",
-            task="rows",
-            model="rows",
-            does="reads rows",
-            lacks="its rows reach no model",
-            untraced="rows are read without a model, so there is no computation to trace",
-        ),
-    )
-}
+_TABLES = tomllib.loads(Path(__file__).with_name("processes.toml").read_text(encoding="utf-8"))
+PROCESSES = {name: Process(name=name, **facts) for name, facts in _TABLES.items()}
 WITH_WEIGHTS = ("causal_lm", "seq2seq_lm", "sequence_classification")
 TASKS = (*WITH_WEIGHTS, *(one.task for one in PROCESSES.values() if one.task))
 OF_MODELS = tuple(one.name for one in PROCESSES.values() if not one.task)  # the processes with weights

@@ -20,10 +20,10 @@ def matcher(expression: str) -> Matcher:
     if not expression.strip():
         return lambda name: True
     try:
-        found = Expression.compile(expression)
+        compiled = Expression.compile(expression)
     except Exception as error:  # its type is another in each release of pytest; a deep one is a RecursionError
         raise UsageError(f"-k {expression!r} is not an expression: use words, and, or, not and parentheses.") from error
-    return lambda name: found.evaluate(lambda word, /, **_: word.lower() in name.lower())
+    return lambda name: compiled.evaluate(lambda word, /, **_: word.lower() in name.lower())
 
 
 def hint(expression: str, names: Iterable[str]) -> str:

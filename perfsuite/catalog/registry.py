@@ -156,8 +156,8 @@ class Catalog:
 def _files(package: str) -> list[str]:
     """The names of a package's definition files, which are not imported. Its folders hold something else."""
     spec = importlib.util.find_spec(package)
-    found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
-    return sorted(one.name for one in found if not one.ispkg and not one.name.startswith("_"))
+    modules = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
+    return sorted(module.name for module in modules if not module.ispkg and not module.name.startswith("_"))
 
 
 def _own_devices() -> Iterable[tuple[str, Device]]:

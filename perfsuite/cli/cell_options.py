@@ -93,17 +93,17 @@ def collect() -> Collected:
     """Collect the tests of the working folder as `pytest --perf` does. Raises UsageError if pytest cannot."""
     import pytest
 
-    here, found = Path.cwd(), Collected()
+    here, collected = Path.cwd(), Collected()
     if ini_of(here).path is None and not [*here.glob("conftest.py"), *here.glob("test_*.py")]:
-        return found  # no place of tests: pytest would search every folder below
+        return collected  # no place of tests: pytest would search every folder below
     alone = ["-n0"] if importlib.util.find_spec("xdist") else []
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = pytest.main(["--perf", "--collect-only", "--quiet", *alone], plugins=[found])
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        code = pytest.main(["--perf", "--collect-only", "--quiet", *alone], plugins=[collected])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        reason = _why_uncollected(said.getvalue().splitlines()) or f"exit code {int(code)}"
+        reason = _why_uncollected(output.getvalue().splitlines()) or f"exit code {int(code)}"
         raise UsageError(f"pytest cannot collect the cells of this folder: {reason}. See pytest --perf --collect-only.")
-    return found
+    return collected
 
 
 def _why_uncollected(lines: list[str]) -> str:
@@ -111,8 +111,8 @@ def _why_uncollected(lines: list[str]) -> str:
     traceback = [line for line in lines if line.startswith("E ")]
     below = [lines[at + 1] for at, line in enumerate(lines[:-1]) if "ERROR collecting" in line]
     others = [line for line in lines if line.startswith("ERROR")]
-    found = next((some[0] for some in (traceback, below, others) if some), "")
-    return " ".join(found.removeprefix("E ").removeprefix("ERROR").removeprefix(":").split())
+    first = next((some[0] for some in (traceback, below, others) if some), "")
+    return " ".join(first.removeprefix("E ").removeprefix("ERROR").removeprefix(":").split())
 
 
 def selected(expression: str, catalog: Catalog, found: Collected) -> list[Cell]:

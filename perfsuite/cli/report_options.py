@@ -7,7 +7,6 @@ from pathlib import Path
 from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
-from perfsuite.records.result import PredictedResult, Result
 from perfsuite.units import printable, show_part
 
 MOST_NAMED = 5  # cells without a result
@@ -28,11 +27,6 @@ def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
 def _is_of_baselines(file: Path) -> bool:
     """Whether it is a ledger, or a baseline: a JSON file in a folder of hardware, next to the ledger."""
     return file.name == LEDGER or (file.suffix == ".json" and (file.parent.parent / LEDGER).exists())
-
-
-def read_run(report: Path) -> tuple[list[Result], list[PredictedResult]]:
-    """The measured and the predicted cells of a report of pytest. Raises FileError if it is invalid."""
-    return codec.read_report(report)
 
 
 def say_missing(reports: Iterable[Path]) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.nights import data
-from perfsuite.nights.change_points import Change, before, changes, movers
+from perfsuite.nights.change_points import Change, Difference, before, changes, movers
 from perfsuite.nights.dashboard import MAIN, Dashboard, Summary, machine_name
 from perfsuite.nights.series import Series
 from perfsuite.show.html.axes import Quantity
@@ -81,10 +81,10 @@ def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Ch
     _, numbers = series.numbers(metric.name)
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     steps = [one for one in found if one.metric == metric.name]
-    told = f"{metric.title} over {show_several(len(numbers), 'result')}, {metric.show(low)} to {metric.show(high)}"
-    told += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
+    label = f"{metric.title} over {show_several(len(numbers), 'result')}, {metric.show(low)} to {metric.show(high)}"
+    label += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
     chart = tag(
-        "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=told, data_series=number, data_metric=at
+        "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=label, data_series=number, data_metric=at
     )
     caption = tag("figcaption", Quantity.of(metric).axis(max(abs(low), abs(high))))
     return tag("figure", caption, chart, tag("p", " ", class_="note night"))
@@ -100,24 +100,34 @@ def _changes(number: int, found: list[Change], dashboard: Dashboard) -> Table:
     head = ["date", "commit", "metric", "from", "to", "change", "changed with it", "confirmed"]
     return Table(
         head=head,
-        rows=[change_entries(one, dashboard) for one in reversed(found)],
+        rows=[step_entries(change, dashboard) for change in reversed(found)],
         name=f"changes{number}",
         caption="Change points, newest first",
         numbers=frozenset({3, 4, 5}),
     )
 
 
-def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
+def change_entries(difference: Difference, metric: Metric) -> list[Entry]:
+    """Both numbers, and the difference."""
+    return [
+        Entry(metric.show(difference.old), sort=difference.old),
+        Entry(metric.show(difference.new), sort=difference.new),
+        Entry(
+            show_change(difference.old, difference.new),
+            sort=min(abs(difference.share), 1e9),
+            tone=tone_of(difference.worse),
+        ),
+    ]
+
+
+def step_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
     """A row of a table of changes."""
     metric = dashboard.metric(change.metric)
-    share = abs(change.share)
     return [
         change.date[:10],
         Entry(change.commit[:12]),
         metric.title,
-        Entry(metric.show(change.old), sort=change.old),
-        Entry(metric.show(change.new), sort=change.new),
-        Entry(show_change(change.old, change.new), sort=min(share, 1e9), tone=tone_of(change.worse)),
+        *change_entries(change, metric),
         Entry("", chart=_moved(change.moved, dashboard), wide=True),
         CONFIRMED if change.confirmed else "",
     ]

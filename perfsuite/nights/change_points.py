@@ -28,19 +28,14 @@ OURS = {  # of predictions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """A metric of a cell stepped at a night. ``moved`` are the releases that changed with it."""
+class Difference:
+    """Two numbers of a metric of a cell; ``worse`` is None for a metric that has no better side."""
 
     cell: str
     machine: str
     metric: str
-    night: int
-    date: str
-    commit: str
     old: float
     new: float
-    moved: dict[str, tuple[str, str]]
-    confirmed: bool
     worse: bool | None
 
     @property
@@ -50,23 +45,23 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mover:
-    """A metric's median of the last week against the weeks before; ``noise`` is the move in usual deviations of a
+class Change(Difference):
+    """The metric stepped at a night. ``moved`` are the releases that changed with it."""
+
+    night: int
+    date: str
+    commit: str
+    moved: dict[str, tuple[str, str]]
+    confirmed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mover(Difference):
+    """The median of the last week against that of the weeks before; ``noise`` is the move in usual deviations of a
     night, None for a metric that repeats itself.
     """
 
-    cell: str
-    machine: str
-    metric: str
-    before: float
-    now: float
     noise: float | None
-    worse: bool | None
-
-    @property
-    def share(self) -> float:
-        """0.05 for +5 %; infinite from 0."""
-        return self.now / self.before - 1 if self.before else math.inf
 
 
 def metric_of(name: str, known: Mapping[str, Metric], unit: str) -> Metric:
@@ -152,8 +147,8 @@ def _mover(series: Series, metric: Metric, past: Sequence[float], now: Sequence[
         cell=series.cell,
         machine=series.machine,
         metric=metric.name,
-        before=before,
-        now=after,
+        old=before,
+        new=after,
         noise=abs(after - before) / usual if usual else None,
         worse=_worse(metric, before, after),
     )

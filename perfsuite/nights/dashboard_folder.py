@@ -18,7 +18,7 @@ from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, moment, page_o
 from perfsuite.nights.overview import TITLE, overview
 from perfsuite.nights.series import collect
 from perfsuite.records.codec import write_bytes
-from perfsuite.show.html.document import fill
+from perfsuite.show.html.document import render
 from perfsuite.units import show_several
 
 FIRST = "index.html"
@@ -62,7 +62,7 @@ class Site:
         if not summaries:
             raise UsageError(f"{show_several(len(self.files), 'file')}, and no result in them: nothing to show.")
         page = overview(summaries, self._dashboard(done[0][1]), self.baselines)
-        write_bytes(self.output / FIRST, fill("sections.html", title=page.title, page=page))
+        write_bytes(self.output / FIRST, render(page))
         return self.output / FIRST
 
     def _share(self, number: int, workers: int) -> tuple[list[Summary], dict[str, str]]:
@@ -76,10 +76,11 @@ class Site:
                     f"--ladder: no result has a library {library!r}. Known: {', '.join(sorted(collected.libraries))}."
                 )
         (self.output / CELLS).mkdir(parents=True, exist_ok=True)
-        dashboard, script, summaries = self._dashboard(collected.last), _script(), []
+        dashboard, summaries = self._dashboard(collected.last), []
+        script = (resources.files("perfsuite.nights") / "templates" / "nights.js").read_text()  # draws a cell's charts
         for cell, several in itertools.groupby(collected.series, key=lambda one: one.cell):
             document, found = cell_page(list(several), dashboard)
-            page = fill("sections.html", title=document.title, page=document, scripts=[script])
+            page = render(document, [script])
             path = self.output / CELLS / page_of(cell)
             path.write_bytes(page)  # not atomically: thousands of synchronized files would take minutes
             summaries += found
@@ -108,8 +109,3 @@ def _forked(site: Site, workers: int) -> list[tuple[list[Summary], dict[str, str
 
 def _work(number: int, workers: int) -> tuple[list[Summary], dict[str, str]]:
     return _SITE._share(number, workers)
-
-
-def _script() -> str:
-    """What draws the charts of a cell's page."""
-    return (resources.files("perfsuite.nights") / "templates" / "nights.js").read_text()

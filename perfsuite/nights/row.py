@@ -161,9 +161,9 @@ def _row(result: Result | PredictedResult, earliest: str) -> Row:
     measured = result.measurement if isinstance(result, Result) else None
     predicted = result.prediction if isinstance(result, PredictedResult) else None
     red = tuple(line.metric for line in verdict.lines if line.status in RED)
-    one = measured or predicted
-    assert one is not None
-    metrics = {name: _short(reading.value) for name, reading in one.readings.items() if is_number(reading.value)}
+    source = measured or predicted
+    assert source is not None
+    metrics = {name: _short(reading.value) for name, reading in source.readings.items() if is_number(reading.value)}
     if predicted:
         sizes = {"predicted_peak_bytes": predicted.peak_bytes, "predicted_smallest_bytes": predicted.smallest_bytes}
         metrics |= {name: size for name, size in sizes.items() if size}
@@ -173,19 +173,19 @@ def _row(result: Result | PredictedResult, earliest: str) -> Row:
         note = _why(verdict) or summary(verdict)
     return Row(
         date=_date(result) or earliest,
-        cell=one.cell,
+        cell=source.cell,
         machine=measured.machine.identity if measured else PREDICTED,
         device=measured.machine.device if measured else "",
         kind="predicted" if predicted else "emulated" if emulated else "measured",
         commit=result.commit,
-        outcome=one.outcome,
+        outcome=source.outcome,
         status=verdict.status,
         accepted=bool(result.updated),
         note=note,
         red=red,
         trial=tuple(trial_of(verdict)),
         quarantined=result.quarantined,
-        versions=one.versions,
+        versions=source.versions,
         metrics=metrics,
     )
 

@@ -112,13 +112,15 @@ def pytest_configure(config: pytest.Config) -> None:
         run = PerfRun(config)
         for name, part in (("session", run), ("selection", run.selection), ("output", run.output)):
             config.pluginmanager.register(part, f"perfsuite.{name}")
-    elif asked := next((name for name in ("changed", "shard", "budget") if config.getoption(f"--perf-{name}")), ""):
-        raise pytest.UsageError(f"--perf-{asked} needs --perf: without it no cell runs.")
-    elif config.getoption("--perf-predict"):
-        raise pytest.UsageError("--perf-predict needs --perf: without it no cell is collected.")
-    elif config.getoption("--perf-update") or config.getoption("--perf-reason"):
-        option = "--perf-update" if config.getoption("--perf-update") else "--perf-reason"
-        raise pytest.UsageError(f"{option} needs --perf: nothing is measured without it.")
+    elif option := next(filter(config.getoption, _ONLY_WITH_PERF), ""):
+        raise pytest.UsageError(f"{option} needs --perf: {_ONLY_WITH_PERF[option]}.")
+
+
+_ONLY_WITH_PERF = dict.fromkeys(("--perf-changed", "--perf-shard", "--perf-budget"), "without it no cell runs") | {
+    "--perf-predict": "without it no cell is collected",
+    "--perf-update": "nothing is measured without it",
+    "--perf-reason": "nothing is measured without it",
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,7 +1,5 @@
 """pytest-benchmark's view of a cell: its table, JSON, comparison and histogram show the real steps of the ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfsuite.records.measurement import Measurement

@@ -1,7 +1,5 @@
 """A cell's result on its way from its test, perhaps in a worker of pytest-xdist, to the process that reports it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NoReturn
 

@@ -1,7 +1,5 @@
 """Which of the collected cells run: --perf-changed, then --perf-shard, then --perf-budget."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -29,8 +27,8 @@ def choose(
     """The items to run, in their order, and a sentence for each option that left some out. Raises UsageError."""
     kept, notes = items, list[str]()
     if options.changed:
-        kept, told = _changed(kept, options.changed, history, catalog, store, config)
-        notes += told
+        kept, sentences = _changed(kept, options.changed, history, catalog, store, config)
+        notes += sentences
     seconds = {item.nodeid: history.of(_id(item)).seconds for item in kept}
     if kept and (options.shard or options.budget):
         notes.append(_durations([history.of(_id(item)).source for item in kept]))
@@ -44,18 +42,17 @@ def choose(
         )
     if options.budget and kept:
         rates = {item.nodeid: history.of(_id(item)).rate for item in kept}
-        costs = {name: one for name, one in choice.with_usual(seconds).items() if name in rates}
-        first = choice.within(costs, rates, options.budget)
+        costs = {name: cost for name, cost in choice.with_usual(seconds).items() if name in rates}
+        first, by_node = choice.within(costs, rates, options.budget), {item.nodeid: item for item in kept}
         if not first:
             cheapest = min(costs, key=lambda name: costs[name])
             raise UsageError(
                 f"--perf-budget={show_rough(options.budget)} is less than the cheapest cell takes, "
-                f"{show_rough(costs[cheapest])}: {_named(kept, cheapest)}. Give it more time."
+                f"{show_rough(costs[cheapest])}: {_id(by_node[cheapest])}. Give it more time."
             )
-        by_id = {item.nodeid: item for item in kept}
         share = f"{len(first)} of {show_several(len(kept), 'cell')}, {_cost(costs, first)}"
         note = f"--perf-budget={show_rough(options.budget)}: {share}"
-        kept = [by_id[name] for name in first]
+        kept = [by_node[name] for name in first]
         notes.append(f"{note} of {_cost(costs, costs)}; the most informative per minute come first")
     return kept, notes
 
@@ -72,13 +69,13 @@ def _changed(
             kept.append(item)
             reasons[why] += 1
     left_out = len(items) - len(kept)
-    told = f"--perf-changed={since}: "
+    head = f"--perf-changed={since}: "
     if items and not left_out:
-        told += f"none of {show_several(len(items), 'cell')} is left out. Every cell is run, for the reasons below."
+        head += f"none of {show_several(len(items), 'cell')} is left out. Every cell is run, for the reasons below."
     else:
-        told += f"{left_out} of {show_several(len(items), 'cell')} left out: "
-        told += f"nothing that they import has changed since {changed.base}"
-    notes = [told]
+        head += f"{left_out} of {show_several(len(items), 'cell')} left out: "
+        head += f"nothing that they import has changed since {changed.base}"
+    notes = [head]
     notes += [f"  {show_several(count, 'cell')} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
     if NO_RECORD in reasons:
         notes.append("  a report of an earlier run has one: pass it as --perf-history=FILE")
@@ -97,10 +94,6 @@ def _watched(item: pytest.Item, catalog: Catalog, store: Store, config: pytest.C
     return below | (definitions_of(cell, catalog, root) if cell else set())
 
 
-def _named(items: Iterable[pytest.Item], node: str) -> str:
-    return next(_id(item) for item in items if item.nodeid == node)
-
-
 def _id(item: pytest.Item) -> str:
     cell = cell_of(item)
     return cell.id if cell else item.nodeid
@@ -109,9 +102,9 @@ def _id(item: pytest.Item) -> str:
 def _durations(sources: Iterable[str]) -> str:
     """Where the cells' durations are from, and whether they may be too low."""
     counts = Counter(f"from {source}" if source else "without a record, as the median" for source in sources)
-    told = ", ".join(f"{show_several(count, 'cell')} {source}" for source, count in counts.most_common())
+    listed_sources = ", ".join(f"{show_several(count, 'cell')} {source}" for source, count in counts.most_common())
     low = "; here they may take far longer: pass a report of this machine as --perf-history=FILE"
-    return f"durations: {told}{low if f'from {BASELINES}' in counts else ''}"
+    return f"durations: {listed_sources}{low if f'from {BASELINES}' in counts else ''}"
 
 
 def _cost(seconds: dict[str, float], names: Iterable[str]) -> str:

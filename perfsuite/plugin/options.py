@@ -1,10 +1,7 @@
 """The values of the --perf options and their ini settings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,6 @@ from perfsuite.show.html.document import check_html
 from perfsuite.units import parse_bytes, parse_duration
 
 
-@dataclass(frozen=True, kw_only=True)
 class Options:
     """``update`` is the consent to change baselines, None for none; ``report`` and ``html`` are the files for results.
     ``tolerance`` is None for that of the hardware's class. ``against`` names the environment that cells are compared
@@ -31,77 +27,60 @@ class Options:
     decided. ``traces`` is the folder for traces of ``trace`` cells: never, red or all.
     """
 
-    settings: Settings
-    tolerance: float | None
-    trial: str
-    against: str | None
-    changed: str | None
-    shard: tuple[int, int] | None
-    budget: float | None
-    history: list[Path]
-    fail_open: bool
-    launches: int
-    most_busy: float
-    report: Path | None
-    html: Path | None
-    update: str | None
-    reason: str
-    launcher: str
-    trace: str
-    traces: Path
-
-    @classmethod
-    def of(cls, config: pytest.Config) -> Options:
+    def __init__(self, config: pytest.Config) -> None:
         """Raises PerfsuiteError for invalid or contradictory options."""
-        tolerance, launches = setting(config, "time_tolerance"), setting(config, "launches")
-        options = cls(
-            settings=settings_of(config),
-            tolerance=tolerance,
-            trial=_one_of(config, "trial", TRIALS),
-            against=config.getoption("--perf-against"),
-            changed=config.getoption("--perf-changed"),
-            shard=parse_shard(text) if (text := config.getoption("--perf-shard")) else None,
-            budget=parse_duration(text) if (text := config.getoption("--perf-budget")) else None,
-            history=_history(config),
-            fail_open=_one_of(config, "open", ("pass", "fail")) == "fail",
-            launches=LAUNCHES if launches is None else launches,
-            most_busy=BUSY_SHARE if (share := setting(config, "busy_share")) is None else share,
-            report=_output(config, "report", check_output),
-            html=_output(config, "html", check_html),
-            update=config.getoption("--perf-update"),
-            launcher=_one_of(config, "launcher", LAUNCHERS),
-            trace=_one_of(config, "trace", TRACES),
-            traces=Path(config.invocation_params.dir, setting(config, "trace_dir") or "perf-traces"),
-            reason=" ".join(config.getoption("--perf-reason").split()),
-        )
-        options._check()
-        return options
+        launches, busy = setting(config, "launches"), setting(config, "busy_share")
+        shard, budget = config.getoption("--perf-shard"), config.getoption("--perf-budget")
+        self.settings = settings_of(config)
+        self.tolerance: float | None = setting(config, "time_tolerance")
+        self.trial = _one_of(config, "trial", TRIALS)
+        self.against: str | None = config.getoption("--perf-against")
+        self.changed: str | None = config.getoption("--perf-changed")
+        self.shard = parse_shard(shard) if shard else None
+        self.budget = parse_duration(budget) if budget else None
+        self.history = _history(config)
+        self.fail_open = _one_of(config, "open", ("pass", "fail")) == "fail"
+        self.launches: int = LAUNCHES if launches is None else launches
+        self.most_busy: float = BUSY_SHARE if busy is None else busy
+        self.report = _output(config, "report", check_output)
+        self.html = _output(config, "html", check_html)
+        self.update: str | None = config.getoption("--perf-update")
+        self.launcher = _one_of(config, "launcher", LAUNCHERS)
+        self.trace = _one_of(config, "trace", TRACES)
+        self.traces = Path(config.invocation_params.dir, setting(config, "trace_dir") or "perf-traces")
+        self.reason = " ".join(config.getoption("--perf-reason").split())
+        if problem := next((problem for problem, is_there in self._problems().items() if is_there), ""):
+            raise UsageError(problem)
 
-    def _check(self) -> None:
-        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
-            raise UsageError(f"The time tolerance must be a number above 0, not {self.tolerance}.")
-        if self.against is not None and not self.against.strip():
-            raise UsageError("--perf-against is empty: write a git revision, a release or a file of constraints.")
-        if self.against and self.update:
-            raise UsageError("--perf-update with --perf-against: such cells are not compared with baselines.")
-        if self.against and self.settings.capacity_bytes is not None:
-            raise UsageError("--perf-capacity with --perf-against: times are not compared under a cap.")
-        if self.traces.exists() and not self.traces.is_dir():
-            raise UsageError(f"--perf-trace-dir names {self.traces}, which is not a folder.")
-        if not 0 <= self.most_busy <= 1:
-            raise UsageError(f"--perf-busy-share must be a share from 0 to 1, not {self.most_busy}.")
-        if self.launches < 1:
-            raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
-        if self.update and self.settings.capacity_bytes is not None:
-            raise UsageError("--perf-update with --perf-capacity: a baseline is for the hardware, not for a cap on it.")
-        if set((self.update or "").split(",")).intersection(NEED_A_REASON) and not self.reason:
-            raise UsageError(
-                f'--perf-update={self.update} may accept a regression: say why in --perf-reason="…", for the ledger.'
-            )
-        if self.reason and not self.reason.strip("….\"'"):
-            raise UsageError(f"--perf-reason={self.reason} gives no reason: write why the baselines change.")
-        if self.reason and not self.update:
-            raise UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
+    def _problems(self) -> dict[str, object]:
+        """What can be wrong with the options, and whether it is."""
+        update, reason, against, tolerance = self.update, self.reason, self.against, self.tolerance
+        capped, consents = self.settings.capacity_bytes is not None, set((update or "").split(","))
+        return {
+            f"The time tolerance must be a number above 0, not {tolerance}.": (
+                tolerance is not None and not 0 < tolerance < math.inf
+            ),
+            "--perf-against is empty: write a git revision, a release or a file of constraints.": (
+                against is not None and not against.strip()
+            ),
+            "--perf-update with --perf-against: such cells are not compared with baselines.": against and update,
+            "--perf-capacity with --perf-against: times are not compared under a cap.": against and capped,
+            f"--perf-trace-dir names {self.traces}, which is not a folder.": (
+                self.traces.exists() and not self.traces.is_dir()
+            ),
+            f"--perf-busy-share must be a share from 0 to 1, not {self.most_busy}.": not 0 <= self.most_busy <= 1,
+            f"--perf-launches must be 1 or more, not {self.launches}.": self.launches < 1,
+            "--perf-update with --perf-capacity: a baseline is for the hardware, not for a cap on it.": (
+                update and capped
+            ),
+            f'--perf-update={update} may accept a regression: say why in --perf-reason="…", for the ledger.': (
+                consents.intersection(NEED_A_REASON) and not reason
+            ),
+            f"--perf-reason={reason} gives no reason: write why the baselines change.": (
+                reason and not reason.strip("….\"'")
+            ),
+            "--perf-reason needs --perf-update: nothing is accepted without it.": reason and not update,
+        }
 
 
 def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:

@@ -1,7 +1,5 @@
 """What a run tells of its cells: a line and a record of each as it ends, and the summary at the end."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Which cells a test trains: its markers, the options and the catalog, resolved when pytest collects."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

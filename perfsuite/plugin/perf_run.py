@@ -90,7 +90,7 @@ class PerfCell:
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
             replay(self.request, measurement)
-        if self.session.fails(result) and not result.updated and not result.quarantined:
+        if self.session.is_red(result):
             raise PerfVerdict(render(verdict, measurement.failure))
         if verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(verdict))
@@ -106,7 +106,7 @@ class PerfRun:
         self.config = config
         leave_out_table(config)
         try:
-            self.options = Options.of(config)
+            self.options = Options(config)
             for name in ("update", "against"):
                 if getattr(self.options, name):
                     refuse_emulated(f"--perf-{name}")
@@ -118,11 +118,8 @@ class PerfRun:
                 os.environ[MACHINE] = machine  # for this process, and for workers of pytest-xdist
             self.places = place_of(self.options.launcher, config.rootpath, self.say)
             self.project = read_project(config.rootpath)
-        except PerfsuiteError as error:
-            raise pytest.UsageError(str(error)) from error
-        kernels = kernels_key(self.options.settings.kernels)
-        self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
-        try:
+            kernels = kernels_key(self.options.settings.kernels)
+            self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
             self.recovered = "" if is_worker(config) or config.option.collectonly else self.store.recover()
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
@@ -224,7 +221,7 @@ class PerfRun:
             result = without_prediction(cell, str(error))
         result = self.marked(result)
         leave(request.node, result)
-        if self.fails(result) and not result.updated and not result.quarantined:
+        if self.is_red(result):
             raise PerfVerdict(render(result.verdict, None))
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
@@ -240,6 +237,10 @@ class PerfRun:
         """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
         status = result.verdict.status
         return status in RED or (status in OPEN and self.options.fail_open)
+
+    def is_red(self, result: Result | PredictedResult) -> bool:
+        """Whether its test fails."""
+        return self.fails(result) and not result.updated and not result.quarantined
 
     def marked(self, result: Marked) -> Marked:
         """The result with its date and commit, and with the cell's quarantine if it fails."""
@@ -325,7 +326,7 @@ class PerfRun:
         result = measured(report) or predicted(report)
         if result is None and item.nodeid not in self.checked:
             return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
-        if result is None or not self.fails(result) or result.updated or result.quarantined:
+        if result is None or not self.is_red(result):
             return ""
         return f"{cell.id}: the cell is red, and the test caught its verdict: {headline(result.verdict)}"
 

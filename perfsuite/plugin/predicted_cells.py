@@ -1,7 +1,5 @@
 """Cells on absent hardware, with --perf-predict: predicted, and compared with predicted baselines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

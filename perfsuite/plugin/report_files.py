@@ -1,7 +1,5 @@
 """The files of a run, written as its cells finish: a killed run keeps what it had."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which of the collected cells run, what is recorded of them, and the keys of the project that match none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

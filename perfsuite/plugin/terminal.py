@@ -1,7 +1,5 @@
 """What a run writes to the terminal or to a log: a line per cell, how far the run is, and the summary at its end."""
 
-from __future__ import annotations
-
 import statistics
 import textwrap
 import time
@@ -82,11 +80,11 @@ def write_summary(
     if not results:
         return
     reporter.write_line(render_summary(results, metrics, width, color=reporter.config.get_terminal_writer().hasmarkup))
-    for told in asides(results, metrics):
-        write(reporter, told)
+    for sentence in asides(results, metrics):
+        write(reporter, sentence)
     for result in results:
-        for told in tell_update(result, metrics):
-            reporter.write_line(told)
+        for sentence in tell_update(result, metrics):
+            reporter.write_line(sentence)
 
 
 def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
@@ -94,5 +92,5 @@ def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
     if not result.updated:
         return []
     metrics, old = list(metrics), result.baseline.measurement if result.baseline else None
-    told = moved(old, result.measurement, metrics)
-    return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in told)]
+    changes = moved(old, result.measurement, metrics)
+    return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in changes)]

@@ -63,8 +63,7 @@ def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping
         sentences=[f"Caused by {changes_text(one.changes)} ({one.how})."],
         tables=[Table(head=["cell", "from", "to", "change", "evidence"], rows=rows, numbers=frozenset((1, 2, 3)))],
         commands=[Command(what="show it", text=text) for text, numbers in commands.items() if number in numbers],
-        badges=[("immaterial", tone) if worst.small else (worst.kind, tone)],
+        badge="immaterial" if worst.small else worst.kind,
         tone=tone,
-        card=True,
         folded=worst.small or not worst.bad,
     )

@@ -292,7 +292,7 @@ def test_a_budget_that_is_used_up_skips_the_rest(repository, monkeypatch, capsys
             "--perf-budget left out 1 cell of those chosen, so this run is no success.*",
         ]
     )
-    assert result.ret == 6
+    assert result.ret == 10
     assert main(["summary", str(pytester.path / "run.jsonl")]) == 1
     assert "The run has no result of some cells, but no cell of its report is red." in capsys.readouterr().out
 

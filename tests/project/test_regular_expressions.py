@@ -133,10 +133,7 @@ EXPRESSIONS = {
     },
     "units.py": {
         r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE]\+?[0-9]{1,2})?": "an option: a count",
-        r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*": "an option: an amount of memory",
-        r"\s*(\d+(?:\.\d+)?)\s*(Gbit|GB)(?:/s|ps)\s*": "an option: a network's rate",
-        r"\s*(\d+(?:\.\d+)?)\s*([dh])\s*": "an option: days",
-        r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*": "an option: a duration",
+        r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]*)\s*": "an option: memory, a network's rate, days, a duration",
     },
 }
 

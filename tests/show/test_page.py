@@ -45,7 +45,7 @@ from perfsuite.show.html.causes import causes, common, operators
 from perfsuite.show.html.cell_evidence import Evidence
 from perfsuite.show.html.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.show.html.curve_chart import Band, Line, areas, lines, sparkline
-from perfsuite.show.html.document import Document, Section, Table, fill, render
+from perfsuite.show.html.document import Document, Section, Table, render
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import moved, names_of
 from perfsuite.show.html.run_report import run_document, verdict_of
@@ -123,7 +123,7 @@ def test_a_cell_in_quarantine_has_its_own_place():
 
     assert (held.heading, len(held.inside)) == ("In quarantine", 1)
     assert card.heading == "Cells that are not green"
-    assert card.inside[0].badges == [("regressed, quarantined until 2026-12-24", "yellow")]
+    assert (card.inside[0].badge, card.inside[0].tone) == ("regressed, quarantined until 2026-12-24", "yellow")
 
 
 def test_a_cell_in_quarantine_does_not_hide_the_main_metric(night, all_metrics):
@@ -212,7 +212,7 @@ def test_cells_that_moved_alike_keep_their_order(night, all_metrics):
 def test_an_effect_is_told_over_its_own_noise(night, all_metrics):
     """Exact metrics have none; a time's effect is a multiple of the spread of its baseline's runs."""
     found = moved(night, names_of(all_metrics))
-    told = {one.line.metric: one.told for one in found}
+    told = {one.line.metric: one.effect_text for one in found}
 
     assert told["peak_memory_bytes"] == "exact"
     assert re.fullmatch(r"[1-9]\.\d × its noise", told["step_time_seconds"])
@@ -222,7 +222,7 @@ def test_red_is_before_undecided_and_green_is_folded(night, all_metrics):
     """The order of the page."""
     document = run_document(night, all_metrics)
     moved_, open_, table, loud, quiet = document.sections
-    head = [[one.badges[0][0] for one in section.inside] for section in (moved_, open_, loud)]
+    head = [[one.badge for one in section.inside] for section in (moved_, open_, loud)]
 
     assert head == [["regressed"], ["undecided"], ["regressed"] * 12 + ["undecided"]]
     assert (table.heading, quiet.heading, quiet.folded) == ("All cells", "47 cells are green", True)
@@ -630,7 +630,7 @@ def test_jinja2_is_imported_when_a_page_is_written():
 def test_other_pages_share_the_parts():
     """A page of another command has the same style, its own sections, and only scripts that it names."""
     document = Document(title="t", verdict="v", sections=[Section(heading="h", sentences=["<b>"], text="<i>")])
-    own = fill("sections.html", title="t", scripts=["let x = 1;"], page=document).decode()
+    own = render(document, ["let x = 1;"]).decode()
 
     assert (
         "&lt;b&gt;" in own

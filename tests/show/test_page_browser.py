@@ -195,7 +195,8 @@ def test_text_of_a_stranger_does_nothing(visit, tmp_path):
         commands=[Command(what=NASTY, text=NASTY)],
         text=NASTY,
         anchor=f"{NASTY} 2",
-        badges=[(NASTY, "red")],
+        badge=NASTY,
+        tone="red",
     )
     write(tmp_path / "x.html", Document(title=NASTY, verdict=NASTY, facts=[NASTY], sections=[section]))
     page = visit(tmp_path / "x.html")

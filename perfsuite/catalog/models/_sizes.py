@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfsuite.catalog.definitions import Workload
+from perfsuite.catalog.definitions import PROCESSES, Model, Workload
 
 
 def sizes_of(module_file: str) -> Iterator[dict[str, Any]]:
@@ -14,3 +14,16 @@ def sizes_of(module_file: str) -> Iterator[dict[str, Any]]:
     for name, size in family.pop("sizes").items():
         facts = family | size | {"name": name, "config": family["config"] | size["config"]}
         yield facts | {"workload": Workload(**facts["workload"]), "vocabulary": facts["config"]["vocab_size"]}
+
+
+def without_weights(process: str, **workload: int) -> Model:
+    """No model, for the cells of a process that has none."""
+    return Model(
+        name=PROCESSES[process].model,
+        family=PROCESSES[process].model,
+        task=PROCESSES[process].task,
+        source="perfsuite",
+        workload=Workload(**workload),
+        parameters=0,
+        build="perfsuite.rank.build_model:without_weights",
+    )

@@ -91,21 +91,21 @@ def run(arguments: argparse.Namespace) -> int:
     page = html_of(arguments)
     cells = _cells(arguments, catalog)
     hardware = [parse_cell(cell, catalog).hardware for cell in cells]
-    if absent := next(filter(None, (why_absent(one, catalog) for one in hardware)), ""):
+    if absent := next(filter(None, (why_absent(each, catalog) for each in hardware)), ""):
         raise UsageError(absent)
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
-    on_cpu = all(one.kind == "cpu" for one in hardware)
+    on_cpu = all(each.kind == "cpu" for each in hardware)
     interleave = arguments.interleave or ("steps" if on_cpu else "launches")
     session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     with closing(LiveLine(settings.all_steps_of)) as live:
         for cell in session.cells:
             comparison = session.compare(cell, live.show)
             live.clear()
-            found.append(comparison)
+            comparisons.append(comparison)
             print(f"\n{render_ab(comparison)}", flush=True)
             if arguments.report:
                 report = ABReport(
@@ -113,14 +113,14 @@ def run(arguments: argparse.Namespace) -> int:
                     a=arguments.a,
                     b=arguments.b,
                     tolerance=arguments.tolerance,
-                    comparisons=found,
+                    comparisons=comparisons,
                 )
                 codec.write(arguments.report, report)
             if page:
-                write(page, comparisons_page(arguments.a, arguments.b, found, catalog.all("metric").values()))
-    counts = Counter(one.verdict.status for one in found)
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")
+                write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
+    counts = Counter(each.verdict.status for each in comparisons)
+    statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
+    print(f"\n{len(comparisons)} {'cell' if len(comparisons) == 1 else 'cells'}: {statuses}")
     if Status.UNDECIDED in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)

@@ -5,7 +5,7 @@ import itertools
 import sys
 from pathlib import Path
 
-from perfsuite.cli.report_options import files_of, read_run, say_missing
+from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         missing = say_missing([report])
         if conclusion == SUCCESS:
             conclusion = _conclusion(report, missing)
-        here, not_here = read_run(report)
+        here, not_here = codec.read_report(report)
         measured += here
         predicted += not_here
     metrics = catalog.all("metric").values()

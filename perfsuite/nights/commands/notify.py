@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from perfsuite.cli.report_options import files_of, read_run, say_missing
+from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.errors import UsageError
 from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
 from perfsuite.nights.news import forge, webhook
@@ -43,13 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.github:
         with forge.opened(arguments.github, token, api_of()) as repository:
             done = forge.keep_issues(news, repository, here)
-        told = [*map(str, done), forge.say_left_out(sum(one.what == "left out" for one in done))]
+        lines = [*map(str, done), forge.say_left_out(sum(one.what == "left out" for one in done))]
     else:
         if not address:
             print(DRY)
         shown = ["\n  ".join([one.title, *one.below]) for one in red.values()]
-        told = shown if address else [*shown[: forge.MOST], forge.say_left_out(len(shown[forge.MOST :]))]
-    print("\n".join(filter(None, told)) or quiet)
+        lines = shown if address else [*shown[: forge.MOST], forge.say_left_out(len(shown[forge.MOST :]))]
+    print("\n".join(filter(None, lines)) or quiet)
     if address:
         sent = None
         if arguments.github:
@@ -77,7 +77,7 @@ def read(reports: list[Path]) -> News:
             if file.suffix == ".json":
                 news.add_upgrade(codec.read(file, UpgradeReport))
             else:
-                measured, predicted = read_run(file)
+                measured, predicted = codec.read_report(file)
                 news.add_run([*measured, *predicted])
     return news
 

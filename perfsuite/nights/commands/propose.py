@@ -9,12 +9,13 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.cli.report_options import files_of, read_run, say_missing
+from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, catalog_of, store_of
 from perfsuite.errors import UsageError
 from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
 from perfsuite.nights.news import proposal
 from perfsuite.nights.news.forge import opened
+from perfsuite.records import codec
 from perfsuite.run.environment_changes import git
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.units import listed
@@ -41,13 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{listed(arguments.reports)} has no report of pytest --perf-report (.jsonl).")
     if say_missing(reports):
         raise UsageError("Nothing is proposed from a run of which a part is missing: run it again.")
-    made = proposal.Proposal.of(result for report in reports for result in read_run(report)[0])
+    made = proposal.Proposal.of(result for report in reports for result in codec.read_report(report)[0])
     for cell, result in made.accepted.items():
         if store.load(cell) != result.baseline:
             raise UsageError(f"{cell} was compared with another baseline than the one here: check out the same commit.")
-    told = [f"{proposal.kind_of(result)} {cell}" for cell, result in made.accepted.items()]
+    kinds = [f"{proposal.kind_of(result)} {cell}" for cell, result in made.accepted.items()]
     if not arguments.github:
-        print("\n".join(told) or "Nothing to propose.")
+        print("\n".join(kinds) or "Nothing to propose.")
         return 0
 
     def metrics_of(cell: str) -> list[Metric]:
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not made.accepted and not made.kept:
             print(proposal.close(pull, here) if pull else "Nothing to propose.")
             return 0
-        print("\n".join([*told, *(f"from before {cell}" for cell in made.kept)]))
+        print("\n".join([*kinds, *(f"from before {cell}" for cell in made.kept)]))
         if pull and made.is_there(before):
             print(f"unchanged #{pull.number} {pull.title}")
             return 0

@@ -71,17 +71,17 @@ def keep_issues(news: News, repository: Any, run: str = "") -> list[Done]:
     red = news.red(known)
     done, numbers = [], {key: issue.number for key, issue in ours.items()}
     opened = 0
-    for key, one in red.items():
-        body = _body(one, run)
+    for key, regression in red.items():
+        body = _body(regression, run)
         if key in ours:
-            ours[key].edit(title=one.title, body=body)
-            done.append(Done("updated", one.title, numbers[key], key, one.below))
+            ours[key].edit(title=regression.title, body=body)
+            done.append(Done("updated", regression.title, numbers[key], key, regression.below))
         elif opened < MOST:
             opened += 1
-            numbers[key] = repository.create_issue(title=one.title, body=body, labels=[LABEL]).number
-            done.append(Done("opened", one.title, numbers[key], key, one.below))
+            numbers[key] = repository.create_issue(title=regression.title, body=body, labels=[LABEL]).number
+            done.append(Done("opened", regression.title, numbers[key], key, regression.below))
         else:
-            done.append(Done("left out", one.title, key=key))
+            done.append(Done("left out", regression.title, key=key))
     for key, issue in ours.items():
         if key in red:
             continue
@@ -105,10 +105,10 @@ def _close(key: str, issue: Any, why: str, run: str) -> Done:
     return Done("closed" if why == GONE else "moved", issue.title, issue.number, key)
 
 
-def _body(one: Regression, run: str) -> str:
+def _body(regression: Regression, run: str) -> str:
     """The key and the members come first, so that no text of a report can be taken for them."""
     seen = f"Last seen: {run}" if run else ""
-    return "\n\n".join(filter(None, (_head(one.key, one.members), one.body, seen)))
+    return "\n\n".join(filter(None, (_head(regression.key, regression.members), regression.body, seen)))
 
 
 def _head(key: str, members: Sequence[str]) -> str:

@@ -69,8 +69,8 @@ class Proposal:
         kept = [f"Proposed before, and not measured now: {', '.join(map(code, self.kept))}."] if self.kept else []
         note = "Regressions are never proposed: each has an issue."
         results = list(self.accepted.values())
-        told = [render_markdown(results, [], metrics)] if results else []
-        return "\n\n".join(filter(None, [MARK, note, run, *kept, *told]))
+        verdicts = [render_markdown(results, [], metrics)] if results else []
+        return "\n\n".join(filter(None, [MARK, note, run, *kept, *verdicts]))
 
     def files(self, store: Store, commit: str, metrics_of: MetricsOf, reason: str) -> dict[Path, bytes]:
         """The changed files below the store's root: baselines and the ledger. Writes nothing there."""
@@ -98,13 +98,13 @@ def kind_of(result: Result) -> str:
 
 def proposed_before(repository: Any, pull: Any, commit: str, root: str, store: Store) -> list[Baseline]:
     """The baselines on the branch of an open pull request."""
-    found = []
+    baselines = []
     for file in repository.compare(commit, pull.head.ref).files:
         path = Path(file.filename)
         if file.status != "removed" and path.suffix == ".json" and path.parent.parent == Path(root):
             text = repository.get_contents(file.filename, ref=pull.head.ref).decoded_content
-            found.append(store.decode(text, path.stem, f"{file.filename} on {pull.head.ref}"))
-    return found
+            baselines.append(store.decode(text, path.stem, f"{file.filename} on {pull.head.ref}"))
+    return baselines
 
 
 def open_pull(repository: Any) -> Any:

@@ -138,7 +138,7 @@ def _causes(trial: Trial | None, metric: str) -> list[Change]:
 
 def _of_metric(key: str, group: Sequence[_Red]) -> Regression:
     """Of one metric of a cell, or of several reports with it: the first gives the title."""
-    return Regression(key, " ".join(group[0].title.split()), _joined(one.text for one in group), (key,))
+    return Regression(key, " ".join(group[0].title.split()), _joined(red.text for red in group), (key,))
 
 
 def _of_cause(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regression:
@@ -174,7 +174,7 @@ def _of_cause(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regress
 
 def _rank(moved: Sequence[Moved]) -> tuple[int, bool]:
     """The metric of most cells comes first, then the main ones, then the others in the order of a verdict."""
-    return -len({one.cell for one in moved}), moved[0].line.metric not in MAIN
+    return -len({move.cell for move in moved}), moved[0].line.metric not in MAIN
 
 
 def _of_upgrade(key: str, findings: Sequence[Finding]) -> Regression:
@@ -192,7 +192,7 @@ def _of_upgrade(key: str, findings: Sequence[Finding]) -> Regression:
 
 def _metric(moved: Sequence[Moved]) -> str:
     """``peak memory +6.9 % to +7.1 % in 14 cells (regressed)``."""
-    line, cells = moved[0].line, {one.cell for one in moved}
+    line, cells = moved[0].line, {move.cell for move in moved}
     what = " ".join(filter(None, (line.title, spread(moved))))
     return " ".join(f"{what} in {show_several(len(cells), 'cell')} ({line.status})".split())
 

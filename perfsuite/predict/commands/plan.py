@@ -8,7 +8,6 @@ from pathlib import Path
 from perfsuite.catalog.cell import Hardware, parse_hardware
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.report_options import read_run
 from perfsuite.cli.shared_options import (
     add_catalog,
     add_html,
@@ -135,7 +134,7 @@ def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Cata
         raise UsageError(f"--network is between nodes, and {hardware.name} is one node.")
     if not text.endswith(".jsonl"):
         return Network(rate=parse_network(text), latency=1.0, cell="")
-    results, _ = read_run(Path(text))
+    results, _ = codec.read_report(Path(text))
     found = network_of((one.measurement for one in results), hardware, stack, catalog, text)
     told = f"reaches {show_rate(NETWORK * found.rate)} per node, with {found.latency:.3g} times NCCL's usual latency"
     print(f"The network, as {found.cell} measured it, {told}.\n")

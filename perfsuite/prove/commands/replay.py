@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         with closing(LiveLine(SETTINGS.all_steps_of)) as live:
             records = replay(chosen, records, catalog, live.show, arguments.file, fresh=arguments.fresh, tell=print)
         codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
-    outcomes = {one.name: outcome_of(one, records) for one in chosen}
+    outcomes = {regression.name: outcome_of(regression, records) for regression in chosen}
     _print(chosen, outcomes)
     write_html(page, replay_page(chosen, outcomes))
     return 1 if any(outcome.state in BAD for outcome in outcomes.values()) else 0
@@ -76,39 +76,38 @@ def replay(
 ) -> list[Seen]:
     """Run the comparisons that the file lacks, and keep it up to date after each."""
     kept: dict[tuple[str, str], Measurement] = {}
-    wanted = {(one.cell, *pair) for one in all_regressions().values() for pair in one.comparisons}
-    records = [one for one in records if (one.cell, one.a, one.b) in wanted]  # a definition may have changed
-    for one in chosen:
-        for pair in one.comparisons:
-            if find(records, one.cell, pair) and not fresh:
+    wanted = {(regression.cell, *pair) for regression in all_regressions().values() for pair in regression.comparisons}
+    records = [seen for seen in records if (seen.cell, seen.a, seen.b) in wanted]  # a definition may have changed
+    for regression in chosen:
+        for pair in regression.comparisons:
+            if find(records, regression.cell, pair) and not fresh:
                 continue
-            tell(one.command(pair))
-            records = keep(file, records, compare_releases(pair, one.cell, catalog, watch, kept))
+            tell(regression.command(pair))
+            records = keep(file, records, compare_releases(pair, regression.cell, catalog, watch, kept))
     return records
 
 
 def replay_page(chosen: list[Regression], outcomes: dict[str, Outcome]) -> Document:
     """The page: what is not caught first, each with its source and the commands that repeat it."""
-    order = sorted(chosen, key=lambda one: outcomes[one.name].state not in BAD)
+    order = sorted(chosen, key=lambda regression: outcomes[regression.name].state not in BAD)
     sections = [Section(heading="All", tables=[dataclasses.replace(Table.of(_table(chosen, outcomes)), name="all")])]
-    for one in order:
-        outcome = outcomes[one.name]
+    for regression in order:
+        outcome, again = outcomes[regression.name], map(regression.command, regression.comparisons)
         tone: Tone = "red" if outcome.state in BAD else "green" if outcome.state == "caught" else "muted"
         moved = outcome.moved
-        told = [f"{line_text(moved)}."] if moved else []
-        told += [outcome.reason] if outcome.reason else []
+        sentences = [f"{line_text(moved)}."] if moved else []
+        sentences += [outcome.reason] if outcome.reason else []
         sections.append(
             Section(
-                heading=one.name,
-                sentences=[one.saw, *told, f"Source: {one.source}."],
-                commands=[Command(what="run it again", text=one.command(pair)) for pair in one.comparisons],
-                badges=[(outcome.state, tone)],
+                heading=regression.name,
+                sentences=[regression.saw, *sentences, f"Source: {regression.source}."],
+                commands=[Command(what="run it again", text=command) for command in again],
+                badge=outcome.state,
                 tone=tone,
-                card=True,
                 folded=outcome.state not in BAD,
             )
         )
-    bad = any(outcomes[one.name].state in BAD for one in chosen)
+    bad = any(outcomes[regression.name].state in BAD for regression in chosen)
     return Document(
         title="Real regressions, replayed",
         verdict=summary(list(outcomes.values())),
@@ -125,9 +124,10 @@ def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
 
 def _table(chosen: list[Regression], outcomes: dict[str, Outcome]) -> TextTable:
     shown = bare_table("regression", "good", "bad", "caught", "by", "good neighbours")
-    for one in chosen:
-        outcome = outcomes[one.name]
+    for regression in chosen:
+        outcome = outcomes[regression.name]
         moved = outcome.moved
         by = f"{moved.title} {change_text(moved)}" if moved else outcome.reason
-        shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
+        sides = regression.name, regression.good, regression.bad
+        shown.add_row(*map(Text, (*sides, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
     return shown

@@ -27,23 +27,23 @@ Edits here are lost.
 
 def markdown(regressions: Mapping[str, Regression], records: Sequence[Seen]) -> str:
     """The page."""
-    found = {name: outcome_of(one, records) for name, one in regressions.items()}
-    lines = [HEAD, summary(list(found.values())), ""]
+    outcomes = {name: outcome_of(regression, records) for name, regression in regressions.items()}
+    lines = [HEAD, summary(list(outcomes.values())), ""]
     lines += ["| regression | good → bad | caught | by | good neighbours | seconds |", "|---|---|---|---|---|--:|"]
-    lines += [_row(regressions[name], outcome) for name, outcome in found.items()]
-    for name, outcome in found.items():
+    lines += [_row(regressions[name], outcome) for name, outcome in outcomes.items()]
+    for name, outcome in outcomes.items():
         lines += ["", f"## {name}", "", *_section(regressions[name], outcome)]
     return "\n".join(lines) + "\n"
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
     """``7 caught, 1 missed, 5 not run on a CPU.``"""
-    counts = Counter(one.state for one in outcomes)
+    counts = Counter(outcome.state for outcome in outcomes)
     names = {"not run": "not run on a CPU"}
     return ", ".join(f"{counts[state]} {names.get(state, state)}" for state in SYMBOLS if counts[state]) + "."
 
 
-def _row(one: Regression, outcome: Outcome) -> str:
+def _row(regression: Regression, outcome: Outcome) -> str:
     moved = outcome.moved
     by = f"{line_text(moved)}" if moved else ""
     by = by or ("the cell ends" if outcome.state == "caught" else "")
@@ -51,19 +51,21 @@ def _row(one: Regression, outcome: Outcome) -> str:
     if outcome.quiet is not None and outcome.neighbours_also:
         quiet += f"; also {', '.join(outcome.neighbours_also)}"
     seconds = f"{outcome.seconds:.0f}" if outcome.seconds else ""
-    pair = f"{one.good} → {one.bad}" if one.good else ""
-    return f"| [{one.name}](#{one.name}) | {pair} | {SYMBOLS[outcome.state]} | {by} | {quiet} | {seconds} |"
+    pair = f"{regression.good} → {regression.bad}" if regression.good else ""
+    link, caught = f"[{regression.name}](#{regression.name})", SYMBOLS[outcome.state]
+    return f"| {link} | {pair} | {caught} | {by} | {quiet} | {seconds} |"
 
 
-def _section(one: Regression, outcome: Outcome) -> list[str]:
-    lines = [f"{one.saw}", "", f"Source: {one.source}.{f' Fixed in {one.fixed}.' if one.fixed else ''}"]
+def _section(regression: Regression, outcome: Outcome) -> list[str]:
+    fixed = f" Fixed in {regression.fixed}." if regression.fixed else ""
+    lines = [regression.saw, "", f"Source: {regression.source}.{fixed}"]
     if outcome.reason:
         lines += [
             "",
-            f"{SYMBOLS[outcome.state]}: {outcome.reason}" if one.why_not == "" else f"Not run: {outcome.reason}",
+            f"{SYMBOLS[outcome.state]}: {outcome.reason}" if regression.why_not == "" else f"Not run: {outcome.reason}",
         ]
     if outcome.also:
         lines += ["", f"Also worse: {', '.join(outcome.also)}."]
-    if one.comparisons:
-        lines += ["", "```bash", *(one.command(pair) for pair in one.comparisons), "```"]
+    if regression.comparisons:
+        lines += ["", "```bash", *(regression.command(pair) for pair in regression.comparisons), "```"]
     return lines

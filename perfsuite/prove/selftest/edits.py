@@ -1,7 +1,5 @@
 """Faults in recorded files: functions of a baseline's file or of a measurement, and a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools
@@ -49,12 +47,14 @@ def _other_transformers(baseline: dict[str, Any]) -> None:
             one["installed"]["modules"]["transformers"] = "1.0.0"
 
 
-def _other_library(baseline: dict[str, Any]) -> None:
+@_edit
+def other_library(baseline: dict[str, Any]) -> None:
     _grow_peak(baseline, -1)
     _other_transformers(baseline)
 
 
-def _foreign(baseline: dict[str, Any]) -> None:
+@_edit
+def foreign(baseline: dict[str, Any]) -> None:
     """A machine that is ten times as fast, in all times."""
     for run in baseline["times"]:
         run["machine"]["identity"] = "another"
@@ -83,9 +83,7 @@ no_samples = _reading("loss", lambda loss: loss.update(samples=[]))
 peak_deleted = _edit(lambda baseline: baseline["measurement"]["readings"].pop("peak_memory_bytes"))
 peak_larger = _edit(lambda baseline: _grow_peak(baseline, 1))
 peak_smaller = _edit(lambda baseline: _grow_peak(baseline, -1))
-other_library = _edit(_other_library)
 other_transformers = _edit(_other_transformers)
-foreign = _edit(_foreign)
 
 
 def _step_time(factor: float, measurement: Measurement) -> Measurement:

@@ -22,11 +22,11 @@ def _say(meters: Any, name: str, change: Callable[[Reading], Reading | None]) ->
     """From now on this rank reports the changed reading of a metric; None: no reading."""
 
     def falsified(tell: Callable[[], dict[str, Reading]]) -> dict[str, Reading]:
-        told = tell()
-        if name in told:
-            changed = change(told.pop(name))
-            told |= {name: changed} if changed else {}
-        return told
+        readings = tell()
+        if name in readings:
+            changed = change(readings.pop(name))
+            readings |= {name: changed} if changed else {}
+        return readings
 
     for meter in meters:
         meter.readings = lambda tell=meter.readings: falsified(tell)

@@ -30,12 +30,12 @@ class Row(Record, frozen=True, kw_only=True):
     high: float = 1.0
 
 
-def interval_of(count: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def interval_of(count: int, trials: int) -> tuple[float, float]:
     """The shares that this count does not exclude (Clopper and Pearson 1934, "The use of confidence or fiducial limits
     illustrated in the case of the binomial"). It is valid with three trials too: Wilson's, an approximation, excludes
     95 % after 2 of 3.
     """
-    beyond = (1 - confidence) / 2
+    beyond = (1 - CONFIDENCE) / 2
     low = 0.0 if count == 0 else _share(lambda share: 1 - _at_most(count - 1, trials, share) < beyond)
     high = 1.0 if count == trials else _share(lambda share: _at_most(count, trials, share) > beyond)
     return low, high

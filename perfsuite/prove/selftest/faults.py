@@ -88,8 +88,8 @@ def _tell(trainer: Any, **factors: float) -> None:
     def falsified(batch: Any) -> Any:
         outcome = step(batch)
         known = {name: getattr(outcome, name) for name in factors}
-        told = {name: value * factors[name] for name, value in known.items() if value is not None}
-        return dataclasses.replace(outcome, **told)
+        scaled = {name: value * factors[name] for name, value in known.items() if value is not None}
+        return dataclasses.replace(outcome, **scaled)
 
     trainer.step = falsified
 

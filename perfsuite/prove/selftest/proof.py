@@ -1,7 +1,5 @@
 """Puts one fault after another into real cells and runs the gate. cases.py has the signs that it must give."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import shutil
@@ -49,15 +47,15 @@ class Bench:
         self.runner = Runner(catalog, SETTINGS)
         self.impatient = Runner(catalog, IMPATIENT)
         self.watch = watch
-        self._held = Workspace("selftest")
-        self.folder = self._held.folder
+        self._workspace = Workspace("selftest")
+        self.folder = self._workspace.folder
         self._recorded: dict[str, Recorded] = {}
 
     def prove(self, case: Case | TimeFault) -> Row:
         """Put the fault in and run the gate."""
         if isinstance(case, TimeFault):
             return try_fault(case, self.runner.catalog, self.watch)
-        return self._hold(case, self.recorded(case.cell))
+        return self._judge(case, self.recorded(case.cell))
 
     def controls(self) -> list[Row]:
         """The verdict on each cell without a fault: if it is not green, the cell proves nothing."""
@@ -73,7 +71,7 @@ class Bench:
         """End the rank servers."""
         self.runner.close()
         self.impatient.close()
-        self._held.close()
+        self._workspace.close()
 
     def _record(self, cell: str) -> Recorded:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")
@@ -83,7 +81,7 @@ class Bench:
         result = self._gatekeeper(store, self.runner).hold(parse_cell(cell, self.runner.catalog))
         return Recorded(store, accepted.measurement, _row_of(control(cell), "", result))
 
-    def _hold(self, case: Case, recorded: Recorded) -> Row:
+    def _judge(self, case: Case, recorded: Recorded) -> Row:
         """The real path of a cell, with a copy of its baseline."""
         size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
         faults = [f"perfsuite.prove.selftest.{case.fault}{size or ''}"] if case.fault else []
@@ -97,20 +95,20 @@ class Bench:
             measurement = getattr(edits, case.replayed)(recorded.baseline) if case.replayed else recorded.baseline
             runner = Replay(runner, measurement, lambda: _edit(path, case.meanwhile))
         before = _files(folder)
-        told = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
+        share = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
         try:
             with getattr(edits, case.disk)() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
                 result = gatekeeper.hold(parse_cell(case.cell, runner.catalog), faults)
-            row = _row_of(case, told, result)
+            row = _row_of(case, share, result)
         except PerfsuiteError as error:
             text = str(error).replace(f"{folder}/", "")
-            row = _row(case, told, REFUSED, text, case.sign.is_in_error(error))
+            row = _row(case, share, REFUSED, text, case.sign.is_in_error(error))
         except Exception as error:  # the other faults must still be tried
-            row = _row(case, told, "crashed", f"{type(error).__name__}: {error}", False)
+            row = _row(case, share, "crashed", f"{type(error).__name__}: {error}", False)
         expected = before | ({path: getattr(edits, case.meanwhile)(before[path])} if case.meanwhile else {})
         if _files(folder) != expected:
-            return _row(case, told, "lost", f"{path.name} or a file next to it has changed", False)
+            return _row(case, share, "lost", f"{path.name} or a file next to it has changed", False)
         return row
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:

@@ -5,15 +5,16 @@ sizes of the delays, the number of trials and the number of steps do not depend 
 is a share: it is contradicted only if the interval of the counted share excludes it.
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
 from perfsuite.errors import PerfsuiteError
 from perfsuite.prove.selftest.fault_rows import CONFIDENCE, Row, interval_of
+from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
 from perfsuite.run.ab import RUNNING, Experiment, Side
 from perfsuite.run.runner import Settings, Watch
@@ -28,8 +29,7 @@ SINGLE = "gpt2_tiny-single-cpu_x1"
 DDP = "gpt2_tiny-ddp-cpu_x2"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimeFault:
+class TimeFault(Record, frozen=True, kw_only=True):
     """A delay of perfsuite/prove/selftest/delays.py, tried ``trials`` times. A trial finds it if the line of ``metric``
     is "regressed"; without a ``delay``, no time may be. Faults that are not ``quick`` need ``--all``.
     """
@@ -49,19 +49,8 @@ class TimeFault:
         return f"{'regressed' if self.delay else 'no time regressed'} in {self.trials} trials"
 
 
-TIME_FAULTS = (
-    TimeFault(name="no delay", where="nowhere", trials=1, quick=True),
-    TimeFault(name="slow step", where="every step, +10 %", delay="slow_10", trials=2, quick=True),
-    TimeFault(name="no delay", where="nowhere, two ranks", cell=DDP),
-    TimeFault(name="slow step", where="every step, +5 %", delay="slow_5", trials=5),
-    TimeFault(name="slow rank", where="every step of rank 1, +10 %", delay="rank_10", cell=DDP),
-    TimeFault(
-        name="slow data",
-        where="making batches, +10 % of a step",
-        delay="data_10",
-        metric="iteration_time_seconds",
-    ),
-)
+_TABLES = msgspec.toml.decode(Path(__file__).with_name("trials.toml").read_bytes(), type=dict[str, list[TimeFault]])
+TIME_FAULTS = tuple(_TABLES["time"])
 
 
 def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> Row:

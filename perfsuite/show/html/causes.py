@@ -95,9 +95,9 @@ class Cause:
             cells = "the same cells" if len(group) == len(self.cells) else f"{len(group)} of them"
             effect = "" if group[0].line.status in OPEN else f" {spread(group)}"
             alike[effect, cells, group[0].line.status].append(group[0].line.title)
-        one = len(self.cells) == 1
+        alone = len(self.cells) == 1
         return [
-            f"Also {', '.join(titles)}{effect}{'' if one else f' in {cells}'} ({status})."
+            f"Also {', '.join(titles)}{effect}{'' if alone else f' in {cells}'} ({status})."
             for (effect, cells, status), titles in alike.items()
         ]
 
@@ -105,69 +105,69 @@ class Cause:
     def blamed(self) -> list[str]:
         """What the trials of its cells say about the cause, each sentence once."""
         trials = [one.verdict.trial for one in self.cells if one.verdict.trial]
-        told = [words.cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
-        return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(told).most_common()]
+        blames = [words.cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
+        return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(blames).most_common()]
 
     @property
     def suspects(self) -> list[str]:
         """The operators that the evidence of most of its cells names, by how many do, with the part that moved and by
         how much: ``aten::empty_like in (backward), communication buffers +177.00 KiB to +133.89 MiB``.
         """
-        lines = [one.line for one in self.moved]
+        lines = [move.line for move in self.moved]
         counts = Counter(name for line in lines for name in operators(line))
         names = [name for name, count in counts.most_common(3) if count >= _SHARED * len(lines)]
         places = {name: {place_of(line, name) for line in lines} - {""} for name in names}
-        found = [f"{name} in {places[name].pop()}" if len(places[name]) == 1 else name for name in names]
-        sizes = sizes_of(self.moved) if found else ""
-        return [*found[:-1], f"{found[-1]}; {part_name(part_of(lines[0]))} {sizes}"] if sizes else found
+        named = [f"{name} in {places[name].pop()}" if len(places[name]) == 1 else name for name in names]
+        sizes = sizes_of(self.moved) if named else ""
+        return [*named[:-1], f"{named[-1]}; {part_name(part_of(lines[0]))} {sizes}"] if sizes else named
 
     @property
     def rank(self) -> tuple[bool, bool, float, float, int]:
         """Red causes first, then the largest effect over its own noise, the largest effect, the most cells."""
-        best = max((one.score for one in self.moved), default=0.0)
-        most = max((abs(one.change or 0) for one in self.moved), default=0.0)
+        best = max((move.score for move in self.moved), default=0.0)
+        most = max((abs(move.change or 0) for move in self.moved), default=0.0)
         return not self.is_red, tone_of(self.status) != "red", -best, -most, -len(self.cells)
 
 
 def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
     """The causes of a run, those that matter most first. ``results`` are all cells, for what a cause has in common."""
     groups: dict[tuple[object, ...], list[Moved]] = defaultdict(list)
-    for one in moved:
-        changed = tuple(one.result.verdict.changed)
+    for move in moved:
+        changed = tuple(move.result.verdict.changed)
         key = (
-            *(one.line.metric, one.line.status, (one.change or 0) > 0, part_of(one.line), changed),
-            in_quarantine(one.result),
+            *(move.line.metric, move.line.status, (move.change or 0) > 0, part_of(move.line), changed),
+            in_quarantine(move.result),
         )
-        groups[key].append(one)
-    found = [sorted(group, key=lambda one: (-one.score, -_effect(one))) for group in groups.values()]
-    found.sort(key=_order)
+        groups[key].append(move)
+    ordered = [sorted(group, key=lambda move: (-move.score, -_effect(move))) for group in groups.values()]
+    ordered.sort(key=_order)
     taken: list[list[list[Moved]]] = []
-    for group in found:
+    for group in ordered:
         home = next((other for other in taken if _inside(group, other[0])), None)
         if home:
             home.append(group)
         else:
             taken.append([group])
-    made = [_cause(groups_, results) for groups_ in taken] + _without_numbers(results)
-    return sorted(made, key=lambda one: one.rank)
+    every = [_cause(groups_, results) for groups_ in taken] + _without_numbers(results)
+    return sorted(every, key=lambda cause: cause.rank)
 
 
-def _effect(one: Moved) -> float:
+def _effect(move: Moved) -> float:
     """The size of the change, as exactly as a reader sees it: cells that moved alike keep their order."""
-    return float(f"{abs(one.change or 0):.3g}")
+    return float(f"{abs(move.change or 0):.3g}")
 
 
 def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
     """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
     first = group[0]
     effect = -first.score, -abs(first.change or 0)
-    return not any(is_red(one.result) for one in group), -len(group), first.line.metric not in MAIN, *effect
+    return not any(is_red(move.result) for move in group), -len(group), first.line.metric not in MAIN, *effect
 
 
 def spread(moved: Sequence[Moved]) -> str:
     """``+7.0 %``, or ``+6.9 % to +7.1 %`` if the cells differ."""
-    known = sorted((one for one in moved if one.change is not None), key=lambda one: abs(one.change or 0))
-    texts = list(dict.fromkeys(words.change_text(one.line) for one in (known[:1] + known[-1:])))
+    known = sorted((move for move in moved if move.change is not None), key=lambda move: abs(move.change or 0))
+    texts = list(dict.fromkeys(words.change_text(move.line) for move in (known[:1] + known[-1:])))
     return " to ".join(texts) or words.change_text(moved[0].line)
 
 
@@ -184,10 +184,10 @@ def place_of(line: Line, operator: str) -> str:
 def sizes_of(moved: Sequence[Moved]) -> str:
     """``+177.00 KiB to +133.89 MiB``: by how much the part of the first line moved, over the cells."""
     part = part_of(moved[0].line)
-    found = [one.line.moves[0].by for one in moved if part and part_of(one.line) == part]
-    if not found or moved[0].line.metric != "peak_memory_bytes":
+    sizes = [move.line.moves[0].by for move in moved if part and part_of(move.line) == part]
+    if not sizes or moved[0].line.metric != "peak_memory_bytes":
         return ""
-    return " to ".join(dict.fromkeys(words.signed(size, BYTES) for size in (min(found), max(found))))
+    return " to ".join(dict.fromkeys(words.signed(size, BYTES) for size in (min(sizes), max(sizes))))
 
 
 def operators(line: Line) -> list[str]:
@@ -202,14 +202,14 @@ def _name(move: Move) -> str:
 
 def _inside(group: Sequence[Moved], other: Sequence[Moved]) -> bool:
     """Whether it is another effect of the same cause: the same change, in cells that the other has too."""
-    cells, others = {one.cell for one in group}, {one.cell for one in other}
+    cells, others = {move.cell for move in group}, {move.cell for move in other}
     same = group[0].result.verdict.changed == other[0].result.verdict.changed
     return same and cells <= others and tone_of(group[0].line.status) == tone_of(other[0].line.status)
 
 
 def _cause(groups: Sequence[Sequence[Moved]], results: Sequence[AnyResult]) -> Cause:
     first = groups[0]
-    cells = list({one.cell: one.result for one in first}.values())
+    cells = list({move.cell: move.result for move in first}.values())
     return Cause(
         cells=cells,
         status=first[0].line.status,
@@ -223,8 +223,8 @@ def _cause(groups: Sequence[Sequence[Moved]], results: Sequence[AnyResult]) -> C
 def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
     """Cells that are not green and have no line that moved: failed, missing, undecided; alike if their reason is."""
     groups: dict[tuple[str, str, str, bool], list[AnyResult]] = defaultdict(list)
-    for one in results:
-        verdict = one.verdict
+    for result in results:
+        verdict = result.verdict
         if verdict.status in (Status.OK, Status.IMMATERIAL, Status.UNSUPPORTED) or any(
             tone_of(line.status)
             for line in verdict.lines
@@ -233,7 +233,7 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
             continue
         because = verdict.reason.because if verdict.reason else ""
         message = str(verdict.reason.facts.get("message", "")) if verdict.reason else ""
-        groups[verdict.status, because, NUMBERS.sub("#", message), in_quarantine(one)].append(one)
+        groups[verdict.status, because, NUMBERS.sub("#", message), in_quarantine(result)].append(result)
     return [
         Cause(
             cells=group,
@@ -250,13 +250,13 @@ def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
     """What the cells share and others do not: ``All 14 cells with zero3, and no other.``"""
     if len(cells) < 2 or in_quarantine(cells[0]):
         return ""
-    every, results = len(results), [one for one in results if not in_quarantine(one)]
+    every, results = len(results), [cell for cell in results if not in_quarantine(cell)]
     if len(cells) == len(results):
         return f"Every cell of the run{' that is not in quarantine' * (len(results) < every)}."
-    inside = [names_in(one.verdict.cell) for one in cells]
-    everywhere = [names_in(one.verdict.cell) for one in results]
+    inside = [names_in(cell.verdict.cell) for cell in cells]
+    everywhere = [names_in(cell.verdict.cell) for cell in results]
     shared = set.intersection(*map(set, inside))
-    outside = {word: sum(word in one for one in everywhere) - len(cells) for word in shared}
+    outside = {word: sum(word in cell for cell in everywhere) - len(cells) for word in shared}
     best = sorted(shared, key=lambda word: (outside[word], inside[0].index(word)))
     if not best:
         return "They share no model, engine, technique or hardware."

@@ -44,13 +44,11 @@ def anchor(cell: str) -> str:
     return f"cell-{cell}"
 
 
-def cell_section(
-    result: AnyResult, metrics: Mapping[str, Metric], prefix: Mapping[str, str], folder: Path, folded: bool = True
-) -> Section:
+def cell_section(result: AnyResult, metrics: Mapping[str, Metric], prefix: Mapping[str, str], folder: Path) -> Section:
     """Everything that is known of the cell; what was not measured is left out or said to be absent. ``prefix`` is of
     prefixes(), ``folder`` has the page.
     """
-    verdict = result.verdict
+    verdict, (status, tone) = result.verdict, status_of(result)
     sentences = [words.summary(verdict), *(f"Trial: {sentence}" for sentence in words.trial_of(verdict))]
     if verdict.headroom:
         sentences.append(f"Headroom: {words.headroom_text(verdict)}.")
@@ -65,11 +63,10 @@ def cell_section(
         commands=commands(result, prefix),
         links=[_trace(trace, folder) for trace in verdict.traces],
         kind=kind_of(result),
-        tone=status_of(result)[1],
-        card=True,
-        folded=folded,
+        tone=tone,
+        folded=True,
         anchor=anchor(verdict.cell),
-        badges=[status_of(result)],
+        badge=status,
         **more,
     )
 

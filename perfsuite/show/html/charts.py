@@ -57,20 +57,20 @@ def stacked_bars(
     """Horizontal bars, one per stack, of parts in the order of ``colors``. ``limit`` is a line across all, such as a
     capacity; it is a sentence if the bars are a small part of it, since nothing could be seen. ``note`` is told below.
     """
-    names = [*colors, *dict.fromkeys(name for one in stacks for name in one.parts if name not in colors)]
-    used = [name for name in names if any(one.parts.get(name) for one in stacks)]
-    most = max((sum(one.parts.values()) for one in stacks), default=0)
+    names = [*colors, *dict.fromkeys(name for stack in stacks for name in stack.parts if name not in colors)]
+    used = [name for name in names if any(stack.parts.get(name) for stack in stacks)]
+    most = max((sum(stack.parts.values()) for stack in stacks), default=0)
     near = limit is not None and most * 4 >= limit[1]
     frame = Frame(max(most, limit[1]) if near and limit else most, quantity, len(stacks))
     pieces, labels = frame.axis(), []
-    for number, one in enumerate(stacks):
+    for number, stack in enumerate(stacks):
         top, left = frame.top(number), EDGE
-        labels.append(frame.label(number, one.label, one.text or quantity.show(sum(one.parts.values()))))
+        labels.append(frame.label(number, stack.label, stack.text or quantity.show(sum(stack.parts.values()))))
         for name in used:
-            width = frame.width(one.parts.get(name, 0))
+            width = frame.width(stack.parts.get(name, 0))
             if width > 0:
-                tip = tag("title", f"{part_name(name)} {quantity.show(one.parts[name])}")
-                pieces.append(_bar(left, top, width, names.index(name), one.kind, tip))
+                tip = tag("title", f"{part_name(name)} {quantity.show(stack.parts[name])}")
+                pieces.append(_bar(left, top, width, names.index(name), stack.kind, tip))
             left += width
     if limit and near:
         pieces.append(frame.limit(limit[1]))
@@ -78,29 +78,29 @@ def stacked_bars(
     notes = [f"{limit[0]}: {quantity.show(limit[1])}"] if limit else []
     if limit and not near and most:
         notes = [f"{notes[0]}, of which at most {100 * most / limit[1]:.2g} % is used"]
-    told = "; ".join(f"{one.label} {one.text or quantity.show(sum(one.parts.values()))}" for one in stacks)
-    picture = svg(f"{title}: {told}", frame.height, pieces, _kind(stacks))
+    label = "; ".join(f"{stack.label} {stack.text or quantity.show(sum(stack.parts.values()))}" for stack in stacks)
+    picture = svg(f"{title}: {label}", frame.height, pieces, _kind(stacks))
     legend = key([(names.index(name), part_name(name)) for name in used])
     return figure(title, picture, legend, [*notes, *filter(None, [note])])
 
 
 def bars(title: str, shown: Sequence[Bar], quantity: Quantity, legend: Sequence[str] = ()) -> Html:
     """Horizontal bars from zero, each with its interval if it has one. ``legend`` names the colours, from 0 on."""
-    most = max((max(one.value or 0, one.high or 0) for one in shown), default=0)
+    most = max((max(bar.value or 0, bar.high or 0) for bar in shown), default=0)
     frame = Frame(most, quantity, len(shown))
     pieces = frame.axis()
-    for number, one in enumerate(shown):
-        top, text = frame.top(number), one.text or ("" if one.value is None else quantity.show(one.value))
-        pieces.append(frame.label(number, one.label, text))
-        if one.value is None:
+    for number, bar in enumerate(shown):
+        top, text = frame.top(number), bar.text or ("" if bar.value is None else quantity.show(bar.value))
+        pieces.append(frame.label(number, bar.label, text))
+        if bar.value is None:
             continue
-        pieces.append(_bar(EDGE, top, frame.width(one.value), one.color % COLORS, one.kind))
-        if one.low is not None and one.high is not None:
-            ends, middle = [EDGE + frame.width(end) for end in (one.low, one.high)], top + BAR / 2
+        pieces.append(_bar(EDGE, top, frame.width(bar.value), bar.color % COLORS, bar.kind))
+        if bar.low is not None and bar.high is not None:
+            ends, middle = [EDGE + frame.width(end) for end in (bar.low, bar.high)], top + BAR / 2
             path = f"M{ends[0]:.1f} {middle - 4}v8M{ends[0]:.1f} {middle}H{ends[1]:.1f}M{ends[1]:.1f} {middle - 4}v8"
             pieces.append(tag("path", d=path, class_="whisker"))
-    told = "; ".join(f"{one.label} {one.text or (quantity.show(one.value) if one.value else 'none')}" for one in shown)
-    picture = svg(f"{title}: {told}", frame.height, pieces, _kind(shown))
+    label = "; ".join(f"{bar.label} {bar.text or (quantity.show(bar.value) if bar.value else 'none')}" for bar in shown)
+    picture = svg(f"{title}: {label}", frame.height, pieces, _kind(shown))
     return figure(title, picture, key(list(enumerate(legend))) if len(legend) > 1 else NOTHING, [])
 
 
@@ -149,10 +149,10 @@ class Frame:
         return tag("path", d=f"M{x:.1f} 14V{self.bottom:.0f}", class_="limit")
 
 
-def svg(told: str, height: float, pieces: Iterable[Html], kind: str = MEASURED, width: float = WIDTH) -> Html:
+def svg(label: str, height: float, pieces: Iterable[Html], kind: str = MEASURED, width: float = WIDTH) -> Html:
     """The picture, with the text for screen readers."""
     box = f"0 0 {width:g} {height:g}"
-    return tag("svg", *pieces, viewBox=box, role="img", aria_label=told, class_=None if kind == MEASURED else kind)
+    return tag("svg", *pieces, viewBox=box, role="img", aria_label=label, class_=None if kind == MEASURED else kind)
 
 
 def figure(title: str, picture: Html, legend: Html = NOTHING, notes: Sequence[str] = ()) -> Html:
@@ -186,5 +186,5 @@ def _bar(x: float, y: float, width: float, color: int, kind: str, *inside: Html)
 
 def _kind(shown: Sequence[Stack | Bar]) -> str:
     """The kind of all bars, if it is the same."""
-    kinds = {one.kind for one in shown}
+    kinds = {bar.kind for bar in shown}
     return kinds.pop() if len(kinds) == 1 else MEASURED

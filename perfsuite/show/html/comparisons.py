@@ -71,8 +71,7 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
         text="\n".join([*explanation_lines(found.explanations), *failures]),
         kind=kind_of(new),
         tone=TONES.get(verdict.status, ""),
-        badges=[(verdict.status, TONES.get(verdict.status, ""))],
-        card=True,
+        badge=verdict.status,
         folded=False,
         inside=evidence.peak_by_category(),
     )

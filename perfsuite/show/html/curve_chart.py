@@ -107,11 +107,11 @@ def lines(
     kind: str = MEASURED,
 ) -> Html:
     """Lines over a common axis, which begins where the values do; the ``band`` is where they usually are."""
-    shown = [one for one in shown if one.points]
+    shown = [line for line in shown if line.points]
     if not shown:
         return figure(title, Html(), notes=["nothing was measured"])
-    xs = [x for one in shown for x, _ in one.points]
-    ys = [y for one in shown for _, y in one.points] + ([band.low, band.high] if band else [])
+    xs = [x for line in shown for x, _ in line.points]
+    ys = [y for line in shown for _, y in line.points] + ([band.low, band.high] if band else [])
     plane = Plane((min(xs), max(xs)), (min(ys), max(ys)))
     pieces = []
     if band:
@@ -120,19 +120,19 @@ def lines(
         if band.middle is not None:
             pieces.append(tag("path", d=across(plane.y(band.middle)), class_="old"))
     pieces += plane.axes(quantity, x_title)
-    colors = {name: color for color, name in enumerate(dict.fromkeys(one.name for one in shown if not one.old))}
-    told = []
-    for one in shown:
-        classes = "old curve" if one.old else f"curve l{colors[one.name] % COLORS}"
-        pieces.append(tag("path", d=plane.path(one.points), class_=classes))
-        values = [y for _, y in one.points]
-        told.append(f"{one.name} from {quantity.show(min(values))} to {quantity.show(max(values))}")
+    colors = {name: color for color, name in enumerate(dict.fromkeys(line.name for line in shown if not line.old))}
+    labels = []
+    for line in shown:
+        classes = "old curve" if line.old else f"curve l{colors[line.name] % COLORS}"
+        pieces.append(tag("path", d=plane.path(line.points), class_=classes))
+        values = [y for _, y in line.points]
+        labels.append(f"{line.name} from {quantity.show(min(values))} to {quantity.show(max(values))}")
     legend = [(color, name) for name, color in colors.items()]
     notes = [f"shaded: {band.name}, {quantity.show(band.low)} to {quantity.show(band.high)}"] if band else []
-    notes += [f"dashed: {', '.join(dict.fromkeys(one.name for one in shown if one.old))}"] * any(
-        one.old for one in shown
+    notes += [f"dashed: {', '.join(dict.fromkeys(line.name for line in shown if line.old))}"] * any(
+        line.old for line in shown
     )
-    return figure(title, svg("; ".join([title, *told, *notes]), plane.height, pieces, kind), key(legend), notes)
+    return figure(title, svg("; ".join([title, *labels, *notes]), plane.height, pieces, kind), key(legend), notes)
 
 
 def areas(  # noqa: PLR0913  a chart: what is drawn, and what may be drawn over it
@@ -179,26 +179,23 @@ def areas(  # noqa: PLR0913  a chart: what is drawn, and what may be drawn over 
     if limit:
         share = "" if near else f", of which at most {100 * most / limit[1]:.2g} % is used"
         notes.append(f"{limit[0]}: {quantity.show(limit[1])}{share}")
-    told = f"{title}: at most {quantity.show(max(totals, default=0))}"
+    label = f"{title}: at most {quantity.show(max(totals, default=0))}"
     marked = {number: moved[name] for number, name in enumerate(names) if name in moved}
-    return figure(title, svg("; ".join([told, *notes]), plane.height, pieces, kind), key(used, marked), notes)
+    return figure(title, svg("; ".join([label, *notes]), plane.height, pieces, kind), key(used, marked), notes)
 
 
-def sparkline(told: str, values: Sequence[float | None], band: Band | None = None) -> Html:
-    """A line without axes for a table's row; ``told`` says what it is. A gap is None; the last value has a point."""
+def sparkline(label: str, values: Sequence[float | None]) -> Html:
+    """A line without axes for a table's row; ``label`` says what it is. A gap is None; the last value has a point."""
     known = [value for value in values if value is not None]
     if not known:
         return Html()
-    low, high = min([*known, *([band.low] if band else [])]), max([*known, *([band.high] if band else [])])
+    low, high = min(known), max(known)
     room = (high - low) or abs(high) or 1.0
 
     def place(index: int, value: float) -> tuple[float, float]:
         return 2 + index * 116 / max(1, len(values) - 1), 22 - (value - low) / room * 20
 
     pieces = []
-    if band:
-        top, bottom = place(0, band.high)[1], place(0, band.low)[1]
-        pieces.append(tag("rect", x=0, y=top, width=120, height=max(1.0, bottom - top), class_="band"))
     places = [None if value is None else place(index, value) for index, value in enumerate(values)]
     for given, some in itertools.groupby(places, key=lambda at: at is not None):
         run = [at for at in some if at is not None]
@@ -207,4 +204,4 @@ def sparkline(told: str, values: Sequence[float | None], band: Band | None = Non
             pieces.append(tag("path", d=path, class_="curve l0"))
     if (last := places[-1]) is not None:
         pieces.append(tag("circle", cx=last[0], cy=last[1], r=2.2, class_="f0"))
-    return Html(svg(told, 24, pieces, width=120).replace("<svg ", '<svg class="spark" ', 1))
+    return Html(svg(label, 24, pieces, width=120).replace("<svg ", '<svg class="spark" ', 1))

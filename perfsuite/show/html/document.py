@@ -100,8 +100,9 @@ class Command:
 class Section:
     """A heading, sentences, and what shows them. ``kind`` labels its numbers: measured, predicted or emulated.
 
-    ``folded`` sections are closed at first. ``card`` draws a border in a tone. ``text`` is shown as it is, in lines.
-    ``inside`` are sections of the next level, ``links`` are sentences with links.
+    ``folded`` sections are closed at first. A ``badge`` has the ``tone``, and so has the border that is then drawn
+    around the section. ``text`` is shown as it is, in lines. ``inside`` are sections of the next level, ``links`` are
+    sentences with links.
     """
 
     heading: str
@@ -113,10 +114,9 @@ class Section:
     text: str = ""
     kind: Kind = ""
     tone: Tone = ""
-    card: bool = False
     folded: bool | None = None
     anchor: str = ""
-    badges: Sequence[tuple[str, Tone]] = ()
+    badge: str = ""
     inside: Sequence["Section"] = field(default=())
 
 
@@ -152,22 +152,16 @@ def write(path: Path, document: Document) -> None:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def render(document: Document) -> bytes:
-    """The page."""
-    return fill("sections.html", title=document.title, page=document)
-
-
-def fill(template: str, *, title: str, scripts: Iterable[str] = (), **names: Any) -> bytes:
-    """A template of this room filled in, with the page's own style and script, and more ``scripts``.
-
-    A template that extends base.html fills its block ``main``; parts.html has macros for commands, tables and sections.
-    """
+def render(document: Document, scripts: Iterable[str] = ()) -> bytes:
+    """The page, with its own style and script, and more ``scripts``."""
     own = [read("page.js"), *scripts]
     style = read("page.css")
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {' '.join(map(_hash, own))}"
-    found = environment().get_template(template)
-    given = {"title": title, "style": Html(style), "scripts": [Html(one) for one in own], "policy": policy}
-    text: str = found.render(**given, **names, now=now())
+    text: str = (
+        environment()
+        .get_template("sections.html")
+        .render(page=document, style=Html(style), scripts=[Html(script) for script in own], policy=policy, now=now())
+    )
     return text.encode()
 
 

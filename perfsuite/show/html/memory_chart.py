@@ -11,7 +11,7 @@ from perfsuite.records.suspects import part_name
 from perfsuite.show.html.axes import BYTES
 from perfsuite.show.html.charts import MEASURED, Stack, stacked_bars
 from perfsuite.show.html.curve_chart import areas
-from perfsuite.show.html.document import Entry, Section, Table
+from perfsuite.show.html.document import Entry, Table
 from perfsuite.show.html.markup import Html
 from perfsuite.show.text.memory_table import CATEGORIES
 from perfsuite.units import show_bytes, show_change
@@ -95,19 +95,20 @@ def timeline(prediction: Prediction) -> Html:
 
 def spans(phases: Sequence[str]) -> list[tuple[str, float, float]]:
     """(phase, begin, end) of each stretch of equal phases."""
-    found, place = [], 0
+    stretches, place = [], 0
     for phase, some in itertools.groupby(phases):
         width = len(list(some))
-        found.append((phase, float(place), float(place + width)))
+        stretches.append((phase, float(place), float(place + width)))
         place += width
-    return found
+    return stretches
 
 
 def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) -> Html:
     """What each cell needs of its device, stacked. An estimate has no categories."""
-    shown = [(name, one) for name, one in zip(names, predictions, strict=True) if one.outcome != "unsupported"]
-    capacity = next((one.capacity_bytes for _, one in shown if one.capacity_bytes), None)
-    stacks = [Stack(label=name, parts=parts_of(one), kind="predicted") for name, one in shown]
+    pairs = zip(names, predictions, strict=True)
+    shown = [(name, prediction) for name, prediction in pairs if prediction.outcome != "unsupported"]
+    capacity = next((prediction.capacity_bytes for _, prediction in shown if prediction.capacity_bytes), None)
+    stacks = [Stack(label=name, parts=parts_of(prediction), kind="predicted") for name, prediction in shown]
     limit = ("capacity", capacity) if capacity else None
     return stacked_bars("Predicted need of a device", stacks, BYTES, colors=COLORS, limit=limit)
 
@@ -118,13 +119,3 @@ def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
         return {ESTIMATED: prediction.needed_bytes}
     lost = max(0, prediction.smallest_bytes - prediction.peak_bytes)
     return prediction.parts | {"allocator": lost, "overhead": sum(prediction.overhead.values())}
-
-
-def held(prediction: Prediction, most: int = 40) -> Section:
-    """The storages alive at the peak."""
-    rows = [
-        [show_bytes(one.bytes), str(one.count), part_name(one.category), one.operator, one.module]
-        for one in prediction.held[:most]
-    ]
-    table = Table(head=["bytes", "tensors", "category", "made by", "in"], rows=rows, numbers=frozenset((0, 1)))
-    return Section(heading="The largest tensors at the peak", tables=[table], kind="predicted")

@@ -63,7 +63,7 @@ class Moved:
         return abs(math.log1p(max(self.change, -0.999))) / self.noise.spread
 
     @property
-    def told(self) -> str:
+    def effect_text(self) -> str:
         """``exact``, or the effect over the noise."""
         return EXACT if self.noise is None else f"{self.score:.1f} × its noise"
 
@@ -99,7 +99,7 @@ def tone_of(status: str) -> Tone:
 
 def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[Moved]:
     """Every line that moved, of every cell."""
-    found = []
+    lines = []
     for result in results:
         quiet = {Status.OK, Status.SAME, Status.UNSUPPORTED, Status.NOT_HELD}
         for line in result.verdict.lines:
@@ -107,8 +107,8 @@ def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[M
                 continue
             metric = metrics.get(line.metric)
             noise = noise_of(result, metric) if isinstance(result, Result) and metric else None
-            found.append(Moved(result, line, noise))
-    return found
+            lines.append(Moved(result, line, noise))
+    return lines
 
 
 def noise_of(result: Result, metric: Metric) -> Noise | None:
@@ -159,9 +159,9 @@ def versions_between(
         return []
     names = dict.fromkeys([*old.versions, *new.versions])
     pairs = ((name, old.versions.get(name, "none"), new.versions.get(name, "none")) for name in names)
-    found = [(name, before, after) for name, before, after in pairs if before != after]
-    others = [one for kind, *sides in packages(old, new) if kind in kinds for one in changes(sides[0], sides[1])]
-    return found + [(one.name, one.before, one.after) for one in others if one.name not in names]
+    releases = [(name, before, after) for name, before, after in pairs if before != after]
+    others = [change for kind, *sides in packages(old, new) if kind in kinds for change in changes(sides[0], sides[1])]
+    return releases + [(change.name, change.before, change.after) for change in others if change.name not in names]
 
 
 def names_of(metrics: Iterable[Metric]) -> dict[str, Metric]:

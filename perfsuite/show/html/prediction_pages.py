@@ -81,13 +81,13 @@ def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
         first = chosen.layouts[0]
         layouts = [
             Bar(
-                label=one.layout,
-                value=one.predicted_step_seconds,
-                low=one.low_seconds,
-                high=one.high_seconds,
+                label=layout.layout,
+                value=layout.predicted_step_seconds,
+                low=layout.low_seconds,
+                high=layout.high_seconds,
                 kind=PREDICTED,
             )
-            for one in chosen.layouts
+            for layout in chosen.layouts
         ]
         causes = Stack(
             label=first.layout,
@@ -130,12 +130,12 @@ def _scaling(plans: Sequence[Plan]) -> Html:
     """Tokens per second of the best layout by hardware."""
     shown = [
         Bar(
-            label=one.hardware,
-            value=one.layouts[0].predicted_tokens_per_second if one.layouts else None,
-            text="" if one.layouts else f"none fits: {texts.lacking(one)}",
+            label=plan.hardware,
+            value=plan.layouts[0].predicted_tokens_per_second if plan.layouts else None,
+            text="" if plan.layouts else f"none fits: {texts.lacking(plan)}",
             kind=PREDICTED,
         )
-        for one in plans
+        for plan in plans
     ]
     return bars("Predicted tokens per second", shown, Quantity("tokens/s", units.WHOLE))
 

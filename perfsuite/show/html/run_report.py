@@ -53,17 +53,18 @@ def run_document(
 ) -> Document:
     """The page of the cells that have finished; ``waiting`` others have not. ``folder`` is where the page will be."""
     known = names_of(metrics)
-    found = causes(moved(results, known), results)
+    ranked = causes(moved(results, known), results)
     prefix, base = prefixes(results), folder or Path()
-    bad = [one for one in found if one.is_red]
-    held = [one for one in found if one.quarantined]
-    doubtful = [one for one in found if not one.is_red and one not in held and tone_of(one.status) == "yellow"]
-    slight = [one for one in found if one.is_slight and one not in held]
-    others = [one for one in found if not any(one in some for some in (bad, doubtful, held, slight))]
+    bad = [cause for cause in ranked if cause.is_red]
+    quarantined = [cause for cause in ranked if cause.quarantined]
+    rest = [cause for cause in ranked if cause not in (*bad, *quarantined)]
+    doubtful = [cause for cause in rest if tone_of(cause.status) == "yellow"]
+    slight = [cause for cause in rest if cause.is_slight]
+    others = [cause for cause in rest if cause not in (*doubtful, *slight)]
     groups: tuple[tuple[str, list[Cause], int, dict[str, Any]], ...] = (  # with how many causes are open at first
         ("What moved", bad, OPENED, {"sentences": [_RANKED]}),
         ("Neither green nor red", doubtful, 0 if bad else OPENED, {}),
-        ("In quarantine", held, 0, {}),
+        ("In quarantine", quarantined, 0, {}),
         ("Accepted, or better without being red", others, 0, {}),
         ("Differs by less than matters", slight, 0, {"folded": True}),
     )
@@ -71,15 +72,15 @@ def run_document(
     for heading, some, opened, more in groups:
         inside = [_cause(cause, known, prefix, number < opened) for number, cause in enumerate(some)]
         sections += [Section(heading=heading, inside=inside, **more)] if inside else []
-    order = sorted(results, key=lambda one: (not is_red(one), status_of(one)[1] != "yellow"))
-    loud = [one for one in order if is_red(one) or status_of(one)[1] == "yellow"]
-    quiet = [one for one in order if one not in loud] if len(loud) < len(order) else []
+    order = sorted(results, key=lambda result: (not is_red(result), status_of(result)[1] != "yellow"))
+    loud = [result for result in order if is_red(result) or status_of(result)[1] == "yellow"]
+    quiet = [result for result in order if result not in loud] if len(loud) < len(order) else []
     sections.append(Section(heading="All cells", tables=[_table(order, known)]))
     if loud:
-        inside = [cell_section(one, known, prefix, base) for one in loud]
+        inside = [cell_section(result, known, prefix, base) for result in loud]
         sections.append(Section(heading="Cells that are not green", inside=inside))
     if quiet:
-        inside = [cell_section(one, known, prefix, base) for one in quiet]
+        inside = [cell_section(result, known, prefix, base) for result in quiet]
         sections.append(Section(heading=_quiet(quiet), folded=True, inside=inside))
     return Document(
         title="Training performance",
@@ -92,16 +93,16 @@ def run_document(
 
 def _quiet(cells: Sequence[AnyResult]) -> str:
     """``47 cells are green``, with how many are unsupported or not measured, if any are."""
-    unsupported = sum(one.verdict.status == Status.UNSUPPORTED for one in cells)
+    unsupported = sum(result.verdict.status == Status.UNSUPPORTED for result in cells)
     green = len(cells) - unsupported
     counts = [
         f"{count} {'cell is' if count == 1 else 'cells are'} {word}"
         for count, word in ((green, "green"), (unsupported, "unsupported"))
         if count
     ]
-    kinds = Counter(kind_of(one) for one in cells)
-    told = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    return ", ".join(counts) + (f" ({told})" if set(kinds) != {"measured"} else "")
+    kinds = Counter(kind_of(result) for result in cells)
+    of_kinds = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    return ", ".join(counts) + (f" ({of_kinds})" if set(kinds) != {"measured"} else "")
 
 
 _RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has no noise."
@@ -109,13 +110,13 @@ _RANKED = "Red first, then by the effect over the noise of its own series. An ex
 
 def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
     """``14 of 60 cells are red. 1 undecided, 2 slower without a change, 43 green, 1 of the red has no baseline.``"""
-    found = counts(map(standing, results))
-    red = found["red"]
-    missing = sum(is_red(one) and one.verdict.status == Status.MISSING for one in results)
-    told = say_counts(found, "red")
+    standings = counts(map(standing, results))
+    red = standings["red"]
+    missing = sum(is_red(result) and result.verdict.status == Status.MISSING for result in results)
+    open_counts = say_counts(standings, "red")
     without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
     first = f"{red or 'None'} of {show_several(len(results), 'cell')} {'is' if red in (0, 1) else 'are'} red."
-    rest = f" {', '.join([*told, *without])}." if told or without else ""
+    rest = f" {', '.join([*open_counts, *without])}." if open_counts or without else ""
     late = f"{show_several(waiting, 'more cell')} {'has' if waiting == 1 else 'have'} no result yet"
     running = f" {late}: the run goes on, or it was ended." if waiting > 0 else ""
     return f"{first}{rest}{running}" if results else f"No cell has a result.{running}"
@@ -124,27 +125,27 @@ def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
 def _tone(results: Sequence[AnyResult]) -> Tone:
     if any(map(is_red, results)):
         return "red"
-    return "yellow" if any(one.verdict.status in OPEN for one in results) or not results else "green"
+    return "yellow" if any(result.verdict.status in OPEN for result in results) or not results else "green"
 
 
 def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]:
     """When and where the cells ran, with which releases; and what holds for many of them."""
-    measured = [one for one in results if isinstance(one, Result)]
+    measured = [result for result in results if isinstance(result, Result)]
     facts = []
-    devices = dict.fromkeys(one.measurement.machine.device for one in measured)
-    dates = sorted(launch.date for one in measured for launch in one.measurement.launches)
+    devices = dict.fromkeys(result.measurement.machine.device for result in measured)
+    dates = sorted(launch.date for result in measured for launch in result.measurement.launches)
     if devices and dates:
         facts.append(f"Measured on {', '.join(devices)}, {dates[0][:16].replace('T', ' ')} to {dates[-1][11:16]} UTC.")
     versions: dict[str, dict[str, None]] = {}
-    for one in measured:
-        for name, text in one.measurement.versions.items():
+    for result in measured:
+        for name, text in result.measurement.versions.items():
             versions.setdefault(name, {})[text] = None
     if versions:
         facts.append(", ".join(f"{name} {' or '.join(texts)}" for name, texts in versions.items()) + ".")
-    kinds = Counter(kind_of(one) for one in results)
+    kinds = Counter(kind_of(result) for result in results)
     if len(kinds) > 1 or "measured" not in kinds:
         facts.append(", ".join(f"{show_several(count, 'cell')} {kind}" for kind, count in kinds.items()) + ".")
-    return facts + [f"{told}." for told in asides(measured, metrics)]
+    return facts + [f"{aside}." for aside in asides(measured, metrics)]
 
 
 def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str], opened: bool) -> Section:
@@ -158,11 +159,11 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
         sentences.append("No version differs from the baselines.")
     if cause.common:
         sentences.append(cause.common)
-    sentences += [f"Trials: {told}." for told in cause.blamed]
+    sentences += [f"Trials: {sentence}." for sentence in cause.blamed]
     if cause.suspects:
         sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
     sentences += cause.others
-    kinds = {kind_of(one) for one in cause.cells}
+    kinds = {kind_of(cell) for cell in cause.cells}
     tone = "yellow" if cause.quarantined else tone_of(cause.status)
     return Section(
         heading=cause.title,
@@ -172,8 +173,7 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
         commands=_commands(cause, prefix),
         kind=kinds.pop() if len(kinds) == 1 else "",
         tone=tone,
-        badges=[(f"{cause.status}, quarantined" if cause.quarantined else cause.status, tone)],
-        card=True,
+        badge=f"{cause.status}, quarantined" if cause.quarantined else cause.status,
         folded=not opened,
     )
 
@@ -182,33 +182,33 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
     """Each cell's effect, the largest first."""
     rows: list[Sequence[str | Entry]]
     if not cause.moved:
-        rows = [[_linked(one.verdict.cell), summary(one.verdict)] for one in cause.cells]
+        rows = [[_linked(result.verdict.cell), summary(result.verdict)] for result in cause.cells]
         return Table(head=["cell", "why"], rows=rows)
-    exact = all(one.noise is None for one in cause.moved)
+    exact = all(effect.noise is None for effect in cause.moved)
     rows = [
         [
-            _linked(one.cell),
-            *sides_text(one.line),
-            *([_difference(one, metrics)] if exact else []),
-            Entry(shown_change(one.line), sort=one.change),
-            *([] if exact else [one.told]),
-            Entry(note_text(one.line), wide=True),
+            _linked(effect.cell),
+            *sides_text(effect.line),
+            *([_difference(effect, metrics)] if exact else []),
+            Entry(shown_change(effect.line), sort=effect.change),
+            *([] if exact else [effect.effect_text]),
+            Entry(note_text(effect.line), wide=True),
         ]
-        for one in cause.moved
+        for effect in cause.moved
     ]
-    told = ["difference", "change"] if exact else ["change", "effect over noise"]
+    columns = ["difference", "change"] if exact else ["change", "effect over noise"]
     title = cause.moved[0].line.title
-    head = ["cell", *SIDES, *told, "evidence"]
+    head = ["cell", *SIDES, *columns, "evidence"]
     caption = f"{title}, exact" if exact else title
     return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3, 4) if exact else (1, 2, 3)))
 
 
-def _difference(one: Moved, metrics: Mapping[str, Metric]) -> str:
+def _difference(effect: Moved, metrics: Mapping[str, Metric]) -> str:
     """``+282.21 KiB``; empty where there are not two numbers, or only a trial's change counts."""
-    metric, result = metrics.get(one.line.metric), one.result
+    metric, result = metrics.get(effect.line.metric), effect.result
     if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.is_time:
         return ""
-    new, old = one.line.new, one.line.old
+    new, old = effect.line.new, effect.line.old
     if isinstance(new, str) or isinstance(old, str):  # of an older report
         readings = (side.readings.get(metric.name) for side in (result.measurement, result.baseline.measurement))
         new, old = (reading.value if reading else None for reading in readings)
@@ -219,14 +219,14 @@ def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
     """The evidence of the cell that moved most: its memory, or its steps."""
     if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
         return []
-    first, result = cause.moved[0], cause.moved[0].result
+    largest, result = cause.moved[0], cause.moved[0].result
     old = result.baseline.measurement if result.baseline else None
-    evidence = Evidence(old, result.measurement, SIDES, first.cell if len(cause.cells) > 1 else "")
+    evidence = Evidence(old, result.measurement, SIDES, largest.cell if len(cause.cells) > 1 else "")
     charts: list[Html | None] = []
-    if first.noise:
+    if largest.noise:
         noise = noise_of(result, metrics[STEP])
         charts = [evidence.steps(metrics, noise.band if noise else None), evidence.phases()]
-    elif first.line.metric == PEAK:
+    elif largest.line.metric == PEAK:
         charts = [evidence.anatomy(), evidence.curve()]
     return [chart for chart in charts if chart]
 
@@ -238,55 +238,57 @@ def _linked(cell: str) -> Entry:
 def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
     """The commands of the cell that moved most; one that accepts all of the cells if it is what makes them red."""
     first = cause.moved[0].result if cause.moved else cause.cells[0]
-    found = [one for one in commands(first, prefix) if not one.what.startswith("accept")]
+    shown = [command for command in commands(first, prefix) if not command.what.startswith("accept")]
     if len(cause.cells) > 1:
-        found = [Command(what=f"{one.what}: {first.verdict.cell}", text=one.text) for one in found]
-    accepts = [one.verdict for one in cause.cells if cause.is_red and one.verdict.accept and not one.updated]
-    forms = {(one.collect, one.accept) for one in accepts}
+        shown = [Command(what=f"{command.what}: {first.verdict.cell}", text=command.text) for command in shown]
+    accepts = [
+        result.verdict for result in cause.cells if cause.is_red and result.verdict.accept and not result.updated
+    ]
+    forms = {(verdict.collect, verdict.accept) for verdict in accepts}
     if len(forms) == 1 and len(accepts) == len(cause.cells):
-        ids = " or ".join(one.cell for one in accepts)
+        ids = " or ".join(verdict.cell for verdict in accepts)
         text = accept_text(accepts[0], f"'{ids}'" if len(accepts) > 1 else ids)
         many = f"accept all {len(accepts)}" if len(accepts) > 1 else "accept it"
-        found.append(Command(what=f"{many}, {INTENDED}", text=text))
-    return found
+        shown.append(Command(what=f"{many}, {INTENDED}", text=text))
+    return shown
 
 
 def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table:
     """Every cell with its status and the columns that most have."""
-    told = {kind_of(one) for one in results} != {"measured"}  # what is not measured says so in every row
+    with_kind = {kind_of(result) for result in results} != {"measured"}  # what is not measured says so in every row
     columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
     rows: list[list[str | Entry]] = []
-    for one in results:
-        verdict, (status, tone) = one.verdict, status_of(one)
+    for result in results:
+        verdict, (status, tone) = result.verdict, status_of(result)
         row: list[str | Entry] = [
             _linked(verdict.cell),
             Entry(status, sort=SEVERITY.get(verdict.status), tone=tone),
-            *([Entry(kind_of(one), kind=kind_of(one))] if told else []),
+            *([Entry(kind_of(result), kind=kind_of(result))] if with_kind else []),
         ]
         for metric in columns:
-            row.append(_value(one, metric))
+            row.append(_value(result, metric))
             line = next((line for line in verdict.lines if line.metric == metric.name), None)
             if metric.name in (PEAK, STEP):
                 row.append(change_entry(line) if line else "")
         rows.append(row)
     changes = {PEAK: ["change of memory"], STEP: ["change of time"]}
-    titles = [text for one in columns for text in (one.title, *changes.get(one.name, []))]
-    head = ["cell", "status", *(["kind"] if told else [])]
+    titles = [text for metric in columns for text in (metric.title, *changes.get(metric.name, []))]
+    head = ["cell", "status", *(["kind"] if with_kind else [])]
     numbers = frozenset(range(len(head), len(head) + len(titles)))
     return Table(head=[*head, *titles], rows=rows, name="cells", choose=1, numbers=numbers)
 
 
-def _value(one: AnyResult, metric: Metric) -> Entry:
-    if isinstance(one, PredictedResult):
-        time = one.time or PredictedTime(cell=one.verdict.cell)
+def _value(result: AnyResult, metric: Metric) -> Entry:
+    if isinstance(result, PredictedResult):
+        time = result.time or PredictedTime(cell=result.verdict.cell)
         known = {
-            PEAK: one.prediction.peak_bytes,
+            PEAK: result.prediction.peak_bytes,
             STEP: time.predicted_step_seconds,
             "tokens_per_second": time.predicted_tokens_per_second,
             "mfu": time.predicted_mfu,
         }
         value = known[metric.name] or None
     else:
-        reading = one.measurement.readings.get(metric.name)
+        reading = result.measurement.readings.get(metric.name)
         value = reading.value if reading else None
-    return Entry("–") if value is None else Entry(metric.show(value), sort=float(value), kind=kind_of(one))
+    return Entry("–") if value is None else Entry(metric.show(value), sort=float(value), kind=kind_of(result))

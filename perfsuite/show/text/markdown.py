@@ -72,16 +72,16 @@ def standing_of(status: str, accepted: bool, quarantined: str) -> str:
     return status if status in OPEN or status == "unsupported" else "green"
 
 
-def say_counts(found: Mapping[str, int], *left_out: str) -> list[str]:
+def say_counts(counted: Mapping[str, int], *left_out: str) -> list[str]:
     """``2 undecided``, ``1 slower without a change``: those that there are."""
     words = {"machine": "slower without a change"}
-    return [f"{count} {words.get(word, word)}" for word, count in found.items() if count and word not in left_out]
+    return [f"{count} {words.get(word, word)}" for word, count in counted.items() if count and word not in left_out]
 
 
 def counts(standings: Iterable[str]) -> dict[str, int]:
     """How many cells of a run there are of each standing, those that a reader must look at first."""
-    found = Counter(standings)
-    return {word: found[word] for word in ("red", *OPEN_MEANS, "unheld", "quarantined", "green", "unsupported")}
+    counted = Counter(standings)
+    return {word: counted[word] for word in ("red", *OPEN_MEANS, "unheld", "quarantined", "green", "unsupported")}
 
 
 def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:
@@ -146,8 +146,8 @@ def render_brief(measured: Sequence[Result], predicted: Sequence[PredictedResult
 def _worst(cell: Result | PredictedResult) -> str:
     """``peak memory +9.8 %, loss +3 % (regressed)``; the headline of a cell without red lines."""
     lines = [line for line in cell.verdict.lines if line.status in RED]
-    told = ", ".join(f"{line.title} {change_text(line)}".rstrip() for line in lines[:3])
-    text = f"{told} ({cell.verdict.status})" if told else summary(cell.verdict)
+    moves = ", ".join(f"{line.title} {change_text(line)}".rstrip() for line in lines[:3])
+    text = f"{moves} ({cell.verdict.status})" if moves else summary(cell.verdict)
     return textwrap.shorten(text, BRIEF_WIDTH, placeholder=" …")
 
 
@@ -165,26 +165,30 @@ def fence(text: str) -> str:
 
 
 def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
-    found = counts(map(standing, cells))
-    told = say_counts(found, "red", "green")
-    beside = f" ({', '.join(told)})" if told else ""
+    counted = counts(map(standing, cells))
+    others = say_counts(counted, "red", "green")
+    beside = f" ({', '.join(others)})" if others else ""
     if red:
         return f"{show_part(red, len(cells), 'cell')} red{beside}"
     if not any(map(is_compared, cells)):
         return f"no cell was compared{beside}"
     new = sum(bool(cell.updated) for cell in cells)
     recorded = f", {new} recorded now" if new else ""
-    good = show_part(found["green"] - new, len(cells), "cell", "as good as its baseline", "as good as their baselines")
+    good = show_part(
+        counted["green"] - new, len(cells), "cell", "as good as its baseline", "as good as their baselines"
+    )
     return f"{good}{recorded}{beside}"
 
 
 def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:
     body = []
     for result in predicted:
-        one, verdict = result.prediction, result.verdict.status
-        told = verdict if one.outcome in ("fits", verdict) else f"{one.outcome}, {verdict}"
-        sizes = [show_bytes(size) if size else "" for size in (one.peak_bytes, one.smallest_bytes)]
-        body.append([one.cell, f"{told}, accepted" if result.updated else told, *sizes, *entries(result.time)])
+        prediction, verdict = result.prediction, result.verdict.status
+        status = verdict if prediction.outcome in ("fits", verdict) else f"{prediction.outcome}, {verdict}"
+        sizes = [show_bytes(size) if size else "" for size in (prediction.peak_bytes, prediction.smallest_bytes)]
+        body.append(
+            [prediction.cell, f"{status}, accepted" if result.updated else status, *sizes, *entries(result.time)]
+        )
     return [["cell", "status", "live tensors", "smallest that fits", *TITLES], *body]
 
 

@@ -1,7 +1,5 @@
 """A predicted memory for people: the table, the bar against the capacity, the largest tensors, and the calculation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
@@ -123,18 +121,18 @@ def largest(prediction: Prediction, most: int = 12) -> Table:
 def ranking(predictions: Sequence[Prediction], names: Sequence[str]) -> Table:
     """Cells next to each other."""
     table = bare_table("", "needs", "left", "live tensors", "activations", "")
-    for name, one in zip(names, predictions, strict=True):
-        if one.outcome == "unsupported":
-            table.add_row(name, "", "", "", "", f"not predicted: {one.reason}")
+    for name, prediction in zip(names, predictions, strict=True):
+        if prediction.outcome == "unsupported":
+            table.add_row(name, "", "", "", "", f"not predicted: {prediction.reason}")
             continue
-        left = headroom(one)
+        left = headroom(prediction)
         outcome = "fits" if left is None or left >= 0 else "out of memory"
         table.add_row(
             name,
-            show_bytes(one.needed_bytes),
+            show_bytes(prediction.needed_bytes),
             "" if left is None else show_bytes(left),
-            show_bytes(one.peak_bytes),
-            show_bytes(one.parts.get("activations", 0)),
+            show_bytes(prediction.peak_bytes),
+            show_bytes(prediction.parts.get("activations", 0)),
             outcome,
         )
     return table
@@ -165,14 +163,14 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
         f"{_listed({name: size for name, size in others.items() if size})}.",
     ]
     if prediction.held:
-        one = max(
+        tensor = max(
             (held for held in prediction.held if held.category not in states), key=lambda held: held.bytes, default=None
         )
-        if one:
-            where = f" in {one.module}" if one.module else ""
+        if tensor:
+            where = f" in {tensor.module}" if tensor.module else ""
             sentences.append(
-                f"The largest of it is {show_bytes(one.bytes)} in {show_several(one.count, 'tensor')} made by "
-                f"{one.operator}{where}."
+                f"The largest of it is {show_bytes(tensor.bytes)} in {show_several(tensor.count, 'tensor')} made by "
+                f"{tensor.operator}{where}."
             )
     if prediction.smallest_bytes:
         lost = prediction.smallest_bytes - prediction.peak_bytes

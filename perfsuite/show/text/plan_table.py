@@ -53,15 +53,15 @@ def _range(values: Sequence[float]) -> str:
 def choices(plan: Plan) -> Table:
     """The layouts, best first, and why the others lose."""
     table = bare_table("layout", "predicted step", "tokens/s", "MFU", "HFU", "memory", "loses by")
-    for one in plan.layouts:
+    for layout in plan.layouts:
         table.add_row(
-            one.layout,
-            show_seconds(one.predicted_step_seconds),
-            show_whole(one.predicted_tokens_per_second),
-            show_ratio(one.predicted_mfu),
-            show_ratio(one.predicted_hfu),
-            show_bytes(one.predicted_bytes) + _risk(one.predicted_chance_to_fit),
-            one.loses_by,
+            layout.layout,
+            show_seconds(layout.predicted_step_seconds),
+            show_whole(layout.predicted_tokens_per_second),
+            show_ratio(layout.predicted_mfu),
+            show_ratio(layout.predicted_hfu),
+            show_bytes(layout.predicted_bytes) + _risk(layout.predicted_chance_to_fit),
+            layout.loses_by,
         )
     return table
 
@@ -84,11 +84,11 @@ def breakdown(plan: Plan) -> Table:
 def scaling(plans: Sequence[Plan]) -> Table:
     """The best layout by the number of devices."""
     table = bare_table("hardware", "best layout", "tokens/s", "MFU", "days")
-    for one in plans:
-        if one.layouts:
-            best = one.layouts[0]
+    for plan in plans:
+        if plan.layouts:
+            best = plan.layouts[0]
             speed, mfu = show_whole(best.predicted_tokens_per_second), show_ratio(best.predicted_mfu)
-            table.add_row(one.hardware, best.layout, speed, mfu, _range(one.days))
+            table.add_row(plan.hardware, best.layout, speed, mfu, _range(plan.days))
         else:
-            table.add_row(one.hardware, "none fits", "", "", "")
+            table.add_row(plan.hardware, "none fits", "", "", "")
     return table

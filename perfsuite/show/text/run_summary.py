@@ -13,7 +13,7 @@ from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Line, Status
+from perfsuite.records.verdict import RED, Because, Line, Status
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
 from perfsuite.show.text.words import change_text, note_text, summary
 from perfsuite.units import show_bytes, show_change, show_ratio, show_several
@@ -24,16 +24,7 @@ DETECTS = "detects slow-down"
 WIDTH = 100  # columns; nothing of a summary is wider, in a log or on a wide terminal
 LEAST = 20  # columns for the reason why a cell has no measurement
 KEPT = 4  # the first columns: cell, status, and two metrics that no other column follows from
-COLORS = {
-    "regressed": "red",
-    "failed": "red",
-    "missing": "red",
-    "incomparable": "red",
-    "ok": "green",
-    "immaterial": "green",
-    "improved": "cyan",
-    "unsupported": "dim",
-}  # any other is open: yellow
+COLORS = {"ok": "green", "immaterial": "green", "improved": "cyan", "unsupported": "dim"}  # any other: by RED
 
 
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> Body:
@@ -49,9 +40,9 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> Body:
         body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
     head = ["cell", "status", *(metric.title for metric in columns)]
     for title, tell in ((HEADROOM, _headroom), (DETECTS, _detects)):
-        told = [tell(result) for result in results]
-        if any(text != ABSENT for text in told):
-            head, body = [*head, title], [[*row, text] for row, text in zip(body, told, strict=True)]
+        column = [tell(result) for result in results]
+        if any(text != ABSENT for text in column):
+            head, body = [*head, title], [[*row, text] for row, text in zip(body, column, strict=True)]
     return [head, *body]
 
 
@@ -110,7 +101,7 @@ def unmeasured(results: Sequence[Result], room: int = 0) -> Body:
     It has no column of any metric.
     """
     cells = [result for result in results if not result.measurement.readings]
-    body = [[one.measurement.cell, status(one), reason(one)] for one in cells]
+    body = [[result.measurement.cell, status(result), reason(result)] for result in cells]
     if room and body:
         room -= sum(max(len(row[at]) for row in body) + len(GAP) for at in (0, 1))
         body = [[cell, state, textwrap.shorten(why, max(room, LEAST), placeholder=" …")] for cell, state, why in body]
@@ -145,15 +136,17 @@ def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: 
 
 def colors_of(results: Sequence[Result]) -> list[tuple[str, str]]:
     """Each row's status and its color."""
-    return [(status(result), COLORS.get(result.verdict.status, "yellow")) for result in results]
+    verdicts = [result.verdict.status for result in results]
+    colors = [COLORS.get(verdict, "red" if verdict in RED else "yellow") for verdict in verdicts]
+    return list(zip(map(status, results), colors, strict=True))
 
 
 def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[str]:
     """Notes for the whole run: why times are not compared, what could not be counted, and how many cells are open."""
-    told: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for result in results:
-        told.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
-    lines = [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in told.items()]
+        reasons.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
+    lines = [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in reasons.items()]
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
@@ -242,8 +235,8 @@ def _stacked(body: Body, broken: bool = False) -> Body:
     gap, stacked = "\n    " if broken else "  ", []
     for cell, state, *entries in cells:
         name = [_broken(cell), *state.split(" ")] if broken else [cell, state]
-        told = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
-        stacked.append(["\n".join(["\n  ".join(name), *told])])
+        rest = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
+        stacked.append(["\n".join(["\n  ".join(name), *rest])])
     return [["cell"], *stacked]
 
 

@@ -67,8 +67,8 @@ def accept(arguments: argparse.Namespace) -> int:
     if not reason:
         raise UsageError("baseline accept needs a --reason, for the ledger.")
     store, catalog = store_of(arguments), catalog_of(arguments)
-    found = _chosen(arguments.report, arguments.expression, catalog)
-    chosen = [(one, store.load(one.measurement.cell)) for one in found]
+    results = _chosen(arguments.report, arguments.expression, catalog)
+    chosen = [(result, store.load(result.measurement.cell)) for result in results]
     for result, there in chosen:
         problem = why_unfit(result.measurement) or why_late(result, there)
         if problem:
@@ -84,8 +84,8 @@ def accept(arguments: argparse.Namespace) -> int:
         except FileError as error:
             raise FileError(f"{error} The {taken} of {len(chosen)} before it are accepted.") from error
         print(f"baseline {'changed' if old else 'new'}: {store.path(measurement.cell)}")
-        for told in moved(old.measurement if old else None, measurement, metrics):
-            print(f"  {told}")
+        for change in moved(old.measurement if old else None, measurement, metrics):
+            print(f"  {change}")
     return 0
 
 
@@ -128,14 +128,14 @@ def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
     """The results that -k selects, each cell once."""
     measured = codec.read_report(report)[0]
     wanted = cells_meant(expression, {result.measurement.cell for result in measured}, catalog)
-    found = [result for result in measured if wanted(result.measurement.cell)]
-    if not found:
+    chosen = [result for result in measured if wanted(result.measurement.cell)]
+    if not chosen:
         near = hint(expression, [result.measurement.cell for result in measured])
         raise UsageError(f"{report} has no cell that matches -k {expression!r}.{near}")
-    cell, count = Counter(result.measurement.cell for result in found).most_common(1)[0]
+    cell, count = Counter(result.measurement.cell for result in chosen).most_common(1)[0]
     if count > 1:
         raise UsageError(f"{report} has {cell} {count} times, so the choice is ambiguous.")
-    return found
+    return chosen
 
 
 def _metrics(cell_id: str, catalog: Catalog) -> list[Metric]:

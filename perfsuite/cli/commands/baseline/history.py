@@ -66,8 +66,8 @@ DOUBTS = {
 def _check(store: Store) -> int:
     """Name every baseline that is not as the ledger accepted it; 1 if there is one, or if there is none at all."""
     doubts, files = store.doubtful(), list(store.all())
-    for one in doubts:
-        print(f"{one.path} {DOUBTS[one.doubt]}")
+    for doubt in doubts:
+        print(f"{doubt.path} {DOUBTS[doubt.doubt]}")
     if doubts:
         print('Restore them from git, or accept them as they are: perfsuite baseline adopt --reason "…"')
     elif not files:
@@ -80,7 +80,7 @@ def _check(store: Store) -> int:
 def adopt(arguments: argparse.Namespace) -> int:
     """Accept the baselines that are not as the ledger accepted them, and are there."""
     store, catalog = store_of(arguments), catalog_of(arguments)
-    paths = [one.path for one in store.doubtful() if one.doubt is not Doubt.GONE]
+    paths = [doubt.path for doubt in store.doubtful() if doubt.doubt is not Doubt.GONE]
     wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
     chosen = [path for path in paths if wanted(path.stem)]
     for path in chosen:
@@ -104,13 +104,13 @@ def _row(drift: Drift, metric: Metric | None) -> list[str]:
 
 def _past_the_ledger(store: Store, found: Sequence[Drift]) -> list[str]:
     """The metrics whose baseline differs from the ledger's last line."""
-    told = []
+    sentences = []
     for cell in dict.fromkeys(drift.cell for drift in found):
         baseline = store.load(cell)
         readings = baseline.measurement.readings if baseline else {}
         for drift in found:
             if drift.cell == cell and (drift.metric not in readings or readings[drift.metric].value != drift.last):
-                told.append(
+                sentences.append(
                     f"{cell}: {drift.metric} is not what the ledger last accepted: changed by hand, or removed."
                 )
-    return told
+    return sentences

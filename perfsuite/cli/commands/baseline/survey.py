@@ -61,7 +61,7 @@ def survey(
     all_tests: bool,
 ) -> list[Stored]:
     """Every selected baseline in order. ``known`` are the ids that pytest collects; ``all_tests``: from all tests."""
-    found, metrics = [], list(catalog.all("metric").values())
+    stored, metrics = [], list(catalog.all("metric").values())
     for path in store.all():
         if not wanted(path.stem):
             continue
@@ -71,7 +71,7 @@ def survey(
             baseline = store.load(path.stem)
             assert baseline is not None
         except FileError as error:
-            found.append(Stored(path, None, Standing((("refused", str(error).rstrip(".")),))))
+            stored.append(Stored(path, None, Standing((("refused", str(error).rstrip(".")),))))
             continue
         worth = standing(
             baseline,
@@ -82,8 +82,8 @@ def survey(
             elsewhere=_elsewhere(baseline, catalog, metrics),
             stale=other_versions(baseline.measurement.versions),
         )
-        found.append(Stored(path, baseline, worth))
-    return found
+        stored.append(Stored(path, baseline, worth))
+    return stored
 
 
 def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
@@ -126,11 +126,11 @@ def collect(tests: Sequence[str]) -> set[str]:
     """The parameters of every cell that pytest collects from the tests; no torch is imported. Raises UsageError."""
     command = [sys.executable, "-m", "pytest", "--perf", "--collect-only", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = set(re.findall(r"::\S+\[(\S+)\]$", done.stdout, re.MULTILINE))
-    if done.returncode or not found:
+    parameters = set(re.findall(r"::\S+\[(\S+)\]$", done.stdout, re.MULTILINE))
+    if done.returncode or not parameters:
         last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
         raise UsageError(f"pytest collects no cells from {' '.join(tests) or 'this folder'}: {''.join(last)}")
-    return found
+    return parameters
 
 
 def show(arguments: argparse.Namespace) -> int:
