@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import OF_A_PEAK, Metric
-from perfsuite.compare.rules.exact import hold as exact
+from perfsuite.compare.rules.exact import compare as exact
 from perfsuite.compare.scope import changes
 from perfsuite.errors import FileError
 from perfsuite.records import codec

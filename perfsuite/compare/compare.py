@@ -25,7 +25,7 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import level_of
 from perfsuite.compare.paired import LOOKS, harmless, interval
 from perfsuite.compare.paired import Interval as PairedInterval
-from perfsuite.compare.rules import hold
+from perfsuite.compare.rules import compare_metric
 from perfsuite.compare.scope import Scope, changes, line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.change import ChangeKind
@@ -132,7 +132,7 @@ def compare(
             line, paired = _time(metric, old, new, terms)
             times += [paired] if paired else []
         else:
-            judged = hold(metric, scope)
+            judged = compare_metric(metric, scope)
             if judged is None:
                 continue
             line = _ours(judged, metric, rivals=strategies[0] != strategies[1])

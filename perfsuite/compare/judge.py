@@ -29,7 +29,7 @@ from perfsuite.compare.capacity import headroom, largest, what_grew
 from perfsuite.compare.gather import believed
 from perfsuite.compare.installations import packages
 from perfsuite.compare.pool import Times, changed_since, own_code_since
-from perfsuite.compare.rules import hold, why_wrong
+from perfsuite.compare.rules import compare_metric, why_wrong
 from perfsuite.compare.rules._undefined import RULE as UNDEFINED
 from perfsuite.compare.scope import Scope, changes
 from perfsuite.compare.terms import Terms, terms_of
@@ -104,7 +104,7 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
         own_code, since = own_code_since(times.reference, measurement), times.own[0].date if times.own else ""
         scope = Scope(measurement, old, strategy, terms, times.own, changed, own_code, times.drifted, since)
         compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
-        lines = [hold(metric, scope) for metric in compared]
+        lines = [compare_metric(metric, scope) for metric in compared]
         verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
         if any(line.status == Status.ALARM for line in verdict.lines):
             verdict = _with_changes(verdict, changed)

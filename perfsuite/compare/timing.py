@@ -27,7 +27,7 @@ from perfsuite.records.verdict import Because, Bound, Limit, Line, Reason, Statu
 RULED_OUT = 0.95  # how sure a stored time must be to be ok without a trial
 
 
-def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of a time, or of a rate, which is worse if it is lower."""
     if scope.new.capacity_bytes is not None:
         return line_of(metric, Status.NOT_HELD, old, new, reason=reason(Because.CAPPED))

@@ -45,7 +45,7 @@ class Against:
     tracer: Tracer | None = None
     places: Places = THIS_MACHINE
 
-    def hold(self, cell: Cell, faults: Sequence[str] = (), command: str = "") -> Result:
+    def check(self, cell: Cell, faults: Sequence[str] = (), command: str = "") -> Result:
         """Launch both sides in pairs and judge this one by the other. Raises UsageError if a side cannot be built, or
         on nodes that cannot take turns.
         """

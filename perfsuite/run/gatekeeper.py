@@ -71,7 +71,7 @@ class Gatekeeper:
     tracer: Tracer | None = None
     most_busy: float = BUSY_SHARE
 
-    def hold(self, cell: Cell, faults: Sequence[str] = (), command: str = COMMAND) -> Result:
+    def check(self, cell: Cell, faults: Sequence[str] = (), command: str = COMMAND) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has asked for that. ``command`` collects
         the cell's test.
 
@@ -93,7 +93,7 @@ class Gatekeeper:
         if timed and trial and baseline and since and measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
-                verdict = trial.hold(cell, measurement, baseline, verdict, faults, command, since)
+                verdict = trial.decide(cell, measurement, baseline, verdict, faults, command, since)
                 reverted = [change for change in trial.changed(cell, measurement, since) if not change.fixed]
         updated = ""
         if consent := self._consent(baseline, verdict):

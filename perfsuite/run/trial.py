@@ -78,7 +78,7 @@ class Trial:
         seconds = PAIR_SECONDS + measured if pairs is None else None
         self.tell(Announcement(cell.id, against, titles, seconds))
 
-    def hold(
+    def decide(
         self,
         cell: Cell,
         measurement: Measurement,
@@ -114,9 +114,9 @@ class Trial:
         try:
             comparison = self.compare(cell, tried, [], pairs, measurement, faults)
         except PerfsuiteError as error:
-            return answer.not_held(Problem(message=str(error)))
+            return answer.not_compared(Problem(message=str(error)))
         if not comparison.verdict.lines:
-            return answer.not_held(_problem(comparison))
+            return answer.not_compared(_problem(comparison))
         lines = {line.metric: line for line in comparison.verdict.lines}
         # Every time that the pairs compared counts, suspected or not: a trial ends with the first that is slower.
         compared = list(dict.fromkeys([*suspected, *(one.metric for one in comparison.times)]))
@@ -269,7 +269,7 @@ class _Answer:
         self.report = TrialReport(own_code=own_code)
         return self.with_lines({}, Status.UNDECIDED if self.fixed or own_code else Status.MACHINE)
 
-    def not_held(self, problem: Problem) -> Verdict:
+    def not_compared(self, problem: Problem) -> Verdict:
         """The sides could not be compared."""
         self.report = TrialReport(problems=[problem])
         return self.with_lines({})

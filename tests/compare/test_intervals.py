@@ -157,7 +157,7 @@ def tried(tmp_path: Path, noise: Noise, quiet: Collection[str], faster: Collecti
     terms = Terms(tolerance=0.03, spread=0.001, coarse=3.0)
     with patch.object(Catalog, "metrics", lambda *_: TIMED):
         first = judge(new, old, TIMED, strategy="single", terms=terms)
-        verdict = trial.hold(parse_cell(CELL, trial.catalog), new, old, first)
+        verdict = trial.decide(parse_cell(CELL, trial.catalog), new, old, first)
     return verdict, trial.compared[0]
 
 

@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_A_STEP
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
 from perfsuite.compare.judge import judge
-from perfsuite.compare.rules.exact import hold
+from perfsuite.compare.rules import exact
 from perfsuite.compare.terms import terms_of
 from perfsuite.errors import FileError, UnknownName
 from perfsuite.records.result import Result
@@ -35,7 +35,7 @@ NEVER_DIFFERS = (
 def status(old: int, new: int, metric: Metric = CALLS, parts: tuple[dict, dict] = ({}, {})) -> str:
     """Of one line."""
     before, after = (Reading(value=value, parts=some) for value, some in zip((old, new), parts, strict=True))
-    return hold(metric, after, before).status
+    return exact.compare(metric, after, before).status
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from perfsuite.compare.noise import PRIOR_RUNS, Pool, student
 from perfsuite.compare.pool import WINDOW, run_of, runs_of, with_run
 from perfsuite.compare.scope import Scope
 from perfsuite.compare.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
-from perfsuite.compare.timing import hold_time
+from perfsuite.compare.timing import compare_time
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import OWN_CODE, Launch, Measurement
 from perfsuite.records.verdict import OPEN, RED, Because, Line, reason
@@ -43,7 +43,7 @@ def held(new, runs=(0.4,) * 10, changed=(), metric=TIME, terms=TERMS, **fields) 
     measured, recorded = of(new, **fields), of(0.4)
     scope = Scope(measured, recorded, "zero3", terms, pool, changed)
     readings = (one.readings["step_time_seconds"] for one in (measured, recorded))
-    return hold_time(metric, *readings, scope)
+    return compare_time(metric, *readings, scope)
 
 
 @given(st.floats(0.5, 0.9999), st.integers(1, 60))

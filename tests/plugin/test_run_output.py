@@ -309,7 +309,7 @@ def test_a_budget_ends_the_cell_that_runs(pytester, monkeypatch):
             check()
             time.sleep(0.01)
 
-    monkeypatch.setattr(Gatekeeper, "hold", hold)
+    monkeypatch.setattr(Gatekeeper, "check", hold)
     pytester.makepyfile(test_perf=TEST.format(cells=", ".join(map(repr, CELLS[:2])), fixtures=""))
     monkeypatch.setattr("perfsuite.plugin.perf_run.PerfRun.pytest_runtest_setup", _almost, raising=False)
     result = perf(pytester, "--perf-budget=1h", "--perf-report=run.jsonl")

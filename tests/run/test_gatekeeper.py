@@ -38,7 +38,7 @@ def record(tmp_path):
         store = Store(tmp_path / "baselines")
         runner = Told(*seconds)
         keeper = Gatekeeper(runner, store, consent="new", launches=launches)
-        return keeper.hold(parse_cell(CELL, runner.catalog)), store
+        return keeper.check(parse_cell(CELL, runner.catalog)), store
 
     return record
 
@@ -66,8 +66,8 @@ def accept(tmp_path):
     def accept(consent, runner, reason=""):
         store = Store(tmp_path / "baselines")
         cell = parse_cell(CELL, runner.catalog)
-        Gatekeeper(Told(0.4), store, consent="new").hold(cell)
-        result = Gatekeeper(runner, store, consent=consent, reason=reason).hold(cell)
+        Gatekeeper(Told(0.4), store, consent="new").check(cell)
+        result = Gatekeeper(runner, store, consent=consent, reason=reason).check(cell)
         return result, store.load(CELL)
 
     return accept

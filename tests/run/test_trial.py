@@ -85,7 +85,7 @@ def hold(tmp_path: Path, world: World, versions: Mapping[str, str] = NEW) -> tup
     changed = frozenset(name for name in OLD if OLD[name] != versions[name])
     new = msgspec.structs.replace(samples.measurement(**world(changed)), versions=dict(versions))
     first = judge(new, old, samples.METRICS, strategy="zero3")
-    return trial.hold(parse_cell(samples.CELL, trial.catalog), new, old, first), trial
+    return trial.decide(parse_cell(samples.CELL, trial.catalog), new, old, first), trial
 
 
 def memory_of(*guilty: str, together: bool = False) -> World:
@@ -107,7 +107,7 @@ def test_perfsuite_s_own_code_is_not_the_machine(tmp_path: Path) -> None:
     trial = Tried(Few(), Settings(), tmp_path, lambda *_: None)
     old = samples.with_measurement(samples.baseline(), flags={OWN_CODE: "1a"})
     new = msgspec.structs.replace(samples.measurement(**more(4096)), flags={OWN_CODE: "2b"})
-    verdict = trial.hold(
+    verdict = trial.decide(
         parse_cell(samples.CELL, trial.catalog), new, old, judge(new, old, samples.METRICS, strategy="zero3")
     )
 
@@ -319,7 +319,7 @@ def test_a_trial_that_a_limit_ends_makes_nothing_green(tmp_path: Path, more_memo
     old = samples.with_measurement(samples.baseline(**world(frozenset())), versions=OLD)
     new = msgspec.structs.replace(samples.measurement(**world(frozenset(["msgspec"]))), versions=dict(NEW))
     first = judge(new, old, samples.METRICS, strategy="zero3")
-    verdict = trial.hold(parse_cell(samples.CELL, trial.catalog), new, old, first)
+    verdict = trial.decide(parse_cell(samples.CELL, trial.catalog), new, old, first)
 
     assert verdict.status == status
     assert trial_of(verdict) == ["the trial could not run: the 20 min of --perf-budget are used up"]
@@ -354,7 +354,7 @@ def test_a_trial_says_at_once_what_it_does(tmp_path: Path) -> None:
     """The cell, the metrics, the other environment and how long it takes; then each search for the cause."""
     told: list[Announcement] = []
     trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, tell=told.append, world=memory_of("msgspec"))
-    Against(trial, [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]).hold(
+    Against(trial, [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]).check(
         parse_cell(samples.CELL, trial.catalog)
     )
 
@@ -382,7 +382,7 @@ def against(tmp_path: Path, world: World) -> Result:
     """What --perf-against says of both packages, without a baseline."""
     trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, world=world)
     changes = [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]
-    return Against(trial, changes).hold(parse_cell(samples.CELL, trial.catalog))
+    return Against(trial, changes).check(parse_cell(samples.CELL, trial.catalog))
 
 
 def test_against_names_the_package(tmp_path: Path) -> None:

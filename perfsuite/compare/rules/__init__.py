@@ -15,7 +15,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading, is_number
 from perfsuite.records.verdict import Because, Line, Reason, Status, reason
 
-__all__ = ["RULES", "Rule", "Summary", "hold", "rule_of", "why_wrong"]
+__all__ = ["RULES", "Rule", "Summary", "compare_metric", "rule_of", "why_wrong"]
 RULES: dict[str, Rule] = {
     name: importlib.import_module(f"{__name__}.{name}").RULE
     for name in sorted(found.name for found in pkgutil.iter_modules(__path__))
@@ -29,7 +29,7 @@ def rule_of(metric: Metric) -> Rule:
     return rule
 
 
-def hold(metric: Metric, scope: Scope) -> Line | None:
+def compare_metric(metric: Metric, scope: Scope) -> Line | None:
     """Compare one metric, which both sides must have as a finite number; None if its rule asks for no more."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
     rule = rule_of(metric).hold

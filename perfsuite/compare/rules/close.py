@@ -7,7 +7,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Because, Bound, Limit, Line, Status, reason
 
 
-def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Every common step: within the bound of the precision, and overflowed on both sides or on neither."""
     bound = bound_of(metric, scope.low_precision)
     pairs = list(zip(old.samples, new.samples, strict=False))
@@ -33,4 +33,4 @@ def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bo
     return not all(agree(*pair, bound) for pair in zip(first.samples, other.samples, strict=False))
 
 
-RULE = Rule(hold=hold, summary=lambda numbers: numbers[-1], differs=differs)
+RULE = Rule(hold=compare, summary=lambda numbers: numbers[-1], differs=differs)

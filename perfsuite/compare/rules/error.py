@@ -16,7 +16,7 @@ CEILINGS = (1e-1, 3e-1)
 MILLION = 1e6  # suspects are whole numbers: millionths
 
 
-def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """At most twice the baseline's, or the floor of the precision; a baseline that exceeds this in turn is stale."""
     limit, least = (max(GROWTH * side.value, FLOORS[scope.low_precision]) for side in (old, new))
     good = new.value <= limit
@@ -46,4 +46,4 @@ def _most(reading: Reading) -> dict[str, int | float]:
     return {name: size / MILLION for name, size in reading.suspects.items()}
 
 
-RULE = Rule(hold=hold, wrong=wrong)
+RULE = Rule(hold=compare, wrong=wrong)

@@ -10,7 +10,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Bound, Limit, Line, Status
 
 
-def hold(metric: Metric, new: Reading, old: Reading, scope: Scope | None = None) -> Line:
+def compare(metric: Metric, new: Reading, old: Reading, scope: Scope | None = None) -> Line:
     """Equality of the value and of its parts, up to what is material. Parts that shift under an equal value count too:
     one part's growth is hidden by another's shrinking, and the next change may uncover it.
 
@@ -42,4 +42,4 @@ def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bo
     return (first.value, first.parts) != (other.value, other.parts)
 
 
-RULE = Rule(hold=hold, differs=differs)
+RULE = Rule(hold=compare, differs=differs)

@@ -6,8 +6,8 @@ from perfsuite.compare.scope import Scope
 from perfsuite.records.sample import Reading
 
 
-def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> None:
+def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> None:
     """The caller has checked that both numbers exist and are finite."""
 
 
-RULE = Rule(hold=hold, has_limit=False)
+RULE = Rule(hold=compare, has_limit=False)

@@ -8,14 +8,14 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.explain import explain_time
 from perfsuite.compare.rules._rule import Rule
 from perfsuite.compare.scope import Scope
-from perfsuite.compare.timing import hold_time
+from perfsuite.compare.timing import compare_time
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
 
 
-def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of compare/timing.py, with the phases that explain a slow-down."""
-    line = hold_time(metric, new, old, scope)
+    line = compare_time(metric, new, old, scope)
     if line.status in (Status.ALARM, Status.MACHINE) and line.compared:
         return msgspec.structs.replace(line, phases=explain_time(scope.new, scope.old))
     return line
@@ -26,4 +26,4 @@ def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bo
     return len(first.samples) != len(other.samples)
 
 
-RULE = Rule(hold=hold, summary=statistics.median, differs=differs)
+RULE = Rule(hold=compare, summary=statistics.median, differs=differs)

@@ -75,10 +75,10 @@ class Bench:
 
     def _record(self, cell: str) -> Recorded:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")
-        accepted = self._gatekeeper(store, self.runner, "new").hold(parse_cell(cell, self.runner.catalog))
+        accepted = self._gatekeeper(store, self.runner, "new").check(parse_cell(cell, self.runner.catalog))
         if not accepted.updated:
             raise PerfsuiteError(f"The selftest cannot record a baseline: {headline(accepted.verdict)}")
-        result = self._gatekeeper(store, self.runner).hold(parse_cell(cell, self.runner.catalog))
+        result = self._gatekeeper(store, self.runner).check(parse_cell(cell, self.runner.catalog))
         return Recorded(store, accepted.measurement, _row_of(control(cell), "", result))
 
     def _judge(self, case: Case, recorded: Recorded) -> Row:
@@ -99,7 +99,7 @@ class Bench:
         try:
             with getattr(edits, case.disk)() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
-                result = gatekeeper.hold(parse_cell(case.cell, runner.catalog), faults)
+                result = gatekeeper.check(parse_cell(case.cell, runner.catalog), faults)
             row = _row_of(case, share, result)
         except PerfsuiteError as error:
             text = str(error).replace(f"{folder}/", "")
