@@ -24,18 +24,7 @@ from perfsuite.records.builds import kept
 from perfsuite.units import show_cost
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
-SCRIPTS = (  # in npm's packages
-    "jquery/dist/jquery.min.js",
-    "flot/jquery.flot.js",
-    "flot/jquery.flot.time.js",
-    "flot/jquery.flot.selection.js",
-    "flot/jquery.flot.categories.js",
-    "flot-orderbars/js/jquery.flot.orderBars.js",
-    "stupid-table-plugin/stupidtable.min.js",
-    "blueimp-md5/js/md5.min.js",
-    "bootstrap/dist/js/bootstrap.min.js",
-    "bootstrap/dist/css/bootstrap.min.css",
-)
+SCRIPTS: list[str] = json.loads((LOCK / "scripts.json").read_text())  # in npm's packages
 NPM = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
 GRAPHS = "graphs.html"
 _OUTSIDE = re.compile(r'(src|href)="https://[^"]*/([^"/]+)"([^>]*?)(/?>)')

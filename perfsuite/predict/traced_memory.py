@@ -1,7 +1,5 @@
 """Predicts the memory of cells: traces their ranks, replays the device's allocator, and caches the results."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter, defaultdict
@@ -314,14 +312,9 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
         counts[category, label] += 1
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_HELD]
     return [
-        Held(
-            category=category,
-            operator=label.partition("\t")[0],
-            module=label.partition("\t")[2],
-            count=counts[category, label],
-            bytes=size,
-        )
+        Held(category=category, operator=operator, module=module, count=counts[category, label], bytes=size)
         for (category, label), size in largest
+        for operator, _, module in [label.partition("\t")]
     ]
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfsuite.cli.shared_options import check_counts, count
 from perfsuite.errors import UsageError
 from perfsuite.ladder import asv, confirm, story
 from perfsuite.ladder import asv_site as site
 from perfsuite.ladder.asv_results import Run, machine
-from perfsuite.ladder.commands.ladder.run import add_ladder, summary
+from perfsuite.ladder.commands.ladder.run import add_ladder, live_bar, summary
 from perfsuite.ladder.ladder import Ladder, called, find_ladder, held_by, read_built
 from perfsuite.ladder.series_steps import Step
 from perfsuite.ladder.story import CONFIRMED, UNCONFIRMED, WORSE, Story
@@ -84,9 +83,8 @@ def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, conso
     needed = confirm.runs_needed(folder, ladder, found, rounds)
     if not needed:
         return {}
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     seconds, runs = 0.0, 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with live_bar(console) as progress:
         task = progress.add_task("running alarms again", total=needed)
 
         def ran(done: Run) -> None:

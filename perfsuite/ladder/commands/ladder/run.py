@@ -75,9 +75,8 @@ def _run_all(
 ) -> dict[str, Run]:
     """Run them. A quick run is separate from the results and is not kept, since its numbers have one sample each."""
     ran: dict[str, Run] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     library = ladder.definition.library
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with live_bar(console) as progress:
         task = progress.add_task(library, total=len(waiting))
         for rung in waiting:
             progress.update(task, description=f"{library} {rung.name}")
@@ -100,6 +99,12 @@ def _run_all(
             progress.advance(task)
             progress.console.print(f"{library} {rung.name}  {_outcome(done)}", soft_wrap=True)
     return ran
+
+
+def live_bar(console: Console) -> Progress:
+    """A bar of finished runs, in a terminal, as long as they last."""
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _outcome(run: Run) -> str:
