@@ -5,8 +5,6 @@ value is one or several texts, an object of numbers, or a reading of perfsuite w
 its parts and operators explain it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -278,11 +278,8 @@ def show_value(value: float | None, unit: str) -> str:
 
 
 def _series(ladder: Ladder, runs: Mapping[str, Run], step: Step) -> tuple[float | None, ...]:
-    found = []
-    for rung in ladder.rungs:
-        value = runs[rung.name].at(step.key) if rung.name in runs else None
-        found.append(None if value is None else value.value)
-    return tuple(found)
+    values = (runs[rung.name].at(step.key) if rung.name in runs else None for rung in ladder.rungs)
+    return tuple(value.value if value else None for value in values)
 
 
 def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:

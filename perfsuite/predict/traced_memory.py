@@ -260,7 +260,8 @@ def beside(cell: Cell) -> dict[str, int]:
 def host_bytes(cell: Cell, trace: Trace) -> int:
     """The most bytes that a rank offloads to the host's memory."""
     events = [event for event in trace.events if event[3] == HOST or event[0] == -1]
-    return _most_live(events, _first_batch(events, trace)) if _offloads(cell) else 0
+    offloads = any(choice.technique.sets.get(field) for choice in cell.strategy.choices for field in MOVES)
+    return _most_live(events, _first_batch(events, trace)) if offloads else 0  # else batches and scalars are there
 
 
 def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> bytes:
@@ -291,11 +292,6 @@ def _most_live(events: Sequence[Event], first: int = 0) -> int:
     """The most bytes that are alive after any event from ``first`` on."""
     live = [*itertools.accumulate(size if storage != -1 else 0 for storage, size, _, _ in events)]
     return max(live[first:], default=0)
-
-
-def _offloads(cell: Cell) -> bool:
-    """Otherwise only batches and scalars are on the host."""
-    return any(choice.technique.sets.get(field) for choice in cell.strategy.choices for field in MOVES)
 
 
 def _layout(cell: Cell) -> Layout:

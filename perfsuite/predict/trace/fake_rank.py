@@ -1,7 +1,5 @@
 """Runs the code of a rank on fake tensors, as rank/main.py does on real ones, and records what it would allocate."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

@@ -1,7 +1,5 @@
 """What a trace lacks: values, and some operators on fake tensors. Reported as unsupported, not as an error."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -5,8 +5,6 @@ devices. So libraries really move tensors, an operator on tensors of both fails 
 library leaves on the host, such as AdamW its counters of steps, is not counted on the device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Iterator
