@@ -74,7 +74,7 @@ class Marks(Meter):
             self.traced = (len(self.recorder.events), len(self.marks))
 
 
-@missing.told()
+@missing.explained()
 @missing.experts_refused()
 def trace(job: TraceJob) -> Trace:
     """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) if the cell cannot run."""

@@ -21,7 +21,7 @@ RUN_IT = "measure the cell in a run instead"
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Raise Unsupported, with the operator and the way out, for errors that fake tensors cause. A library may have
     wrapped the error in its own.
     """

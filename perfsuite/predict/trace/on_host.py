@@ -66,7 +66,7 @@ def hosts_step_one_by_one(recorder: Any) -> Iterator[None]:
         yield
 
 
-def told_apart(recorder: Any) -> AbstractContextManager[Any]:
+def host_is_apart(recorder: Any) -> AbstractContextManager[Any]:
     """perfsuite builds on the device."""
     recorder.on_host = on_host
     return mock.patch.object(Session, "device", DEVICE)
@@ -114,4 +114,4 @@ def accelerator_is_apart(recorder: Any) -> Iterator[None]:
         yield
 
 
-PATCHES = (told_apart, literals_reach_the_device, literals_have_no_values, hosts_step_one_by_one)
+PATCHES = (host_is_apart, literals_reach_the_device, literals_have_no_values, hosts_step_one_by_one)

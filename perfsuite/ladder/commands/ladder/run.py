@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perfsuite.ladder import asv
 from perfsuite.ladder import asv_results as results
 from perfsuite.ladder.asv_results import Run
-from perfsuite.ladder.ladder import Ladder, Rung, called, find_ladder, held_by, ladders, read_built, read_ladder
+from perfsuite.ladder.ladder import Ladder, Rung, called, find_ladder, ladders, locked, read_built, read_ladder
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
@@ -38,7 +38,7 @@ def add_ladder(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run them, and report what each cost. Exit code 1 if a rung or a benchmark could not run."""
     folder = find_ladder(arguments.ladder)
-    with held_by(folder):
+    with locked(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         rungs = chosen(ladder, arguments.rungs)
