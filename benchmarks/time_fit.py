@@ -1,7 +1,7 @@
 """Fit the constants of the closed form of a step's time, on the calibration tables alone.
 
     python benchmarks/time_fit.py            # prints what it finds
-    python benchmarks/time_fit.py --write    # and writes perfsuite/predict/time/fitted.py
+    python benchmarks/time_fit.py --write    # and writes perfsuite/predict/time/fitted.toml
 
 A row's error is the logarithm of predicted by measured; large ones count little (pseudo-Huber), since several tables
 have single iterations and rows that were out of order. Every table and generation weighs the same. Shares have a prior:
@@ -9,6 +9,7 @@ what others measured of such kernels alone. So a constant that the rows do not d
 """
 
 import argparse
+import json
 import math
 import statistics
 from collections import Counter
@@ -26,7 +27,7 @@ from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.records.codec import write_bytes
 from perfsuite.units import show_ratio
 
-OUT = Path(__file__).parents[1] / "perfsuite" / "predict" / "time" / "fitted.py"
+OUT = Path(__file__).parents[1] / "perfsuite" / "predict" / "time" / "fitted.toml"
 FOLDS = 5
 KNEE, CAP = 0.04, 0.4  # logarithms: from here on an error counts linearly, and from there on no more
 ROWS = 10.0  # rows that a table counts as, beside the priors
@@ -166,31 +167,42 @@ def quantiles(errors: Sequence[float]) -> tuple[float, float]:
     return round(math.exp(low), 3), round(math.exp(high), 3)
 
 
-TEMPLATE = '''"""What was fitted. Written by ``python benchmarks/time_fit.py --write``; do not edit by hand."""
+TEMPLATE = """# What was fitted. Written by `python benchmarks/time_fit.py --write`; do not edit by hand.
 
-VALUES: dict[str, dict[str, float]] = {{
+# The devices and the software that made the rows.
+pairs = {pairs}
+stacks = {stacks}
+
+[values]
 {values}
-}}
+
 # Tables of benchmarks/published/times/ and their rows; no other table was used.
-ROWS = {rows}
-# The devices and the software that made them.
-PAIRS = {pairs}
-STACKS = {stacks}
+[rows]
+{rows}
+
 # Measured by predicted seconds, at 5 and 95 %, of rows that the constants had not seen: "calibrated" by {folds}-fold
 # cross-validation, "transferred" with each table left out whole.
-ERRORS = {{
+[errors]
 {errors}
-}}
+
 # Median and mean absolute error of both, by table.
-VALIDATED = {{
+[validated]
 {validated}
-}}
-'''
+"""
 
 
 def entries(found: Mapping[str, object]) -> str:
-    """One line for each, as ruff formats them."""
-    return "\n".join(f'    "{name}": {one!r},' for name, one in found.items())
+    """One line of TOML for each."""
+    return "\n".join(
+        f"{name if name.isidentifier() else json.dumps(name)} = {toml(one)}" for name, one in found.items()
+    )
+
+
+def toml(value: object) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {toml(one)}" for name, one in value.items()) + " }"
+    return json.dumps(value)
 
 
 def main() -> int:
@@ -224,9 +236,9 @@ def main() -> int:
         rounded = {group: {name: float(f"{value:.4g}") for name, value in one.items()} for group, one in values.items()}
         text = TEMPLATE.format(
             values=entries(rounded),
-            rows=dict(Counter(row.table for row in rows)),
-            pairs=sorted({(row.device, row.stack) for row in rows}),
-            stacks=sorted({row.stack for row in rows}),
+            rows=entries(Counter(row.table for row in rows)),
+            pairs=toml(sorted({(row.device, row.stack) for row in rows})),
+            stacks=toml(sorted({row.stack for row in rows})),
             folds=FOLDS,
             errors=entries(errors),
             validated=entries(summary),

@@ -106,7 +106,8 @@ class _Build:
         stubs = self.folder / f"{library.soname}.stubs.cpp"
         body = "return 3;" if library.soname == NVML else 'emulated::unknown("{}", "{}");'
         calls = (f"int {name}() {{ {body.format(library.soname, name)} }}" for name in others)
-        stubs.write_text(_lines(f'#include "{SOURCES}/core/counts.h"', 'extern "C" {', *calls, "}"))
+        lines = [f'#include "{SOURCES}/core/counts.h"', 'extern "C" {', *calls, "}", ""]
+        stubs.write_text("\n".join(lines))
         made = self.folder / f"{library.soname}.stubs.o"
         output([*_compiler(), *FLAGS, "-c", str(stubs), "-o", str(made)])
         stubs.unlink()
@@ -133,10 +134,6 @@ class _Build:
 
 def _compiler() -> list[str]:
     return [os.environ.get("CXX") or "g++"]
-
-
-def _lines(*lines: str) -> str:
-    return "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:

@@ -2,6 +2,9 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
@@ -15,30 +18,22 @@ MOST_DEVICES = 64
 KIB, MIB = 2**10, 2**20
 
 
-@dataclass(frozen=True)
-class Multiprocessor:
-    """Bytes of shared memory, and threads: CUDA C++ programming guide, technical specifications per capability."""
+class Multiprocessor(msgspec.Struct, frozen=True):
+    """KiB of shared memory, and threads."""
 
     shared: int
     shared_of_block: int
     threads: int
 
 
-# Compute capability to its multiprocessor.
-KNOWN = {
-    7.0: Multiprocessor(96 * KIB, 96 * KIB, 2048),
-    7.5: Multiprocessor(64 * KIB, 64 * KIB, 1024),
-    8.0: Multiprocessor(164 * KIB, 163 * KIB, 2048),
-    8.6: Multiprocessor(100 * KIB, 99 * KIB, 1536),
-    8.9: Multiprocessor(100 * KIB, 99 * KIB, 1536),
-    9.0: Multiprocessor(228 * KIB, 227 * KIB, 2048),
-    10.0: Multiprocessor(228 * KIB, 227 * KIB, 2048),
-}
-# MiB of L2 cache, from the architectures' whitepapers and datasheets. Inductor's autotuner allocates as much.
-L2 = {
-    "t4": 4, "v100_32g": 6, "v100_pcie_32g": 6, "a100_40g": 40, "a100_80g": 40, "a100_pcie_80g": 40, "rtx3090": 6,
-    "a10g": 6, "a6000": 6, "l4": 48, "l40s": 96, "h100": 50, "h100_pcie": 50, "h200": 50, "b200": 126,
-}  # fmt: skip
+class Facts(msgspec.Struct, frozen=True):
+    """The content of ``devices.toml``: multiprocessors by compute capability, and MiB of L2 cache by device."""
+
+    multiprocessors: dict[float, Multiprocessor]
+    l2: dict[str, int]
+
+
+FACTS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=Facts)
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ class Gpus:
     def settings(self) -> dict[str, str | int]:
         """What the stand-ins read (sources/core/device.cpp)."""
         capability = self.device.compute_capability or 0.0
-        multiprocessor = KNOWN[capability]
+        multiprocessor = FACTS.multiprocessors[capability]
         return {
             "name": self.name,
             "count": self.count,
@@ -71,9 +66,9 @@ class Gpus:
             "minor": round(capability * 10) % 10,
             "multiprocessors": MULTIPROCESSORS[self.device.name],
             "threads_per_multiprocessor": multiprocessor.threads,
-            "shared_per_multiprocessor": multiprocessor.shared,
-            "shared_per_block": multiprocessor.shared_of_block,
-            "l2_bytes": L2[self.device.name] * MIB,
+            "shared_per_multiprocessor": multiprocessor.shared * KIB,
+            "shared_per_block": multiprocessor.shared_of_block * KIB,
+            "l2_bytes": FACTS.l2[self.device.name] * MIB,
         }
 
 
@@ -108,5 +103,6 @@ def _why_not(device: Device) -> str:
     """Why a device cannot be emulated; empty if it can."""
     if device.compute_capability is None:
         return "it is not a device of NVIDIA"
-    known = device.name in MULTIPROCESSORS and device.name in L2 and device.compute_capability in KNOWN
+    known = device.name in MULTIPROCESSORS and device.name in FACTS.l2
+    known = known and device.compute_capability in FACTS.multiprocessors
     return "" if known else "its multiprocessors and L2 cache are not known"

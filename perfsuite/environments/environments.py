@@ -161,15 +161,18 @@ def sources(folder: Path) -> list[Path]:
     return [path for path in (folder / "src", folder) if path.is_dir()]
 
 
-def pinned(text: str) -> Requirement:
-    """A requirement whose meaning does not change with time."""
+def pinned(text: str, option: str = "", alone: bool = False) -> Requirement:
+    """A requirement whose meaning does not change with time; ``alone``: one version, and neither another condition nor
+    an address. Raises UsageError, naming the option.
+    """
+    given = f"{option} {text!r}".strip()
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"{text!r} is not a requirement: write name==version.") from error
+        raise UsageError(f"{given} is not a requirement: write name==version.") from error
     exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
-    if not requirement.url and len(exact) != 1:
-        raise UsageError(f"{text!r} does not pin one version: write {requirement.name}==version.")
+    if (alone or not requirement.url) and (len(exact) != 1 or (alone and len(requirement.specifier) != 1)):
+        raise UsageError(f"{given} does not pin one version: write {requirement.name}==version.")
     return requirement
 
 

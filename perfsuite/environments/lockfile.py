@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from perfsuite.environments import environments
 from perfsuite.environments.environments import FRAMES, output, uv_command, uv_variables
 from perfsuite.errors import UsageError
 
@@ -41,14 +41,8 @@ def pinned(text: str, option: str = "--hold") -> tuple[str, str]:
     """``datasets==2.10.1`` → its name and version. Raises UsageError, naming the option, for a text that does not pin
     one version.
     """
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement as error:
-        raise UsageError(f"{option} {text!r} is not a requirement: write name==version.") from error
-    exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
-    if len(exact) != 1 or len(list(requirement.specifier)) != 1 or requirement.url:
-        raise UsageError(f"{option} {text!r} does not pin one version: write {requirement.name}==version.")
-    return canonicalize_name(requirement.name), exact[0].version
+    requirement = environments.pinned(text, option, alone=True)
+    return canonicalize_name(requirement.name), next(iter(requirement.specifier)).version
 
 
 def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:

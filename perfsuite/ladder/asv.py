@@ -32,6 +32,9 @@ from perfsuite.units import show_bytes
 
 RELEASES = ">=0.6.6,<0.7"  # of asv, as in pyproject.toml: 0.6.6 brought environments by uv; see _asv.py and steps.py
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"
+# What all ladders have in common. With asv's usual launch_method each parameter of each benchmark would start its own
+# interpreter.
+COMMON = Path(__file__).with_name("asv.json")
 THRESHOLD = 0.1  # the smallest relative change of a time that may be a step
 SOURCE = Path(__file__).parents[2]  # the folder from which perfsuite is imported
 EVIDENCE = "PERFSUITE_LADDER_EVIDENCE"
@@ -49,25 +52,12 @@ def configure(folder: Path, ladder: Ladder) -> None:
         raise UsageError(f"Ladders need asv{RELEASES}, and {found} installed here: pip install 'perfsuite[history]'.")
     if not Path(ladder.definition.suite, "__init__.py").is_file():
         raise FileError(f"{ladder.definition.suite}, the suite of this ladder, is missing: it has no __init__.py.")
-    common = {
-        "version": 1,
+    common = json.loads(COMMON.read_text()) | {
         "project": ladder.definition.library,
-        "repo": "repo",
-        "dvcs": "git",
         "branches": [BRANCH],
-        "environment_type": "uv",
         "pythons": [ladder.python_version],
-        "matrix": {"req": {}},
         "benchmark_dir": ladder.definition.suite,
-        "env_dir": "env",
-        "html_dir": "html",
-        "launch_method": "forkserver",  # or each parameter of each benchmark starts its own interpreter
-        "build_command": [],
         "install_command": [f"in-dir={{build_dir}} {{conf_dir}}/install-rung {{env_dir}}{_state(ladder)}"],
-        "uninstall_command": [],
-        "build_cache_size": 0,
-        "install_timeout": 3600,
-        "default_benchmark_timeout": 600,
         "regressions_thresholds": {".*": THRESHOLD},
     }
     for name, results in ((CONFIGURATION, "results"), (FRESH, "fresh")):

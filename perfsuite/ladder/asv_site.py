@@ -24,18 +24,7 @@ from perfsuite.records.builds import kept
 from perfsuite.units import show_cost, show_part
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
-SCRIPTS = (  # in npm's packages
-    "jquery/dist/jquery.min.js",
-    "flot/jquery.flot.js",
-    "flot/jquery.flot.time.js",
-    "flot/jquery.flot.selection.js",
-    "flot/jquery.flot.categories.js",
-    "flot-orderbars/js/jquery.flot.orderBars.js",
-    "stupid-table-plugin/stupidtable.min.js",
-    "blueimp-md5/js/md5.min.js",
-    "bootstrap/dist/js/bootstrap.min.js",
-    "bootstrap/dist/css/bootstrap.min.css",
-)
+SCRIPTS: list[str] = json.loads((LOCK / "scripts.json").read_text())  # in npm's packages
 NPM = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
 GRAPHS = "graphs.html"
 _OUTSIDE = re.compile(r'(src|href)="https://[^"]*/([^"/]+)"([^>]*?)(/?>)')
@@ -93,7 +82,7 @@ def _render(template: str, story: Story, **functions: Callable[..., str]) -> str
     return environment.get_template(template).render(
         story=story,
         releases=releases[::-1] if template.endswith(".html") else releases,
-        unconfirmed=story.told(UNCONFIRMED),
+        unconfirmed=story.with_status(UNCONFIRMED),
         rungs={rung.name: rung for rung in story.rungs},
         seconds=show_cost,
         summary=summary(story),
@@ -108,12 +97,12 @@ def _table_cell(text: str) -> str:
 
 def summary(story: Story) -> str:
     """The story in one sentence."""
-    told = story.reported
-    worse = [change for change in told if change.kind in WORSE]
+    reported = story.reported
+    worse = [change for change in reported if change.kind in WORSE]
     ends = f"{story.library} {story.rungs[0].name} to {story.rungs[-1].name}" if story.rungs else story.library
     missing = sum(bool(rung.failure) for rung in story.rungs)
     gap = f"; {show_part(missing, len(story.rungs), 'rung', 'has', 'have')} no result" if missing else ""
-    if not told:
+    if not reported:
         size = " that matters" if story.small else ""
         return f"{ends}: nothing changed{size} in {story.series} series{gap}."
     releases = list(dict.fromkeys(change.since for change in worse if not change.drift))
@@ -121,7 +110,7 @@ def summary(story: Story) -> str:
     ways = [f"with {named}"] if named else []
     ways += dict.fromkeys(change.unlike for change in worse if change.drift)
     bad = f"got worse {' and '.join(ways)}" if ways else "nothing got worse"
-    better = count_series([change for change in told if change.kind not in WORSE])
+    better = count_series([change for change in reported if change.kind not in WORSE])
     good = f"; {better} got better" if better else ""
     count = f"{count_series(worse)} of {story.series} series " if worse else f"of {story.series} series "
     return f"{ends}: {count}{bad}{good}{gap}."
@@ -209,10 +198,10 @@ def _confirmed_only(html: Path, story: Story) -> None:
     content = json.loads(path.read_text())
     commits = json.loads((html / "index.json").read_text())["revision_to_hash"]
     rungs = {rung.name: rung.commit for rung in story.rungs}
-    told = {(change.label, rungs[change.new_rung]) for change in story.told(CONFIRMED, UNCHECKED)}
+    reported = {(change.label, rungs[change.new_rung]) for change in story.with_status(CONFIRMED, UNCHECKED)}
     kept = []
     for name, graph, parameters, number, last, best, jumps in content["regressions"]:
-        held = [jump for jump in jumps if (name, commits[str(jump[1])]) in told]
-        if held:
-            kept.append([name, graph, parameters, number, last, best, held])
+        confirmed = [jump for jump in jumps if (name, commits[str(jump[1])]) in reported]
+        if confirmed:
+            kept.append([name, graph, parameters, number, last, best, confirmed])
     codec.write_bytes(path, json.dumps({"regressions": kept}).encode())

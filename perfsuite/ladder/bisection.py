@@ -152,10 +152,10 @@ def _more(judge: Judge, step: Step, unit: str) -> str:
     if not others:
         return ""
 
-    def told(old: Number, new: Number) -> str:
+    def move(old: Number, new: Number) -> str:
         return f"from {show_move(old, new, unit, ' to ')}"
 
-    return "; ".join([f", {told(step.old, step.new)}", *(f"{told(old, new)} is {where}" for old, new, where in others)])
+    return "; ".join([f", {move(step.old, step.new)}", *(f"{move(old, new)} is {where}" for old, new, where in others)])
 
 
 def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other, rounds: int) -> Answer:
@@ -178,18 +178,18 @@ def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other, ro
     rungs = [grid.rung(*place) for place in places]
     repeats = bench.repeats(rungs, key, judge, rounds)
     corners = tuple(bench.at(rung, key, judge) for rung in rungs)
-    told = _told(found, name, lower, upper, corners, judge.noisy)
+    cause = _cause(found, name, lower, upper, corners, judge.noisy)
     unclear = f"the four corners of {found.library} {found.bad} and {name} {upper} are contradictory or undecided"
     return msgspec.structs.replace(
         answer,
-        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=bool(told) and repeats),
+        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=bool(cause) and repeats),
         corners=corners,
-        verdict=told or f"unknown: {unclear}",
+        verdict=cause or f"unknown: {unclear}",
         seen=answer.seen + bench.seen(key, judge),
     )
 
 
-def _told(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen], noisy: bool = False) -> str:
+def _cause(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen], noisy: bool = False) -> str:
     """The conclusion from four corners; empty if there is none, for example if an exact one is like neither end."""
     both = f"{found.library} ≥ {found.bad} together with {name} ≥ {upper}"
     known: dict[tuple[bool | None, ...], str] = {

@@ -16,7 +16,7 @@ from perfsuite.ladder.ladder import INHERIT, LOCK, Definition, Ladder, Rung, Sui
 from perfsuite.launch.machine import gpus
 from perfsuite.records import codec
 
-Told = Callable[[Rung], None]
+Tell = Callable[[Rung], None]
 
 
 def build(
@@ -24,7 +24,7 @@ def build(
     definition: Definition,
     suite: Suite,
     python_version: str,
-    tell: Told,
+    tell: Tell,
     leave: Callable[[Sequence[Rung]], None] = lambda _: None,
 ) -> Ladder:
     """Build the ladder, or its missing rungs. Existing rungs stay, even if the index no longer has their releases;
@@ -69,7 +69,7 @@ def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
 
 
 def add(
-    folder: Path, ladder: Ladder, wanted: Iterable[Rung], dates: Sequence[datetime] = (), tell: Told = lambda _: None
+    folder: Path, ladder: Ladder, wanted: Iterable[Rung], dates: Sequence[datetime] = (), tell: Tell = lambda _: None
 ) -> Ladder:
     """Add the rungs that the ladder does not have yet, writing ``ladder.json`` after each.
 

@@ -1,7 +1,5 @@
 """What the suite of cells measures at a rung: numbers by cell for its series, and the evidence for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,10 +23,7 @@ TERA = 1e12
 COUNTED = {  # series → metric
     "peak_memory": PEAK,
     "communication": "communication_bytes",
-    "collectives": "collectives",
-    "operators": "operators",
-    "model_flop": "model_flop",
-    "hardware_flop": "hardware_flop",
+    **{name: name for name in ("collectives", "operators", "model_flop", "hardware_flop")},
 }
 
 

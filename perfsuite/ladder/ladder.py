@@ -175,7 +175,7 @@ def called(folder: Path) -> str:
 
 
 @contextmanager
-def held_by(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lock a ladder, in a folder that is removed if it stays empty. Raises UsageError if another process uses it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path := folder / ".lock")

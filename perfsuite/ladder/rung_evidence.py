@@ -5,8 +5,6 @@ value is one or several texts, an object of numbers, or a reading of perfsuite w
 its parts and operators explain it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,13 @@ Evidence = dict[str, dict[str, Any]]
 NAMED = 4  # entries of an object of numbers: those that moved most
 
 
-def add(folder: Path, commit: str, found: Mapping[str, Mapping[str, Any]]) -> None:
+def add(folder: Path, commit: str, evidence: Mapping[str, Mapping[str, Any]]) -> None:
     """Add a benchmark's evidence to the rung's file; its earlier evidence is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     path = _path(folder, commit)
     with FileLock(f"{path}.lock"):
         known = read(folder, commit)
-        for benchmark, values in found.items():
+        for benchmark, values in evidence.items():
             known[benchmark] = known.get(benchmark, {}) | dict(values)
         write_bytes(path, msgspec.json.format(msgspec.json.encode(known), indent=1) + b"\n")
 
@@ -42,10 +40,10 @@ def read(folder: Path, commit: str) -> Evidence:
     if not path.exists():
         return {}
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, Any]])
+        evidence = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, Any]])
     except msgspec.DecodeError as error:
         raise FileError(f"{path} is not evidence: {error}.") from error
-    return found.get("texts", found)
+    return evidence.get("texts", evidence)
 
 
 def behind(metric: str, reading: Reading, part: str = "") -> dict[str, Any]:
@@ -61,10 +59,10 @@ def behind(metric: str, reading: Reading, part: str = "") -> dict[str, Any]:
 def why(folder: Path, old: str, new: str, benchmark: str, params: str) -> str:
     """The rungs' evidence for a change from one commit to another, in words; empty if there is none."""
     before, after = (read(folder, commit).get(benchmark, {}).get(params) for commit in (old, new))
-    return told(before, after)
+    return describe(before, after)
 
 
-def told(old: Any, new: Any) -> str:
+def describe(old: Any, new: Any) -> str:
     """A change in words: ``activations +1.94 GiB: aten.mul.Tensor in transformer.h.0-11.attn``."""
     if isinstance(new, Mapping) and isinstance(old, Mapping):
         if "metric" in new and "metric" in old:

@@ -34,20 +34,7 @@ MARK = "stand-in, no GPU code"
 DRIVER = "/dev/nvidiactl"  # exists if NVIDIA's driver is loaded
 _REAL = "cuda_runtime"
 _SONAMES = {"nvtx": "nvtoolsext"}  # a component's libraries begin with its name, with this exception
-_SOURCE = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-__attribute__((constructor)) static void refuse(void) {
-    const char *shown = getenv("CUDA_VISIBLE_DEVICES");
-    if (access(DRIVER, F_OK) || (shown && (!*shown || !strncmp(shown, "-1", 2)))) return;
-    fputs("perfsuite: " SONAME " is a stand-in without GPU code, and a GPU is visible: install the real one, "
-          "or hide the GPU with CUDA_VISIBLE_DEVICES=-1.\\n", stderr);
-    _exit(1);
-}
-"""
+_SOURCE = Path(__file__).with_name("standin.c")  # what all stand-ins have in common
 
 
 @dataclass
@@ -73,7 +60,8 @@ def stand_ins(release: str, python: str) -> Path:
             output([*uv_command(), *fetch, f"torch=={release}"], uv_variables())
             make(Path(site), part)
 
-    return kept("standins", [release, platform.machine(), *platform.libc_ver(), Path(__file__).read_text()], build)
+    sources = [path.read_text() for path in (Path(__file__), _SOURCE)]
+    return kept("standins", [release, platform.machine(), *platform.libc_ver(), *sources], build)
 
 
 def make(site: Path, folder: Path) -> list[Path]:
@@ -124,7 +112,7 @@ def compile_library(wanted: Wanted, path: Path, driver: str = DRIVER) -> None:
     """
     source, versions = path.with_suffix(".c"), path.with_suffix(".map")
     names = sorted(set().union(*wanted.symbols.values()))
-    source.write_text(_SOURCE + "".join(f"int {name}(void) {{ return 1; }}\n" for name in names))
+    source.write_text(_SOURCE.read_text() + "".join(f"int {name}(void) {{ return 1; }}\n" for name in names))
     versions.write_text(
         "".join(
             f"{version} {{ global: {' '.join(f'{one};' for one in sorted(names))} }};\n"

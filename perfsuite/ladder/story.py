@@ -106,7 +106,7 @@ class Change(Record, frozen=True, kw_only=True):
         return f"{steps.ratio(self.old, self.new):.1f} times {'more' if self.new > self.old else 'less'}"
 
 
-class Told(Record, frozen=True, kw_only=True):
+class RungState(Record, frozen=True, kw_only=True):
     """A rung: the other changes with its release, the cost of its last run, and what could not run."""
 
     name: str
@@ -129,23 +129,23 @@ class Story(Record, frozen=True, kw_only=True):
     python: str
     machine: str
     series: int
-    rungs: tuple[Told, ...]
+    rungs: tuple[RungState, ...]
     changes: tuple[Change, ...]
     about_dates: str = ""
 
-    def told(self, *statuses: str) -> list[Change]:
+    def with_status(self, *statuses: str) -> list[Change]:
         """The changes with these statuses."""
         return [change for change in self.changes if change.status in statuses]
 
     @property
     def reported(self) -> list[Change]:
         """Those that new runs did not refute, and that matter."""
-        return [change for change in self.told(CONFIRMED, UNCHECKED) if not change.small]
+        return [change for change in self.with_status(CONFIRMED, UNCHECKED) if not change.small]
 
     @property
     def small(self) -> list[Change]:
         """Those that they did not refute either, by less than matters."""
-        return [change for change in self.told(CONFIRMED, UNCHECKED) if change.small]
+        return [change for change in self.with_status(CONFIRMED, UNCHECKED) if change.small]
 
     @property
     def ordered(self) -> list[Change]:
@@ -164,18 +164,18 @@ class Story(Record, frozen=True, kw_only=True):
                 for how in dict.fromkeys(change.unlike for change in these):
                     alike = [change for change in these if change.unlike == how]
                     titles = dict.fromkeys(change.title for change in alike)
-                    told = f"{words} {how}".rstrip()
-                    parts.append(f"{count_series(alike)} series {told} ({'; '.join(titles)})")
+                    when = f"{words} {how}".rstrip()
+                    parts.append(f"{count_series(alike)} series {when} ({'; '.join(titles)})")
             found.append((release, ", ".join(parts)))
         return found
 
     @property
-    def failures(self) -> list[Told]:
+    def failures(self) -> list[RungState]:
         """The rungs with something that could not run, or that were not run at all."""
         return [rung for rung in self.rungs if rung.failure or rung.failed]
 
 
-def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> Story:
+def read_story(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> Story:
     """The story of these steps with the current state of their checks."""
     runs = last_runs(folder, ladder)
     known = results.benchmarks(folder, ladder)
@@ -278,20 +278,17 @@ def show_value(value: float | None, unit: str) -> str:
 
 
 def _series(ladder: Ladder, runs: Mapping[str, Run], step: Step) -> tuple[float | None, ...]:
-    found = []
-    for rung in ladder.rungs:
-        value = runs[rung.name].at(step.key) if rung.name in runs else None
-        found.append(None if value is None else value.value)
-    return tuple(found)
+    values = (runs[rung.name].at(step.key) if rung.name in runs else None for rung in ladder.rungs)
+    return tuple(value.value if value else None for value in values)
 
 
-def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
+def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[RungState]:
     """The rungs with their other changes."""
     found, below = [], None
     for rung in ladder.rungs:
         run = runs.get(rung.name)
         found.append(
-            Told(
+            RungState(
                 name=rung.name,
                 date=rung.date,
                 commit=rung.commit,

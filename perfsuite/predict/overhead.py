@@ -1,7 +1,5 @@
 """A GPU's memory outside of torch's tensors: constants with sources, none measured by perfsuite."""
 
-from __future__ import annotations
-
 from perfsuite.catalog.definitions import Device
 
 MIB = 2**20

@@ -4,8 +4,6 @@ A layer more allocates the same again, so the bytes alive at an event that both 
 or the end of its phase, are a linear function of the number of layers. The peak is the largest of these functions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections import defaultdict
@@ -63,8 +61,8 @@ class Phase:
     live: list[int]
 
 
-def phases_of(trace: Trace, host: bool = False) -> list[Phase]:
-    """The phases of a trace from its first batch on; of the host's memory or of the device's."""
+def phases_of(trace: Trace) -> list[Phase]:
+    """The phases of a trace from its first batch on, of the device's memory."""
     labels = [_DIGITS.sub("", label) for label in trace.labels]
     found: list[Phase] = []
     alive = 0
@@ -73,7 +71,7 @@ def phases_of(trace: Trace, host: bool = False) -> list[Phase]:
             name = trace.marks[size].phase
             if found or name == "batch":
                 found.append(Phase(name, [], [alive]))
-        elif size and (stream == HOST) == host:
+        elif size and stream != HOST:
             alive += size
             if found:
                 found[-1].events.append((size, labels[label]))

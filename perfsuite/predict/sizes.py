@@ -1,7 +1,5 @@
 """The memory of many cells at once: all are estimated. One that its estimate cannot decide is traced whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfsuite.catalog.cell import Cell

@@ -5,8 +5,6 @@ optimizer state, K = 12 with Adam (master parameters, two moments). torch's auto
 fp32 instead: 4Ψ + 4Ψ + 8Ψ. No closed form of activations holds for every model.
 """
 
-from __future__ import annotations
-
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Layout
 

@@ -1,7 +1,5 @@
 """Predicts the memory of cells: traces their ranks, replays the device's allocator, and caches the results."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter, defaultdict
@@ -262,7 +260,8 @@ def beside(cell: Cell) -> dict[str, int]:
 def host_bytes(cell: Cell, trace: Trace) -> int:
     """The most bytes that a rank offloads to the host's memory."""
     events = [event for event in trace.events if event[3] == HOST or event[0] == -1]
-    return _most_live(events, _first_batch(events, trace)) if _offloads(cell) else 0
+    offloads = any(choice.technique.sets.get(field) for choice in cell.strategy.choices for field in MOVES)
+    return _most_live(events, _first_batch(events, trace)) if offloads else 0  # else batches and scalars are there
 
 
 def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> bytes:
@@ -295,11 +294,6 @@ def _most_live(events: Sequence[Event], first: int = 0) -> int:
     return max(live[first:], default=0)
 
 
-def _offloads(cell: Cell) -> bool:
-    """Otherwise only batches and scalars are on the host."""
-    return any(choice.technique.sets.get(field) for choice in cell.strategy.choices for field in MOVES)
-
-
 def _layout(cell: Cell) -> Layout:
     return lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name)
 
@@ -314,14 +308,9 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
         counts[category, label] += 1
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_HELD]
     return [
-        Held(
-            category=category,
-            operator=label.partition("\t")[0],
-            module=label.partition("\t")[2],
-            count=counts[category, label],
-            bytes=size,
-        )
+        Held(category=category, operator=operator, module=module, count=counts[category, label], bytes=size)
         for (category, label), size in largest
+        for operator, _, module in [label.partition("\t")]
     ]
 
 

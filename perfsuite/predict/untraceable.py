@@ -1,24 +1,13 @@
 """Cells that a trace cannot predict, with the reason. A wrong number would be worse than none."""
 
-from __future__ import annotations
+from pathlib import Path
+
+import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import PROCESSES
 
-_READS_DISK = "DeepSpeed's async_io reads the disk, and it does not support fake tensors"
-REASONS = {  # by an engine, a technique or a pair of them
-    "compile": "torch.compile plans its own buffers, which the traced operators do not show",
-    "flash": "the kernels of the package flash-attn exist only on GPUs and cannot run on fake tensors; torch's own "
-    "flash kernel can: leave out +flash",
-    "nvme": _READS_DISK,
-    "nvme_optimizer": _READS_DISK,
-    "cpu_adam": "DeepSpeed's CPUAdam is a C++ kernel that reads the tensors' memory, and fake tensors have none",
-    "hf_trainer": "transformers' Trainer decides by values that a fake tensor does not have",
-    "pp_deepspeed": "DeepSpeed's stages send each other the shapes of their messages, which a trace cannot do; "
-    "torch's pipelines (pp_1f1b) can be traced",
-    "fsdp1+offload": "FSDP 1 moves a parameter by replacing its data, but a fake tensor then reports its old device; "
-    "fsdp2+offload can be traced",
-}
+REASONS: dict[str, str] = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes())
 
 
 def why_not_traced(cell: Cell) -> str:

@@ -1,1 +1,4 @@
-"""One file per question; a file defines ``STUDIES``, a tuple of Study. Files with an underscore run and print them."""
+"""One Python file per question defines ``STUDIES``, a tuple of Study; the TOML file next to it has the cells.
+
+Files with an underscore run and print them.
+"""

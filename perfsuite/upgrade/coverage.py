@@ -15,16 +15,16 @@ WHY_NOT: dict[Times, str] = {
 }
 
 
-def times_told(report: UpgradeReport, every: bool) -> Iterator[str]:
+def times_lines(report: UpgradeReport, every: bool) -> Iterator[str]:
     """In how many cells times were compared, and why not in the others. ``every`` names all cells."""
     compared = sum(status == "compared" for status in report.times.values())
     yield f"times were compared in {compared} of {count(len(report.cells))}"
     for status, why in WHY_NOT.items():
-        if cells := [cell for cell, told in report.times.items() if told == status]:
+        if cells := [cell for cell, outcome in report.times.items() if outcome == status]:
             yield f"times of {count(len(cells))} {why}: {some(cells, every)}"
 
 
-def left_out_told(report: UpgradeReport, minutes: float | None, every: bool) -> Iterator[str]:
+def left_out_lines(report: UpgradeReport, minutes: float | None, every: bool) -> Iterator[str]:
     """What --minutes left out: of whole cells everything, and what was not tried in others."""
     missing: dict[str, list[str]] = {}
     for cell, attempts in report.left_out.items():

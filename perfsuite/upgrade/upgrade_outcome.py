@@ -116,8 +116,8 @@ def judge(bench: Bench, cells: Sequence[Cell], seconds: float, limit_seconds: fl
             times[cell.id] = "counts" if seconds else "not asked"
         else:
             silent.append(cell)
-    slower, told = blame_times(bench, silent, seconds)
-    times |= told
+    slower, ended = blame_times(bench, silent, seconds)
+    times |= ended
     timed = {metric.name for metric in bench.catalog.all("metric").values() if metric.is_time}
     again = {one.effect.cell for one in blamed if one.effect.kind == "runs"}
     return UpgradeReport(

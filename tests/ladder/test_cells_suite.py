@@ -13,7 +13,7 @@ import perfsuite
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
 from perfsuite.ladder.cell_series import measured, traced
-from perfsuite.ladder.rung_evidence import add, behind, read, told, why
+from perfsuite.ladder.rung_evidence import add, behind, describe, read, why
 from perfsuite.predict.trace.tracing import job_of, trace
 from perfsuite.predict.traced_memory import PEAK, summarize
 from perfsuite.records.sample import Reading
@@ -155,7 +155,7 @@ def test_a_launch_gives_times_of_which_less_is_better(measure, tmp_path):
 )
 def test_evidence_is_told_in_words(old, new, words):
     """Texts stand for themselves, objects of numbers say what moved."""
-    assert told(old, new) == words
+    assert describe(old, new) == words
 
 
 def test_evidence_of_one_part_is_that_part_alone():
@@ -170,7 +170,7 @@ def test_evidence_of_one_part_is_that_part_alone():
     ]
     before, after = (behind(PEAK, reading, "activations") for reading in readings)
 
-    assert told(before, after) == "activations +1.00 KiB: aten.mul.Tensor in mlp"
+    assert describe(before, after) == "activations +1.00 KiB: aten.mul.Tensor in mlp"
 
 
 def test_asv_accepts_the_suite(tmp_path):

@@ -35,11 +35,11 @@ from perfsuite.ladder.asv import THRESHOLD
 from perfsuite.ladder.asv_results import Benchmark, Run, Value
 from perfsuite.ladder.asv_site import markdown
 from perfsuite.ladder.bench import Bench, Grid, Judge, Seen
-from perfsuite.ladder.bisection import Found, _told, bisect, first_bad, other_held
+from perfsuite.ladder.bisection import Found, _cause, bisect, first_bad, other_held
 from perfsuite.ladder.building import build
-from perfsuite.ladder.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
+from perfsuite.ladder.ladder import Definition, Ladder, Rung, locked, read_ladder, read_suite
 from perfsuite.ladder.series_steps import Step
-from perfsuite.ladder.story import Change, Story, Told
+from perfsuite.ladder.story import Change, RungState, Story
 from perfsuite.records import codec
 
 pytestmark = pytest.mark.usefixtures("own_index")
@@ -464,7 +464,7 @@ def _tale(folder, monkeypatch, numbers, unit):
         values = {} if failed else {"b": {"": Value(value=number)}}
         results.keep(folder, _gave(rung.name, values=values, failure="It broke." if failed else ""))
     monkeypatch.setattr(story, "_beside", lambda _, __, old, new: (f"six {old and old.name} -> {new.name}",))
-    return story.tell(folder, ladder, "m", story.find(folder, ladder))
+    return story.read_story(folder, ladder, "m", story.find(folder, ladder))
 
 
 def test_a_change_across_a_failed_rung_is_not_the_next_one_s(tmp_path, monkeypatch):
@@ -568,7 +568,7 @@ def test_the_pages_of_the_documentation_count_their_own_tables(page):
 def _story(changes, missing=()):
     """A story of three rungs with these changes: (benchmark, rung, status)."""
     rungs = [
-        Told(name=name, date="2024-01-01", commit=commit, failure="It broke." if name in missing else "")
+        RungState(name=name, date="2024-01-01", commit=commit, failure="It broke." if name in missing else "")
         for name, commit in (("1", "aa"), ("2", "bb"), ("3", "cc"))
     ]
     told = [
@@ -680,7 +680,7 @@ def test_bad_input(arguments, says, tmp_path, monkeypatch, capsys):
 
 def test_the_folder_is_one_process_s(rungs):
     """A second perfsuite in the same ladder is refused."""
-    with held_by(rungs[0]):
+    with locked(rungs[0]):
         done = _perfsuite("ladder", "run", rungs[0])
 
     assert done.returncode == 2
@@ -689,7 +689,7 @@ def test_the_folder_is_one_process_s(rungs):
 
 def test_a_ladder_that_was_not_built_leaves_no_folder(tmp_path):
     """A typing error is no ladder that the next command would find."""
-    with pytest.raises(UsageError), held_by(tmp_path / "ladders" / "torhc"):
+    with pytest.raises(UsageError), locked(tmp_path / "ladders" / "torhc"):
         raise UsageError("no such library")
 
     assert not (tmp_path / "ladders" / "torhc").exists()
@@ -1311,7 +1311,7 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
     """It is an answer, where the change is there with the older release of the ladder's library too."""
     corners = [Seen(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
 
-    assert _told(Found(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith("six 2.0 alone")
+    assert _cause(Found(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith("six 2.0 alone")
 
 
 @pytest.mark.parametrize(

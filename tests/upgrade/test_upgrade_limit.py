@@ -28,7 +28,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.run.environment_changes import Change
 from perfsuite.upgrade.commands import upgrade as command
-from perfsuite.upgrade.coverage import left_out_told, times_told
+from perfsuite.upgrade.coverage import left_out_lines, times_lines
 from perfsuite.upgrade.effects import ALONE, OPEN, TOGETHER, Effect, Kept
 from perfsuite.upgrade.progress import Progress
 from perfsuite.upgrade.trying import Bench
@@ -97,7 +97,7 @@ def report_of(bench: Fake, seconds: float = LONG) -> UpgradeReport:
 
 def told(report: UpgradeReport) -> str:
     """The text."""
-    return "\n".join([*times_told(report, True), *left_out_told(report, 2.0, True)])
+    return "\n".join([*times_lines(report, True), *left_out_lines(report, 2.0, True)])
 
 
 def test_a_cell_that_was_not_reached_is_left_out() -> None:

@@ -82,8 +82,8 @@ def _here(arguments: argparse.Namespace, catalog: Catalog) -> Iterator[Measureme
     try:
         for number, name in enumerate(SWEEP, 1):
             one = runner.measure(parse_cell(name, catalog))
-            said = one.failure.message if one.failure else show_seconds(one.readings["step_time_seconds"].value)
-            print(f"[{number}/{len(SWEEP)}] {name}: {said}", file=sys.stderr, flush=True)
+            text = one.failure.message if one.failure else show_seconds(one.readings["step_time_seconds"].value)
+            print(f"[{number}/{len(SWEEP)}] {name}: {text}", file=sys.stderr, flush=True)
             yield one
     finally:
         runner.close()
@@ -127,8 +127,8 @@ def _print(found: Calibration) -> None:
     print(f"{found.machine}, {found.cores} cores: fitted on {len(found.cells)} measured cells")
     print()
     table = bare_table("what", "costs")
-    for name, said in MEANING.items():
-        table.add_row(said, show_time(found.seconds[name]))
+    for name, text in MEANING.items():
+        table.add_row(text, show_time(found.seconds[name]))
     for name, rate in sorted(found.flops.items()):
         factor = found.seconds["matmul" if name == "fp32" else "matmul_half"] or 1.0
         table.add_row(f"small matmuls in {name}", f"{show_flops(rate / factor)}")
@@ -149,7 +149,7 @@ def _predict(cells: Sequence[Cell], measured: dict[str, float], found: Calibrati
         total = sum(parts.values())
         low, high = (show_seconds(total * factor) for factor in found.interval)
         there = measured.get(cell.id)
-        told = ["", ""] if there is None else [show_seconds(there), show_change(there, total)]
+        compared = ["", ""] if there is None else [show_seconds(there), show_change(there, total)]
         shares = [show_seconds(parts[name]) for name in ("operators", "messages", "matmuls")]
-        table.add_row(cell.id, f"{show_seconds(total)} ({low}–{high})", *told, *shares)
+        table.add_row(cell.id, f"{show_seconds(total)} ({low}–{high})", *compared, *shares)
     print_table(table)

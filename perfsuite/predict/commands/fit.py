@@ -4,8 +4,10 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 from rich.table import Table
 
 from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
@@ -14,11 +16,9 @@ from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, give
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
-from perfsuite.predict.commands.memory import add_workload, workload_of
+from perfsuite.predict.commands.memory import add_workload, collect, workload_of
 from perfsuite.predict.sizes import Size, sizes_each
 from perfsuite.predict.time.cell_steps import time_of
-from perfsuite.predict.traced_memory import unsupported
-from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
 from perfsuite.show.html.prediction_pages import cells_page
 from perfsuite.show.text.memory_table import batches, headroom
@@ -28,51 +28,25 @@ from perfsuite.units import show_bytes
 
 HELP = "Which strategies fit into a device's memory, the fastest first."
 STARTS_PROCESSES = True
-STRATEGIES = (  # by default
-    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "single+bf16+lora+ckpt",
-    "ddp+bf16", "ddp+bf16+ckpt", "zero1+bf16", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp1+bf16",
-    "fsdp2+bf16", "fsdp2+bf16+ckpt", "zero2+bf16+ckpt+offload_optimizer", "zero3+bf16+ckpt+offload", "tp+bf16+ckpt",
-    "pp_1f1b+bf16+ckpt+acc4",
-)  # fmt: skip
-COSTS = {  # none if empty
-    **dict.fromkeys(("bf16", "fp16", "tf32", "acc", "adamw_foreach", "adamw_fused"), ""),
-    **dict.fromkeys(("adamw8bit", "adamw8bit_ao"), "moments rounded to 8 bits"),
-    "adamw_loop": "one kernel per parameter and operation of the optimizer step",
-    "ckpt": "every layer's forward again: about a third more computation",
-    "ckpt_selective": "part of every layer's forward again",
-    "ckpt_offload": "every layer's forward again; kept activations are copied to the host and back",
-    "adafactor": "second moments factored into rows and columns: steps may be worse",
-    "adamw4bit_ao": "moments rounded to 4 bits",
-    "sgd": "no moments: steps differ from AdamW's",
-    "sgd_momentum": "one moment: steps differ from AdamW's",
-    "pure_bf16": "weights and moments rounded to bf16",
-    "lora": "only the adapters are trained",
-    "offload": "everything is copied to the host, where the optimizer steps, and back",
-    "offload_optimizer": "gradients are copied to the host, where the optimizer steps, and parameters back",
-    "offload_params": "parameters are copied to the device twice per step",
-}
-MESSAGES = {
-    "single": "",
-    "ddp": "one all-reduce of the gradients",
-    "zero1": "an all-reduce of the gradients, an all-gather of the parameters",
-    "zero2": "an all-reduce of the gradients in every micro-batch, an all-gather of the parameters",
-    **dict.fromkeys(
-        ("zero3", "fsdp1", "fsdp2"), "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes"
-    ),
-    **dict.fromkeys(("tp", "autotp"), "all-reduces of hidden states in every layer"),
-    **dict.fromkeys(
-        ("pp_naive", "pp_gpipe", "pp_1f1b", "pp_interleaved"),
-        "hidden states between stages; ranks wait while the pipeline fills and drains",
-    ),
-}
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """The content of ``fit.toml``: the default strategies, and what techniques and engines cost in words."""
+
+    strategies: tuple[str, ...]
+    techniques: dict[str, str]
+    engines: dict[str, str]
+
+
+CHOICES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=Choices)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
     parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
-    text = f"Strategies to try ({', '.join(STRATEGIES)})."
-    parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
+    text = f"Strategies to try ({', '.join(CHOICES.strategies)})."
+    parser.add_argument("--strategy", nargs="+", default=CHOICES.strategies, metavar="S", help=text)
     add_workload(parser)
     text = "Trace every strategy's whole model; by default only those that an estimate cannot decide."
     parser.add_argument("--whole", action="store_true", help=text)
@@ -97,9 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     times = {cell.id: time_of(cell, not arguments.unpadded) for cell in cells}
     cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
-    found, failed = sizes_of(cells, arguments, catalog)
+    options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
+    sizes: list[Size]
+    sizes, failed = collect(cells, sizes_each(cells, catalog, cores(), **options), progress)
     by_id = {cell.id: cell for cell in cells}
-    ranked = rank([one for one in found if one.outcome != "unsupported"], times)
+    ranked = rank([one for one in sizes if one.outcome != "unsupported"], times)
     table = _table(ranked, by_id, times)
     samples = batches(workload_of(arguments, model), not arguments.unpadded)
     print(f"{model.name} on {hardware.name}: predicted, not measured; {samples}")
@@ -110,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
     if any(times[one.cell].untimed for one in ranked):
         notes.append("– has no predicted step: none is known for what is in parentheses.")
-    untraced = [one for one in found if isinstance(one, Prediction) and one.outcome == "unsupported"]
+    untraced = [one for one in sizes if isinstance(one, Prediction) and one.outcome == "unsupported"]
     measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
     for number, one in enumerate(untraced):
         notes.append(f"{one.cell} is not predicted: {one.reason}")
@@ -132,19 +108,6 @@ def _again(arguments: argparse.Namespace, model: str, hardware: Hardware) -> NoR
         raise UsageError("--emulated runs padded batches: leave out --unpadded.")
     lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
     again(hardware, arguments, "fit", model, "--hardware", hardware.name, *lengths, "--strategy", *arguments.strategy)
-
-
-def sizes_of(cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog) -> tuple[list[Size], bool]:
-    """The memory of every cell, and whether a trace failed. ``cells`` are in the order of their speed."""
-    options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
-    found: dict[int, Size] = {}
-    failed = False
-    for number, one in sizes_each(cells, catalog, cores(), **options):
-        failed |= isinstance(one, Failure)
-        reason = f"its trace failed: {one.message}" if isinstance(one, Failure) else ""
-        found[number] = unsupported(cells[number], reason) if isinstance(one, Failure) else one
-        tell(len(found), len(cells), found[number])
-    return [found[number] for number in range(len(cells))], failed
 
 
 def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str, PredictedTime]) -> Table:
@@ -175,7 +138,7 @@ def rank(found: Sequence[Size], times: Mapping[str, PredictedTime]) -> list[Size
     return sorted(found, key=key)
 
 
-def tell(number: int, all_: int, one: Size) -> None:
+def progress(number: int, all_: int, one: Size) -> None:
     """A line on stderr for every cell as soon as it is estimated or predicted."""
     size = f"{_about(one)}{show_bytes(one.needed_bytes)}, {one.outcome}"
     text = "not predicted" if one.outcome == "unsupported" else size
@@ -206,6 +169,7 @@ def costs(cell: Cell, prediction: Size) -> str:
     """What the strategy costs in addition to memory; unknown costs are named as such."""
     engine = cell.strategy.engine.name
     names = [choice.technique.name for choice in cell.strategy.choices if not choice.technique.default]
-    told = [MESSAGES.get(engine, f"{engine}: unknown"), *(COSTS.get(name, f"{name}: unknown") for name in names)]
-    told += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
-    return "; ".join(filter(None, told)) or "nothing"
+    costs = [CHOICES.engines.get(engine, f"{engine}: unknown")]
+    costs += [CHOICES.techniques.get(name, f"{name}: unknown") for name in names]
+    costs += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
+    return "; ".join(filter(None, costs)) or "nothing"

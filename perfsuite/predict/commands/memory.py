@@ -2,8 +2,9 @@
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from perfsuite.catalog.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
 from perfsuite.catalog.cell_id import is_meant_as_cell
@@ -17,7 +18,6 @@ from perfsuite.predict.beside_emulated import add_emulated, again, is_here, meas
 from perfsuite.predict.traced_memory import attempt_each, predict, trace_snapshot, unsupported
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Prediction
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
 from perfsuite.show.text.memory_table import bar, batches, explain, largest, parts, ranking
 from perfsuite.show.text.tables import print_table
@@ -27,6 +27,7 @@ HELP = "How much memory a training needs, and for what."
 STARTS_PROCESSES = True
 DOUBLINGS = 6  # of a sweep
 BAR = 40
+T = TypeVar("T")
 
 
 def add_workload(parser: argparse.ArgumentParser) -> None:
@@ -49,25 +50,23 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
     )
 
 
-def predict_each(
+def collect(
     cells: Sequence[Cell],
-    arguments: argparse.Namespace,
-    catalog: Catalog,
-    tell: Callable[[int, int, Prediction], None] = lambda number, all_, one: None,
-) -> tuple[list[Prediction], bool]:
-    """The predictions, with as many traces at once as this process has cores, and whether a trace failed. A failed cell
-    is not predicted, with the reason; the others are. ``tell`` is called for each as soon as it is known, with how many
-    are.
+    results: Iterable[tuple[int, T | Failure]],
+    progress: Callable[[int, int, Any], None] = lambda *_: None,
+) -> tuple[list[T], bool]:
+    """The results in the order of the cells, and whether a trace failed. A failed cell is not predicted, with the
+    reason; the others are. ``progress`` is called for each as soon as it is known, with how many are, and of how many.
     """
-    options = {"padded": not arguments.unpadded, "counted": False, "fresh": arguments.fresh}
-    told: dict[int, Prediction] = {}
+    known: dict[int, T] = {}
     failed = False
-    for number, one in attempt_each(cells, catalog, processes=cores(), **options):
-        failed |= isinstance(one, Failure)
-        reason = f"its trace failed: {one.message}" if isinstance(one, Failure) else ""
-        told[number] = unsupported(cells[number], reason) if isinstance(one, Failure) else one
-        tell(len(told), len(cells), told[number])
-    return [told[number] for number in range(len(cells))], failed
+    for number, result in results:
+        if isinstance(result, Failure):
+            failed = True
+            result = unsupported(cells[number], f"its trace failed: {result.message}")  # type: ignore[assignment]
+        known[number] = result  # type: ignore[assignment]
+        progress(len(known), len(cells), known[number])
+    return [known[number] for number in range(len(cells))], failed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,11 +109,11 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(bar(prediction)))
     print()
     print_table(largest(prediction))
-    told = explain(prediction, cell.model.parameters)
+    explanation = explain(prediction, cell.model.parameters)
     if arguments.explain:
         print()
-        print("\n".join(told))
-    write_html(page, memory_page(prediction, told))
+        print("\n".join(explanation))
+    write_html(page, memory_page(prediction, explanation))
     if arguments.snapshot:
         snapshot = trace_snapshot(cell, prediction.rank, catalog, not arguments.unpadded)
         write_bytes(arguments.snapshot, snapshot)
@@ -152,7 +151,8 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
 
 def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, page: Path | None) -> int:
     cells, names = _variants(cell, arguments)
-    found, failed = predict_each(cells, arguments, catalog)
+    options = {"padded": not arguments.unpadded, "counted": False, "fresh": arguments.fresh}
+    found, failed = collect(cells, attempt_each(cells, catalog, processes=cores(), **options))
     first = batches(cells[0].workload, not arguments.unpadded)
     print(f"{cell.id} by {arguments.sweep}: predicted, not measured; from {first}")
     print()

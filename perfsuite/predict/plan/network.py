@@ -1,7 +1,5 @@
 """A cluster's network, from the cells that measured its messages."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 

@@ -40,7 +40,6 @@ class Question:
     samples: int
     stack: str
     attention: str = "flash"
-    dropout: bool = False
     host_memory: float = HOST_MEMORY
 
     @property
@@ -113,7 +112,6 @@ def layouts(question: Question) -> Iterator[Setup]:
                     attention=question.attention,  # type: ignore[arg-type]
                     precision="bf16" if question.attention == "flash" else "fp16",
                     gradient_bytes=4 if question.attention == "flash" else 2,  # bf16 is reduced in fp32
-                    dropout=question.dropout,
                 )
                 yield from _variants(base, shape)
 

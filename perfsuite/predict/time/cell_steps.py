@@ -22,20 +22,16 @@ from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.prediction import PredictedTime
 
 # Techniques with a known time, beside the defaults of their slots. bf16 and fp16 are asked of the device.
-TECHNIQUES = frozenset(
-    (
-        "bf16", "fp16", "dp", "tp", "acc", "adamw_foreach", "adamw_fused", "offload_optimizer", "ckpt", "eager", "sdpa",
-        "flash", "clip", "nodrop", "epochs", "accelerate", "hf_trainer", "quickstart",
-    )
-)  # fmt: skip
+TECHNIQUES = {
+    "bf16", "fp16", "dp", "tp", "acc", "adamw_foreach", "adamw_fused", "offload_optimizer", "ckpt", "eager", "sdpa",
+    "flash", "clip", "nodrop", "epochs", "accelerate", "hf_trainer", "quickstart",
+}  # fmt: skip
 UNTIMED_DEFAULTS = frozenset({"fp32"})
 DROPOUTS = ("dropout_rate", "resid_pdrop", "hidden_dropout", "attention_dropout")
 GPT2_DROPOUT = 0.1  # transformers' default, which a config need not state
 FUSED_FROM = 8.0  # compute capability: older devices have fused attention in fp16 alone
-CUDNN_GENERATIONS = (
-    9.0,
-    10.0,
-)  # compute capabilities: cuDNN's attention comes first (predict/trace/attention_kernels.py)
+# Compute capabilities whose first choice is cuDNN's attention: predict/trace/attention_kernels.py.
+CUDNN_GENERATIONS = (9.0, 10.0)
 DDP_BUCKET = 25 * 2**20 // 4  # elements
 # Bytes per parameter of a shard beside AdamW's, by whether gradients are scattered (stage 3) or not (1 and 2): cast to
 # fp32 (6), norm (4 and 4), scaled (8), copied to half precision (6), and checks or one more copy. A trace counts them.

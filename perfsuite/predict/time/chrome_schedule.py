@@ -14,8 +14,8 @@ def write_trace(path: Path, title: str, spans: Sequence[Span]) -> None:
     for stage in sorted({one.stage for one in spans}):
         events += chrome.name_thread(0, stage, f"stage {stage}", stage)
     for one in spans:
-        told = {"micro-batch": one.micro_batch, "chunk": one.chunk} if one.micro_batch >= 0 else {}
-        name = f"{one.name} {one.micro_batch}" if told else one.name
+        place = {"micro-batch": one.micro_batch, "chunk": one.chunk} if one.micro_batch >= 0 else {}
+        name = f"{one.name} {one.micro_batch}" if place else one.name
         parts = {f"{part} (µs)": seconds * MICRO for part, seconds in one.parts.items()}
-        events.append(chrome.span(0, one.stage, name, one.begin * MICRO, one.seconds * MICRO, told | parts, one.name))
+        events.append(chrome.span(0, one.stage, name, one.begin * MICRO, one.seconds * MICRO, place | parts, one.name))
     chrome.write(path, events)

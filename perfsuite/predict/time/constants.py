@@ -1,6 +1,6 @@
 """The constants of the closed form for a device and a software stack, and how far they can be trusted.
 
-``fitted.py`` has those that were fitted, with their rows. The others are measurements that others published. A
+``fitted.toml`` has those that were fitted, with their rows. The others are measurements that others published. A
 generation or a stack without rows borrows the nearest fitted one: its predictions are then of the regime
 "transferred", whose interval is wider.
 """
@@ -105,7 +105,7 @@ def machine_of(device: Device, network: float | None = None, node: int = 8, late
 def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]] | None = None) -> Constants:
     """The constants of a device and a stack. An unknown stack gets the mean launch times of the fitted ones.
 
-    ``values`` are other fitted values than those of ``fitted.py``: a fit tries them.
+    ``values`` are other fitted values than those of ``fitted.toml``: a fit tries them.
     """
     found = values or fitted.VALUES
     generation = generation_of(device)

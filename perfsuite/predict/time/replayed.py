@@ -131,6 +131,6 @@ def _spans(rank: int, title: str, trace: Trace, found: Replayed) -> list[dict[st
         events += chrome.name_thread(rank, stream, name, order)
     for one in found.placed:
         operator, _, module = trace.labels[one.name].partition("\t")
-        told = {"module": module, "phase": trace.labels[one.phase], "cost": one.kind}
-        events.append(chrome.span(rank, one.stream, operator, one.begin * MICRO, one.seconds * MICRO, told, one.kind))
+        facts = {"module": module, "phase": trace.labels[one.phase], "cost": one.kind}
+        events.append(chrome.span(rank, one.stream, operator, one.begin * MICRO, one.seconds * MICRO, facts, one.kind))
     return events

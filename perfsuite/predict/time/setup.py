@@ -28,9 +28,7 @@ class Setup:
 
     # Replicas and shards.
     sharded: frozenset[str] = frozenset()  # what ``layout.shards`` divide: optimizer, gradients, parameters
-    scattered: bool = (
-        True  # a rank gets its own gradients only, and not the sums of all, as in DeepSpeed's ZeRO 1 and 2
-    )
+    scattered: bool = True  # a rank gets its own gradients only, and not the sums of all (DeepSpeed's ZeRO 1 and 2)
     overlapped: bool = False  # gradients are reduced while backward computes
     prefetched: bool = True  # backward gathers the next layer's parameters while it computes
     # Parameters outside of layers are gathered once per micro-batch and their gradients scattered, with nothing to

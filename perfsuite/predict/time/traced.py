@@ -6,7 +6,7 @@ other, such as a pipeline's stages, are replayed together: a message begins when
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfsuite.errors import Refused
@@ -46,14 +46,14 @@ class Replayed:
 
     def busy(self) -> dict[str, float]:
         """Seconds by kind, whatever runs beside them."""
-        found: defaultdict[str, float] = defaultdict(float)
+        seconds: defaultdict[str, float] = defaultdict(float)
         for one in self.placed:
-            found[one.kind] += one.seconds
-        return dict(found)
+            seconds[one.kind] += one.seconds
+        return dict(seconds)
 
     def exposed(self) -> dict[str, float]:
         """Seconds of messages, by kind, during which no kernel runs."""
-        kernels = _merged((one.begin, one.begin + one.seconds) for one in self.placed if one.kind in KERNELS)
+        kernels = _merged(one for one in self.placed if one.kind in KERNELS)
         found: defaultdict[str, float] = defaultdict(float)
         at = 0
         for one in sorted((one for one in self.placed if one.kind not in KERNELS), key=lambda one: one.begin):
@@ -70,17 +70,12 @@ class Replayed:
     @property
     def compute(self) -> float:
         """Seconds during which a kernel runs."""
-        return sum(
-            end - begin
-            for begin, end in _merged(
-                (one.begin, one.begin + one.seconds) for one in self.placed if one.kind in KERNELS
-            )
-        )
+        return sum(end - begin for begin, end in _merged(one for one in self.placed if one.kind in KERNELS))
 
     @property
     def running(self) -> float:
         """Seconds during which a kernel or a message runs."""
-        return sum(end - begin for begin, end in _merged((one.begin, one.begin + one.seconds) for one in self.placed))
+        return sum(end - begin for begin, end in _merged(self.placed))
 
 
 def replay(operations: Sequence[Operation], rates: Rates, host: float, launch: float = 0.0) -> Replayed:
@@ -214,12 +209,12 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
     return exchange(kind, size, Group(ranks, stride), rates.links)
 
 
-def _merged(spans: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The spans without overlaps, in order."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+def _merged(operations: Iterable[Placed]) -> list[tuple[float, float]]:
+    """Beginning and end of the times in which any of them runs, in order."""
+    times: list[tuple[float, float]] = []
+    for begin, end in sorted((one.begin, one.begin + one.seconds) for one in operations):
+        if times and begin <= times[-1][1]:
+            times[-1] = times[-1][0], max(end, times[-1][1])
         else:
-            found.append((begin, end))
-    return found
+            times.append((begin, end))
+    return times

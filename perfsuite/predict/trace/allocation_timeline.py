@@ -1,7 +1,5 @@
 """The timed step: what the rank's code issues, in order, with the streams, events and shapes that decide its time."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ cuDNN's comes first if cuDNN is newer than 9.15 (check_prefer_cudnn_attention), 
 later. It keeps an fp32 number per query and two integers. Its workspace is its own secret, and not modelled.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator

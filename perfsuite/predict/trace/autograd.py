@@ -1,7 +1,5 @@
 """Where autograd treats fake tensors, or tensors under a dispatch mode, differently from real ones."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """What a step computes and sends, counted on fake tensors by the same meters as in a run."""
 
-from __future__ import annotations
-
 from perfsuite.meters.communication import Communication
 from perfsuite.meters.flops import Flops
 from perfsuite.meters.operators import Operators

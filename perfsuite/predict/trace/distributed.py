@@ -1,7 +1,5 @@
 """A rank without other ranks: how torch.distributed treats fake tensors."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

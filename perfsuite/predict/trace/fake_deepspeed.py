@@ -1,7 +1,5 @@
 """Functions of DeepSpeed that a rank without other ranks, or without data, cannot run."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import itertools

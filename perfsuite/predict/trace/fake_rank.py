@@ -1,7 +1,5 @@
 """Runs the code of a rank on fake tensors, as rank/main.py does on real ones, and records what it would allocate."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib
@@ -76,7 +74,7 @@ class Marks(Meter):
             self.traced = (len(self.recorder.events), len(self.marks))
 
 
-@missing.told()
+@missing.explained()
 @missing.experts_refused()
 def trace(job: TraceJob) -> Trace:
     """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) if the cell cannot run."""

@@ -1,7 +1,5 @@
 """What a trace lacks: values, and some operators on fake tensors. Reported as unsupported, not as an error."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,7 +21,7 @@ RUN_IT = "measure the cell in a run instead"
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Raise Unsupported, with the operator and the way out, for errors that fake tensors cause. A library may have
     wrapped the error in its own.
     """

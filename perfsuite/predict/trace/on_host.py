@@ -5,8 +5,6 @@ devices. So libraries really move tensors, an operator on tensors of both fails 
 library leaves on the host, such as AdamW its counters of steps, is not counted on the device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Iterator
@@ -68,7 +66,7 @@ def hosts_step_one_by_one(recorder: Any) -> Iterator[None]:
         yield
 
 
-def told_apart(recorder: Any) -> AbstractContextManager[Any]:
+def host_is_apart(recorder: Any) -> AbstractContextManager[Any]:
     """perfsuite builds on the device."""
     recorder.on_host = on_host
     return mock.patch.object(Session, "device", DEVICE)
@@ -116,4 +114,4 @@ def accelerator_is_apart(recorder: Any) -> Iterator[None]:
         yield
 
 
-PATCHES = (told_apart, literals_reach_the_device, literals_have_no_values, hosts_step_one_by_one)
+PATCHES = (host_is_apart, literals_reach_the_device, literals_have_no_values, hosts_step_one_by_one)

@@ -1,7 +1,5 @@
 """The module of the model for which an operator runs, in forward and, by the order of autograd's nodes, in backward."""
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import re

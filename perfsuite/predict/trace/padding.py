@@ -1,7 +1,5 @@
 """The batches of a traced rank."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

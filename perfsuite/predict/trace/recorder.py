@@ -1,7 +1,5 @@
 """Records the life of every storage while a cell is traced: when it is allocated and freed, and by which operator."""
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator

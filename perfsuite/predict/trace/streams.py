@@ -1,7 +1,5 @@
 """Streams: CUDA's allocator frees a block to the stream that allocated it, so the allocating stream matters."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator

@@ -20,6 +20,7 @@ from perfsuite.catalog.cpu_kernels import PORTABLE, kernel_set, pinned
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.jobs import make_job
+from perfsuite.launch.machine import version_of
 from perfsuite.paths import cache_folder, code_folders
 from perfsuite.records import codec
 from perfsuite.records.deadline import check, look
@@ -75,7 +76,7 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
     """A digest of everything that a trace depends on: the cell and its kernels, Python, the libraries' versions and
     origins, and perfsuite's own code.
     """
-    versions = {name: _version(name) for name in PACKAGES}
+    versions = {name: version_of(name) for name in PACKAGES}
     alike = msgspec.structs.replace(job.job, import_path=[])  # it differs between machines, and memory does not
     whole = [msgspec.structs.replace(job, job=alike), sys.version, versions, origins]
     # The order of a set differs between processes.
@@ -207,10 +208,3 @@ def _read(path: Path, job: TraceJob, log: Path) -> Trace | Failure:
         return codec.decode(text, Failure, str(path))
     except msgspec.DecodeError as error:
         raise FileError(f"{path} is torn: {error}.") from error
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""

@@ -82,14 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         def tell(cell: Cell, measurement: Measurement) -> None:
             live.clear()
-            print(f"{cell.id}  {_told(measurement)}", flush=True)
+            print(f"{cell.id}  {_ending(measurement)}", flush=True)
 
         answers = [answer(question, runner, tell, live.show) for question in questions]
     print()
     print_table(table(answers, "largest model" if arguments.models else "largest micro-batch"))
     failed = [one.unanswered for one in answers if one.unanswered and one.unanswered.outcome == "failed"]
     for measurement in failed:
-        print(f"perfsuite: {measurement.cell}: {_told(measurement)}", file=sys.stderr)
+        print(f"perfsuite: {measurement.cell}: {_ending(measurement)}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -98,7 +98,7 @@ def table(answers: Sequence[Answer], title: str) -> Table:
     made = bare_table("of", "strategy", title, "peak memory", "left", "the next larger")
     for one in answers:
         question = one.question
-        reason = question.refused or (one.unanswered and _told(one.unanswered))
+        reason = question.refused or (one.unanswered and _ending(one.unanswered))
         if reason:
             made.add_row(question.name, question.strategy, ABSENT, ABSENT, ABSENT, reason.splitlines()[0])
             continue
@@ -109,7 +109,7 @@ def table(answers: Sequence[Answer], title: str) -> Table:
             _size(one.fitting[0], title) if one.fitting else "none",
             show_bytes(one.fitting[1].readings["peak_memory_bytes"].value) if one.fitting else ABSENT,
             ABSENT if left is None else show_bytes(left),
-            f"{_size(one.failing[0], title)}: {_told(one.failing[1])}" if one.failing else "nothing larger was tried",
+            f"{_size(one.failing[0], title)}: {_ending(one.failing[1])}" if one.failing else "nothing larger was tried",
         )
     return made
 
@@ -118,7 +118,7 @@ def _size(cell: Cell, title: str) -> str:
     return cell.model.name if title.endswith("model") else str(cell.workload.micro_batch)
 
 
-def _told(measurement: Measurement) -> str:
+def _ending(measurement: Measurement) -> str:
     """``fits, 31.20 MiB of 64.00 MiB``; ``oom, at least 1.02 MiB missing (activations, 60.12 MiB)``; or the failure."""
     failure, capacity = measurement.failure, capacity_of(measurement)
     if measurement.outcome == "fits":

@@ -80,10 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
     training = time_to_train(measurement, rounds, length) if measurement.outcome == "fits" else None
     if training is None:
         raise UsageError(f"{cell} has no step time in {path}: its outcome is {measurement.outcome}.")
+    median = show_seconds(measurement.readings["step_time_seconds"].value)
     count = f"{sum(map(len, rounds))} measured in {len(rounds)} round" + "s" * (len(rounds) > 1)
     machine = f"{measurement.machine.device}, {measurement.machine.cores} cores"
     print(f"{cell}: {show_duration(training.seconds, training.uncertainty_seconds)} for {length}")
-    print(f"  {training.steps:,} steps; {count}, median {_median(measurement)}; ± is 95 % of their spread")
+    print(f"  {training.steps:,} steps; {count}, median {median}; ± is 95 % of their spread")
     print(f"  measured {date} on {machine}: {os.path.relpath(path)}")
     return 0
 
@@ -158,7 +159,3 @@ def _measured(cell: str, studies: Path, store: Store) -> Iterable[tuple[str, Pat
     baseline = store.load(cell)
     if baseline is not None:
         yield baseline.date, store.path(cell), [baseline.measurement]
-
-
-def _median(measurement: Measurement) -> str:
-    return show_seconds(measurement.readings["step_time_seconds"].value)

@@ -49,7 +49,7 @@ from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import change_text, note_text, sides_text
 from perfsuite.units import show_cost, show_several
-from perfsuite.upgrade.coverage import count, left_out_told, some, times_told
+from perfsuite.upgrade.coverage import count, left_out_lines, some, times_lines
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
 from perfsuite.upgrade.progress import COLUMNS, Progress, ahead, doing, name_of
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
@@ -216,7 +216,7 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         print(f"{small} {'differ' if small > 1 else 'differs'} by less than matters: see --all.")
     for cell, reason in report.failed.items():
         print(f"not compared: {cell} does not run with the old releases either: {reason}")
-    for line in (*times_told(report, arguments.all), *left_out_told(report, arguments.minutes, arguments.all)):
+    for line in (*times_lines(report, arguments.all), *left_out_lines(report, arguments.minutes, arguments.all)):
         print(textwrap.fill(line, COLUMNS, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
 
 

@@ -15,7 +15,7 @@ from perfsuite.ladder.asv_results import Key, Run, show
 from perfsuite.ladder.bench import Bench, Judge, Seen
 from perfsuite.ladder.bisection import Answer, bisect, other_held
 from perfsuite.ladder.commands.ladder.run import add_ladder
-from perfsuite.ladder.ladder import Ladder, find_ladder, held_by, read_built
+from perfsuite.ladder.ladder import Ladder, find_ladder, locked, read_built
 from perfsuite.ladder.story import show_value
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         seconds += done.seconds
         console.print(f"[dim]{escape(done.rung)}  {show_cost(done.seconds)}[/dim]")
 
-    with held_by(folder):
+    with locked(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         other = other_held(ladder, arguments.other) if arguments.other else None

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         named = ", ".join(f"{rung.name} of {rung.date[:10]}" for rung in late)
         console.print(f"Left out, since rungs of newer versions already exist: {named}", soft_wrap=True)
 
-    with ladder.held_by(folder):
+    with ladder.locked(folder):
         built = building.build(folder, definition, suite, version, tell, leave)
         asv.configure(folder, built)
     failed = [rung.name for rung in built.rungs if rung.failure]

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfsuite.cli.shared_options import check_counts, count
 from perfsuite.errors import UsageError
 from perfsuite.ladder import asv, confirm, story
 from perfsuite.ladder import asv_site as site
 from perfsuite.ladder.asv_results import Run, machine
-from perfsuite.ladder.commands.ladder.run import add_ladder, summary
-from perfsuite.ladder.ladder import Ladder, called, find_ladder, held_by, read_built
+from perfsuite.ladder.commands.ladder.run import add_ladder, live_bar, summary
+from perfsuite.ladder.ladder import Ladder, called, find_ladder, locked, read_built
 from perfsuite.ladder.series_steps import Step
 from perfsuite.ladder.story import CONFIRMED, UNCONFIRMED, WORSE, Story
 from perfsuite.paths import check_output
@@ -49,18 +48,18 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
-    with held_by(folder):
+    with locked(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
         refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
-        told = story.tell(folder, ladder, machine(), found)
-        page = site.publish(folder, ladder, told, _packages(console))
+        report = story.read_story(folder, ladder, machine(), found)
+        page = site.publish(folder, ladder, report, _packages(console))
     if arguments.markdown:
-        codec.write_bytes(arguments.markdown, site.markdown(told).encode())
-    _print(told, console)
-    if told.about_dates:
-        console.print(escape(told.about_dates), soft_wrap=True)
+        codec.write_bytes(arguments.markdown, site.markdown(report).encode())
+    _print(report, console)
+    if report.about_dates:
+        console.print(escape(report.about_dates), soft_wrap=True)
     console.print(f"{page}  (python -m http.server -d {shlex.quote(str(page.parent))})", soft_wrap=True)
     for reason, alarms in Counter(refused.values()).items():
         unchecked = f"{alarms} alarm{'s' if alarms > 1 else ''} not checked"
@@ -84,9 +83,8 @@ def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, conso
     needed = confirm.runs_needed(folder, ladder, found, rounds)
     if not needed:
         return {}
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     seconds, runs = 0.0, 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with live_bar(console) as progress:
         task = progress.add_task("running alarms again", total=needed)
 
         def ran(done: Run) -> None:
@@ -99,23 +97,23 @@ def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, conso
     return refused
 
 
-def _print(told: Story, console: Console) -> None:
+def _print(report: Story, console: Console) -> None:
     """The table."""
-    console.print(f"[bold]{escape(site.summary(told))}[/bold]", soft_wrap=True)
-    for release, text in told.sentences:
+    console.print(f"[bold]{escape(site.summary(report))}[/bold]", soft_wrap=True)
+    for release, text in report.sentences:
         console.print(f"{release}: {escape(text)}", soft_wrap=True)
-    if told.ordered:
+    if report.ordered:
         table = bare_table("release", "what", "from → to", "by", "", "")
         table.columns[1].overflow = "fold"
-        for change in told.ordered:
+        for change in report.ordered:
             colour = "red" if change.kind in WORSE else "green"
             status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
             kind = f"[{colour}]{change.kind}[/{colour}]"
             what = escape(change.label) + (f"\n  [dim]{escape(change.why)}[/dim]" if change.why else "")
             table.add_row(change.since, what, change.move, change.by, kind, status)
         print_table(table)
-    if told.small:
-        console.print(f"[dim]{len(told.small)} differ by less than matters: see the page.[/dim]")
-    for change in told.told(UNCONFIRMED):
+    if report.small:
+        console.print(f"[dim]{len(report.small)} differ by less than matters: see the page.[/dim]")
+    for change in report.with_status(UNCONFIRMED):
         text = f"not confirmed by new runs: {change.label} at {change.since}, {change.move}"
         console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perfsuite.ladder import asv
 from perfsuite.ladder import asv_results as results
 from perfsuite.ladder.asv_results import Run
-from perfsuite.ladder.ladder import Ladder, Rung, called, find_ladder, held_by, ladders, read_built, read_ladder
+from perfsuite.ladder.ladder import Ladder, Rung, called, find_ladder, ladders, locked, read_built, read_ladder
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_cost, show_part
 
@@ -38,7 +38,7 @@ def add_ladder(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run them, and report what each cost. Exit code 1 if a rung or a benchmark could not run."""
     folder = find_ladder(arguments.ladder)
-    with held_by(folder):
+    with locked(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         rungs = chosen(ladder, arguments.rungs)
@@ -76,9 +76,8 @@ def _run_all(
 ) -> dict[str, Run]:
     """Run them. A quick run is separate from the results and is not kept, since its numbers have one sample each."""
     ran: dict[str, Run] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     library = ladder.definition.library
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with live_bar(console) as progress:
         task = progress.add_task(library, total=len(waiting))
         for rung in waiting:
             progress.update(task, description=f"{library} {rung.name}")
@@ -101,6 +100,12 @@ def _run_all(
             progress.advance(task)
             progress.console.print(f"{library} {rung.name}  {_outcome(done)}", soft_wrap=True)
     return ran
+
+
+def live_bar(console: Console) -> Progress:
+    """A bar of finished runs, in a terminal, as long as they last."""
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _outcome(run: Run) -> str:
