@@ -56,6 +56,7 @@ def run(capsys):
     """Run ``perfsuite baseline`` and return its exit code, its lines, and what stands on stderr."""
 
     def run(*arguments):
+        status: object
         try:
             status = main(["baseline", *arguments])
         except SystemExit as end:

@@ -114,7 +114,7 @@ def puts_together(text: str) -> Iterator[int]:
     """The lines that write model-strategy-hardware, or a number of ranks."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.JoinedStr):
-            parts = ["{}" if isinstance(one, ast.FormattedValue) else str(one.value) for one in node.values]
+            parts = [str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values]
             if re.match(r"\{\}-\{\}(\+\{\})?-\{\}", "".join(parts)) or "_x{}" in "".join(parts):
                 yield node.lineno
 

@@ -20,10 +20,11 @@ from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
 from perfsuite.records.measurement import OWN_CODE
+from perfsuite.records.packed import pack, unpack
 from perfsuite.records.result import Result
 from perfsuite.run.changed import Changed
 from perfsuite.run.choice import parse_shard, shard, with_usual, within
-from perfsuite.run.imports import by_module, hash_of, pack, reached, recorded, unpack
+from perfsuite.run.imports import by_module, hash_of, reached, recorded
 from perfsuite.run.past import Past, read_history
 
 COSTS = st.dictionaries(st.text("abcdef", min_size=1), st.floats(0, 1e4), max_size=40)

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,8 +166,9 @@ RULE = Rule(hold=lambda metric, new, old, scope: "held by mine")
 def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     """A metric's ``hold`` may name a file of the folder's ``rules``."""
     catalog = write(tmp_path, {"meters/mine.py": METER + METRIC.format("mine"), "rules/mine.py": RULE})
+    hold: Any = rule_of(catalog.get("metric", "my_watts")).hold
 
-    assert rule_of(catalog.get("metric", "my_watts")).hold(None, None, None, None) == "held by mine"
+    assert hold(None, None, None, None) == "held by mine"
 
 
 @pytest.mark.parametrize(

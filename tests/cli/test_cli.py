@@ -106,6 +106,7 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     """What cannot be had is one line on stderr and exit code 2, before anything is measured or written."""
     monkeypatch.chdir(tmp_path)
+    status: object
     try:
         status = main(arguments)
     except SystemExit as end:  # argparse's own

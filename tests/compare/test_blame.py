@@ -11,13 +11,13 @@ import pytest
 
 from perfsuite.launch.blame import TAIL_LINES, blame_exit, blame_hang, last_lines
 from perfsuite.records import codec
-from perfsuite.records.failure import Failure
+from perfsuite.records.failure import Failure, FailureKind
 from perfsuite.records.progress import Progress
 
 RAISED = 1 << 8  # the wait status of exit(1)
 
 
-def leave_failure(folder: Path, rank: int, message: str, *, age: int, kind: str = "raised") -> None:
+def leave_failure(folder: Path, rank: int, message: str, *, age: int, kind: FailureKind = "raised") -> None:
     """A rank's failure file, written ``age`` nanoseconds ago, and its log."""
     path = folder / f"rank{rank}.failure.json"
     codec.write(path, Failure(kind=kind, rank=rank, message=message))

@@ -29,6 +29,7 @@ TERMS = terms_of(samples.CELL)
 def nights():
     """The benchmark."""
     spec = importlib.util.spec_from_file_location("drifting_nights", SCRIPT)
+    assert spec
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

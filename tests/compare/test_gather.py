@@ -1,6 +1,7 @@
 """Ranks become one measurement: every metric folds in its own way, and nothing broken gets through."""
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.gather import GatherError, failed, gather, is_number, ranks_of
+from perfsuite.compare.gather import GatherError, failed, gather, ranks_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.sample import RankSample, Reading
+from perfsuite.records.sample import RankSample, Reading, is_number
 from perfsuite.units import NUMBER
 
 
@@ -26,7 +27,7 @@ def fold_second(metrics: tuple[Metric, ...] = METRICS, **readings: Reading | Non
     return fold(rank_sample(0), rank_sample(1, **readings), metrics=metrics)
 
 
-def one_metric(hold: str, fold: str = "max", **fields: object) -> tuple[Metric, ...]:
+def one_metric(hold: str, fold: Any = "max", **fields: Any) -> tuple[Metric, ...]:
     return (Metric(name="it", title="it", unit=NUMBER, hold=hold, fold=fold, **fields),)
 
 

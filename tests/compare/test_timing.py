@@ -42,8 +42,8 @@ def held(new, runs=(0.4,) * 10, changed=(), metric=TIME, terms=TERMS, **fields) 
     pool = [run_of(of(seconds), METRICS) for seconds in runs]
     measured, recorded = of(new, **fields), of(0.4)
     scope = Scope(measured, recorded, "zero3", terms, pool, changed)
-    readings = (one.readings["step_time_seconds"] for one in (measured, recorded))
-    return compare_time(metric, *readings, scope)
+    new_times, old_times = (one.readings["step_time_seconds"] for one in (measured, recorded))
+    return compare_time(metric, new_times, old_times, scope)
 
 
 @given(st.floats(0.5, 0.9999), st.integers(1, 60))

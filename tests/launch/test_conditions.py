@@ -1,5 +1,7 @@
 """What the machine did while a cell ran."""
 
+from typing import Any
+
 import fake_driver
 import pytest
 from fake_driver import FakeGpu
@@ -14,8 +16,8 @@ def test_shares_are_shares():
     sum(range(300_000))
     told = watched.summary()
 
-    assert told["load_1min"] >= 0
-    assert all(0 <= told.get(name, 0) <= 1 for name in ("busy_share", "stolen_share"))
+    assert float(told["load_1min"]) >= 0
+    assert all(0 <= float(told.get(name, 0)) <= 1 for name in ("busy_share", "stolen_share"))
 
 
 def watch(monkeypatch, *samples):
@@ -68,4 +70,6 @@ def test_a_launch_keeps_its_conditions(measure):
 @pytest.mark.parametrize("missing", ["clock", "temperature", "reasons"])
 def test_a_gpu_that_tells_nothing_is_left_out(monkeypatch, missing):
     """A driver may be old or broken."""
-    assert "sm_clock_mhz" not in watch(monkeypatch, FakeGpu(**{missing: None}))
+    gpu: Any = dict.fromkeys([missing])
+
+    assert "sm_clock_mhz" not in watch(monkeypatch, FakeGpu(**gpu))

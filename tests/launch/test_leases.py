@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_a_killed_holder_frees() -> None:
         ready, _, _ = select.select(list(processes), [], [], 30)
         winner = processes[ready[0]]
         waiter = second if winner is first else first
-        still, _, _ = select.select([waiter.stdout], [], [], 0.3)
+        still, _, _ = select.select([out for out in processes if processes[out] is waiter], [], [], 0.3)
         winner.send_signal(signal.SIGKILL)
 
         assert not still
@@ -149,7 +150,7 @@ def test_who_came_first_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None
     served, held, chance, find = list[int](), list[int](), random.Random(0), leases._first_free
     threads: dict[int, int] = {}
 
-    def first_free(*arguments: object) -> list[str]:
+    def first_free(*arguments: Any) -> list[str]:
         """The order in which they are served."""
         if got := find(*arguments):
             served.append(int(threading.current_thread().name))

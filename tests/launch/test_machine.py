@@ -1,6 +1,7 @@
 """The machine at hand, with a driver of our own: what it says, what it is in the catalog, what is absent."""
 
 import os
+import platform
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from unittest.mock import Mock
@@ -156,7 +157,7 @@ def test_a_machine_is_known_by_its_gpus(driver: Driver, monkeypatch: pytest.Monk
     hardware = parse_hardware("h200_x1", CATALOG)
     driver(H200, T4)
     here = describe(hardware, CATALOG).identity
-    monkeypatch.setattr(machine.platform, "node", lambda: "another container")
+    monkeypatch.setattr(platform, "node", lambda: "another container")
     renamed = describe(hardware, CATALOG).identity
     driver(replace(H200, uuid="GPU-dddd-1"), T4)
 

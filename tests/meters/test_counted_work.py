@@ -3,7 +3,9 @@ timed with.
 """
 
 import sys
+import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gate_samples import VERSIONS, baseline, measurement, with_measurement
@@ -210,8 +212,9 @@ def test_a_dtype_without_instructions_is_not_measured_twice(monkeypatch):
 
     fake = SimpleNamespace(randn=lambda *_: Tensor(), mm=mm, float32="fp32")
     monkeypatch.setitem(sys.modules, "torch", fake)
-    monkeypatch.setattr(flops.time, "perf_counter", lambda: now[0])
-    peak = flops.measure_matmul(SimpleNamespace(compute_dtype="bf16"))
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    session: Any = SimpleNamespace(compute_dtype="bf16")
+    peak = flops.measure_matmul(session)
 
     assert peak == pytest.approx(2 * max(flops.MATMUL_SIZES) ** 3 / 0.004)
     assert run.count("bf16") == 3 * len(flops.MATMUL_SIZES)

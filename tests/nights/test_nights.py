@@ -205,7 +205,7 @@ def test_movers_compare_a_week_with_the_month_before(folder):
     (mover,) = movers(series_of(folder.parent / "week", nights.SLOWER), METRICS, until)
 
     assert mover.share == pytest.approx(0.08, abs=0.01)
-    assert mover.worse and mover.noise > 5
+    assert mover.worse and mover.noise and mover.noise > 5
     assert movers(series_of(folder, nights.CALM), METRICS, moment(nights.date(59))) == []
 
 

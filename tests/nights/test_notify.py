@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
+from gate_samples import CELL, GIB, METRICS, baseline, measurement, memory
 from whole_reports import write_report
 
 from perfsuite.cli.main import main
@@ -72,9 +72,7 @@ def test_what_got_better_needs_no_issue(forge, tmp_path):
     assert forge.open() == []
 
 
-@pytest.mark.parametrize(
-    "later", [(), (result(GOOD, "other-zero3-cpu_x2"),), (result(new=measurement(failure=KILLED, outcome="failed")),)]
-)
+@pytest.mark.parametrize("later", [(), (result(GOOD, "other-zero3-cpu_x2"),), (result(new=measurement("failed")),)])
 def test_what_was_not_measured_is_not_gone(forge, tmp_path, later):
     """Neither if its cell did not run, nor if it failed."""
     tell(tmp_path, result(FATTER))

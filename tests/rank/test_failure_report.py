@@ -2,6 +2,7 @@
 
 import sys
 from types import ModuleType
+from typing import cast
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_out_of_memory_is_known_without_torch(report, error):
 def test_a_torch_that_cannot_be_imported_is_the_failure(tmp_path, monkeypatch):
     """It fails while a rank imports it, and once more in the report."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    status = main.run(tmp_path, 0, warm_up=lambda: __import__("torch"))
+    status = main.run(tmp_path, 0, warm_up=lambda: cast(None, __import__("torch")))
     failure = codec.read(tmp_path / "rank0.failure.json", Failure)
 
     assert status == 1

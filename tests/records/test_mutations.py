@@ -9,6 +9,7 @@ import copy
 import json
 import random
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_sample, with_measurement
@@ -24,7 +25,7 @@ from perfsuite.records.verdict import RED
 
 CONSENT = Acceptance(how="a test", metrics=METRICS)
 BASELINES, RESULTS, SETTINGS = 5000, 3000, 2000
-JUNK = (
+JUNK: tuple[object, ...] = (
     None,
     True,
     -1,
@@ -141,7 +142,7 @@ def test_no_broken_baseline_passes(tmp_path, monkeypatch):
 def test_no_broken_result_passes():
     """A rank's result that is damaged is refused, or makes the cell red, or has the same numbers."""
     sound = [rank_sample(0), rank_sample(1)]
-    conditions = {"machine": measurement().machine, "wall_seconds": 1.0, "capacity_bytes": None}
+    conditions: dict[str, Any] = {"machine": measurement().machine, "wall_seconds": 1.0, "capacity_bytes": None}
     reference = gather(CELL, sound, METRICS, **conditions)
     old = with_measurement(baseline(), readings=reference.readings, launches=[LAUNCH] * 3)
     refused = 0
@@ -184,7 +185,7 @@ def test_no_broken_setting_is_a_traceback():
         name = draw.choice(list(sound))
         value = draw.choice([str(junk) for junk in JUNK] + [mutate_text(sound[name].encode(), draw).decode("latin-1")])
         try:
-            settings = settings_of(Ini(**{f"perf_{name}": value}))
+            settings = settings_of(cast(pytest.Config, Ini(**{f"perf_{name}": value})))
         except PerfsuiteError as error:
             sentence(error)
         else:

@@ -1,8 +1,10 @@
 """Pages of the commands that compare, of made-up numbers."""
 
+from typing import Any
+
 import msgspec
 from ab_samples import compared, launched
-from gate_samples import GIB, Reading, memory, times
+from gate_samples import GIB, memory, times
 from replays import NORM, ONE, seen
 
 from perfsuite.prove.commands.replay import replay_page
@@ -10,6 +12,7 @@ from perfsuite.prove.commands.selftest import selftest_page
 from perfsuite.prove.replay.replay_outcome import outcome_of
 from perfsuite.prove.selftest.fault_rows import Row
 from perfsuite.records.change import Change
+from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import Document, render
@@ -40,7 +43,7 @@ def compared_sides(catalog) -> Document:
 
 
 def row(**fields) -> Row:
-    given = {
+    given: dict[str, Any] = {
         "name": "fault", "kind": "exact", "cell": "c", "where": "w", "status": "regressed", "said": "s", "caught": True,
         "expected": "e",
     }  # fmt: skip

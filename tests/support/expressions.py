@@ -24,8 +24,9 @@ def expressions(text: str) -> Iterator[tuple[int, str]]:
 
 def _pattern(node: ast.expr, text: str) -> str:
     """What it matches, or the code if that is not a text."""
-    known = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return str(node.value) if known else ast.get_source_segment(text, node) or ""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return ast.get_source_segment(text, node) or ""
 
 
 def sources() -> Iterator[tuple[str, str]]:

@@ -6,7 +6,10 @@ import os
 import signal
 import tempfile
 import time
+from importlib import metadata
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from perfsuite.prove.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
 from perfsuite.records.step_kinds import TRACED_STEPS
@@ -185,7 +188,8 @@ def another_loader(session, trainer, meters):
     """The loader that check() finds is not Accelerate's."""
     from torch.utils.data import DataLoader
 
-    trainer.loader = DataLoader([{"id": 0}])
+    rows: Any = [{"id": 0}]
+    trainer.loader = DataLoader(rows)
     trainer.open = lambda epoch, skipped=0: trainer.loader
 
 
@@ -389,10 +393,9 @@ def returns_a_bare_loss(session, trainer, meters):
 def other_torch(session, trainer, meters):
     """The last rank's node has another release of torch."""
     if session.rank == session.world_size - 1:
-        from perfsuite.rank import main
-
-        version = main.metadata.version
-        main.metadata = type("Metadata", (), {"version": lambda name: "2.0" if name == "torch" else version(name)})
+        version = metadata.version
+        other = type("Metadata", (), {"version": lambda name: "2.0" if name == "torch" else version(name)})
+        mock.patch("perfsuite.rank.main.metadata", other).start()
 
 
 def fills_the_disk(session, trainer, meters):
@@ -424,7 +427,8 @@ def computes_no_norm(session, trainer, meters):
 
 def hoards(session, trainer, meters):
     """Every step leaves three dictionaries and a list behind, as a cache that nobody empties does."""
-    kept, step = [], trainer.step
+    kept: list[object] = []
+    step = trainer.step
 
     def stepped(batch):
         kept.append([{"loss": []}, {"norm": []}, {"step": []}])

@@ -36,6 +36,8 @@ class Forge(ThreadingHTTPServer):
 
 
 class Answer(BaseHTTPRequestHandler):
+    server: Forge
+
     def do(self):
         forge, parts = self.server, urlsplit(self.path)
         content = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")

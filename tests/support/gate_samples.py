@@ -1,6 +1,7 @@
 """Records for the tests of the gate: a cell on two ranks that is sound in every field, to be broken one at a time."""
 
 import statistics
+from typing import Any
 
 import msgspec
 
@@ -53,7 +54,8 @@ def rank_sample(rank: int, **readings: Reading | None) -> RankSample:
     return RankSample(rank=rank, readings=chosen, engine={"ranks": 2}, versions=VERSIONS, phases_seconds=phases)
 
 
-def measurement(outcome: str = "fits", machine: Machine = MACHINE, **readings: Reading | None) -> Measurement:
+# Any, because mypy takes each value of a ``**dict`` of readings for the outcome and for the machine too.
+def measurement(outcome: Any = "fits", machine: Any = MACHINE, **readings: Reading | None) -> Measurement:
     """A folded cell, with some readings put in place of the sound ones; None takes one away."""
     failure = {"oom": OOM, "unsupported": UNSUPPORTED, "failed": KILLED}.get(outcome)
     sound: dict[str, Reading | None] = {
@@ -77,7 +79,7 @@ def measurement(outcome: str = "fits", machine: Machine = MACHINE, **readings: R
     )
 
 
-def baseline(outcome: str = "fits", machine: Machine = MACHINE, **readings: Reading | None) -> Baseline:
+def baseline(outcome: Any = "fits", machine: Any = MACHINE, **readings: Reading | None) -> Baseline:
     """The baseline of such a measurement, of three launches."""
     measured = msgspec.structs.replace(measurement(outcome, machine, **readings), launches=[LAUNCH] * 3)
     return Baseline(format=FORMAT, cell=CELL, date="2026-11-02T10:00:00+00:00", commit="abc", measurement=measured)

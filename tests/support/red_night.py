@@ -142,7 +142,8 @@ def _tonight(old: Measurement, number: int, dice: random.Random) -> Measurement:
     curve = old.memory_curve
     if "zero3" in old.cell:
         readings |= _fatter(readings)
-        curve = _fatter_curve(curve, readings["peak_memory_bytes"].value - old.readings["peak_memory_bytes"].value)
+        more = readings["peak_memory_bytes"].value - old.readings["peak_memory_bytes"].value
+        curve = _fatter_curve(curve, int(more))
     launch = Launch(
         date=DATE.format(number % 60), conditions={"load_1min": round(2 + dice.random(), 2), "busy_share": 0.81}
     )

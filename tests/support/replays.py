@@ -1,11 +1,13 @@
 """What a replay has seen of a regression."""
 
+from typing import Any
+
 from perfsuite.prove.replay.regression import Regression
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run.releases_compared import Seen
 from perfsuite.units import NUMBER
 
-WORSE = {"status": Status.REGRESSED, "compared": True}
+WORSE: dict[str, Any] = {"status": Status.REGRESSED, "compared": True}
 
 
 NORM = Line(metric="gradient_norm", title="gradient norm", unit=NUMBER, old=3.58, new=1.97, **WORSE)
@@ -14,7 +16,7 @@ NORM = Line(metric="gradient_norm", title="gradient norm", unit=NUMBER, old=3.58
 CELL = "gpt2_tiny-zero2-cpu_x2"
 
 
-STORY = {
+STORY: dict[str, Any] = {
     "name": "one",
     "saw": "Users saw it.",
     "source": "an issue",

@@ -8,6 +8,7 @@ import base64
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 from browsing import CHROMIUM
@@ -28,11 +29,12 @@ from site_speed import write_runs
 
 WIDE, SITE, PHONE = 1000, 1080, 390
 SHEET = 1300  # the height of a page on a sheet
+Scheme = Literal["light", "dark"]
 STEPPED = "gpt2_tiny-ddp-cpu_x2"
 CELL = '[id="cell-gpt2_tiny-zero3+bf16-cpu_x2"]'
 
 
-def shoot(browser: Browser, page: Path, image: Path, width: int, scheme: str, height: int, part: str = "") -> None:
+def shoot(browser: Browser, page: Path, image: Path, width: int, scheme: Scheme, height: int, part: str = "") -> None:
     """One picture of the window, or of a part that is unfolded first."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     tab = context.new_page()
@@ -47,7 +49,7 @@ def sheet(browser: Browser, page: Path, image: Path, part: str = "") -> None:
     """One page wide and narrow, light and dark, side by side at half of its size."""
     shown = []
     for width in (WIDE, PHONE):
-        for scheme in ("light", "dark"):
+        for scheme in get_args(Scheme):
             shoot(browser, page, image, width, scheme, SHEET, part)
             source = base64.b64encode(image.read_bytes()).decode()
             shown.append(f'<img style="width: {width // 2}px" src="data:image/png;base64,{source}">')

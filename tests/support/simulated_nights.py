@@ -2,6 +2,7 @@
 
 import datetime
 import random
+from typing import Any
 
 from perfsuite.nights.row import Row
 
@@ -43,7 +44,7 @@ def rows(nights=NIGHTS):
             fields = {"status": "regressed", "red": ("step_time_seconds",), "trial": ("caused by transformers",)}
             made[-1] = row(night, SLOWER, **fields, metrics=made[-1].metrics)
         made.append(row(night, LARGER, metrics={"peak_memory_bytes": 3_300_000 if late else 3_000_000}))
-        failed = {"status": "failed", "outcome": "failed", "note": "rank 1 died"}
+        failed: dict[str, Any] = {"status": "failed", "outcome": "failed", "note": "rank 1 died"}
         made.append(
             row(night, FAILING)
             if night < nights - 2

@@ -112,7 +112,7 @@ def _doubles(module, arguments, output):
         hidden.register_hook(lambda gradient: 2 * gradient)
 
 
-_measured = []
+_measured: list[weakref.ref] = []
 
 
 def still_alive(session, trainer, meters):
