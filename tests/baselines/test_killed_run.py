@@ -77,7 +77,7 @@ def test_a_killed_run_leaves_what_had_finished(until, tmp_path):
     options = ["--perf", "-q", "-p", "no:cacheprovider", f"--perf-report={lines}", f"--perf-html={page}"]
     run = subprocess.Popen([sys.executable, "-m", "pytest", *options], cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
-        while run.poll() is None and not (page.exists() and lines.read_bytes().count(b"\n") >= until):
+        while run.poll() is None and not (page.exists() and lines.read_bytes().count(b"\n") > until):
             time.sleep(0.001)
         time.sleep(0.0007 * until)
     finally:

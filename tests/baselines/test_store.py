@@ -134,7 +134,7 @@ PEAK = ("measurement", "readings", "peak_memory_bytes")
         pytest.param((*LOSS, "samples"), [5.0, float("-inf")], "malformed", id="inf-sample"),
         pytest.param((*LOSS, "ranks"), [5.0], "loss.ranks has 1 values for 2 ranks", id="ranks"),
         pytest.param((*PEAK, "value"), -1, "peak_memory_bytes.value is -1, a negative number", id="negative"),
-        pytest.param((*PEAK, "value"), 10**400, "which is not a finite number", id="huge"),
+        pytest.param((*PEAK, "value"), 10**400, "Number out of range", id="huge"),
         pytest.param((*PEAK, "value"), 20 * GIB + 1, "parts sum to 21474836480, not to the value", id="one-byte-more"),
         pytest.param((*PEAK, "parts"), {"a": 20.5}, "got `float`", id="half-a-byte"),
         pytest.param(

@@ -909,12 +909,12 @@ def test_a_run_counts_for_where_it_was_made(runs, inherit, last, tmp_path):
 def test_a_run_says_where_it_was_made(tmp_path, monkeypatch):
     """Machine and suite always; perfsuite's own state, which moves with its files, where the rung inherits."""
     package = tmp_path / "package"
-    (package / "commands").mkdir(parents=True)
+    (package / "show").mkdir(parents=True)
     (package / "cell.py").write_text("1")
     monkeypatch.setattr(results, "PACKAGE", package)
     rung = Rung(name="1", date="", releases=(), failure="It has none.")
     clean, first = (asv.run(tmp_path, _ladder(tmp_path, inherit=inherit), rung) for inherit in (False, True))
-    (package / "commands" / "new.py").write_text("2")
+    (package / "show" / "new.py").write_text("2")
     same = asv.run(tmp_path, _ladder(tmp_path, inherit=True), rung)
     (package / "cell.py").write_text("2")
     moved = asv.run(tmp_path, _ladder(tmp_path, inherit=True), rung)
