@@ -3,8 +3,6 @@
 Fake CUDA tensors would not need it, but torch 2.13 fails in their backward without a GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -86,10 +84,9 @@ def softmax_widens(recorder: Any) -> Iterator[None]:
     """
     library = torch.library.Library("aten", "IMPL")
     for name in ("softmax.int", "log_softmax.int"):
-        library.impl(name, _softmax(getattr(torch.ops.aten, f"_{name.removesuffix('.int')}").default), "AutogradCPU")
-    backwards = (torch.ops.aten._softmax_backward_data.default, torch.ops.aten._log_softmax_backward_data.default)
-    recorder.rules |= dict.fromkeys((torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default), _widening)
-    recorder.rules |= dict.fromkeys(backwards, _narrowing)
+        library.impl(name, _softmax(_overload(f"_{name.removesuffix('.int')}")), "AutogradCPU")
+    for name in ("_softmax", "_log_softmax"):
+        recorder.rules |= {_overload(name): _widening, _overload(f"{name}_backward_data"): _narrowing}
     yield
 
 
@@ -125,15 +122,19 @@ def dropout_keeps_bits(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(torch.nn.functional, "dropout", dropout)
 
 
-@contextlib.contextmanager
-def kernels_allocate(recorder: Any) -> Iterator[None]:
+def kernels_allocate(recorder: Any) -> None:
     """The order in which CUDA's dropout allocates (aten/src/ATen/native/cuda/Dropout.cu), the partial sums of the norm
     of a list of tensors (ForeachReduceOp.cu), and the sorted indices of an embedding's backward.
+
+    CUDA's layer norm keeps mean and reciprocal deviation in fp32 (layer_norm_kernel.cu); a CPU's keeps them in the
+    parameters' dtype.
     """
-    recorder.rules[torch.ops.aten.native_dropout.default] = _mask_first
-    recorder.rules[torch.ops.aten._foreach_norm.Scalar] = _norms_of_chunks
-    recorder.rules[torch.ops.aten.embedding_dense_backward.default] = _sorted_indices
-    yield
+    recorder.rules |= {
+        torch.ops.aten.native_dropout.default: _mask_first,
+        torch.ops.aten._foreach_norm.Scalar: _norms_of_chunks,
+        torch.ops.aten.embedding_dense_backward.default: _sorted_indices,
+        torch.ops.aten.native_layer_norm.default: _layer_norm,
+    }
 
 
 def _mask_first(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -194,15 +195,6 @@ def optimizers_step_at_once(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu"])
 
 
-@contextlib.contextmanager
-def layer_norms_keep_fp32(recorder: Any) -> Iterator[None]:
-    """CUDA's kernel keeps mean and reciprocal deviation in fp32 (aten/src/ATen/native/cuda/layer_norm_kernel.cu); a
-    CPU's keeps them in the parameters' dtype.
-    """
-    recorder.rules[torch.ops.aten.native_layer_norm.default] = _layer_norm
-    yield
-
-
 def _layer_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     out, *kept = func(*args, **kwargs)
     return (out, *(_widen(one) for one in kept))
@@ -221,6 +213,5 @@ PATCHES = (
     dropout_keeps_bits,
     kernels_allocate,
     optimizers_step_at_once,
-    layer_norms_keep_fp32,
     softmax_widens,
 )

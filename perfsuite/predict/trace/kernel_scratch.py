@@ -1,10 +1,6 @@
 """Memory that a CPU's kernels allocate and free while they run. A fake kernel allocates none."""
 
-from __future__ import annotations
-
-import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,8 +18,7 @@ MATMULS = (
 HALF = (torch.bfloat16, torch.float16)
 
 
-@contextlib.contextmanager
-def matmuls_repack(recorder: Any) -> Iterator[None]:
+def matmuls_repack(recorder: Any) -> None:
     """oneDNN copies blocks of its operands in half precision. The number of bytes depends on shapes, layouts and the
     CPU's instructions, so oneDNN itself is used: each different matmul runs once, on arbitrary numbers.
     """
@@ -48,8 +43,7 @@ def matmuls_repack(recorder: Any) -> Iterator[None]:
             recorder.scratch(needed(func, layouts), str(func))
         return out
 
-    recorder.rules.update(dict.fromkeys(MATMULS, rule))
-    yield
+    recorder.rules |= dict.fromkeys(MATMULS, rule)
 
 
 def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
@@ -68,11 +62,9 @@ def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None
 _CONVERT = (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
 
 
-@contextlib.contextmanager
-def elementwise_kernels_convert(recorder: Any) -> Iterator[None]:
+def elementwise_kernels_convert(recorder: Any) -> None:
     """Apply ``promoted`` to every operator."""
     recorder.watchers.append(promoted)
-    yield
 
 
 def safe_softmax(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:

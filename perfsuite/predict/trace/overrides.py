@@ -1,7 +1,5 @@
 """All differences between a trace and a run, as lists: each is a function of its own that explains it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +19,7 @@ from perfsuite.rank.forked import reason_of
 from perfsuite.rank.session import Session
 from perfsuite.records.trace import TraceJob
 
-Patch = Callable[[Any], AbstractContextManager[Any]]
+Patch = Callable[[Any], AbstractContextManager[Any] | None]  # of a recorder; None: it sets rules alone
 AMPERE = 8.0  # the compute capability from which on torch has its flash kernel
 
 
@@ -41,15 +39,15 @@ def cuda_has_no_device(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(torch._C, "_ensureCUDADeviceGuardSet", lambda: None, create=True)
 
 
-@contextlib.contextmanager
-def operators_have_rules(recorder: Any) -> Iterator[None]:
+def operators_have_rules(recorder: Any) -> None:
     """Operators that a recorder treats otherwise than fake tensors do."""
     aten = torch.ops.aten
-    recorder.rules[aten._local_scalar_dense.default] = values.item
-    recorder.rules[aten.equal.default] = values.equal
-    recorder.rules[aten.add.Tensor] = autograd.add
-    recorder.rules[aten._safe_softmax.default] = kernels.safe_softmax
-    yield
+    recorder.rules |= {
+        aten._local_scalar_dense.default: values.item,
+        aten.equal.default: values.equal,
+        aten.add.Tensor: autograd.add,
+        aten._safe_softmax.default: kernels.safe_softmax,
+    }
 
 
 EVERYWHERE: tuple[Patch, ...] = (
@@ -114,7 +112,7 @@ def applied(recorder: Any, job: TraceJob, session: Session) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for patch in patches(job, session):
             try:
-                stack.enter_context(patch(recorder))
+                stack.enter_context(patch(recorder) or contextlib.nullcontext())
             except (AttributeError, ImportError) as error:
                 raise lacking(error) or Unsupported(
                     f"These releases cannot be traced: {reason_of(error)}. Measure the cell in a run instead."

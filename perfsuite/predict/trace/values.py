@@ -5,11 +5,7 @@ fake tensor. So ``mask.all()`` gives the same answer as in a run. The values of 
 are finite: no loss scale overflows, and every check finds that.
 """
 
-from __future__ import annotations
-
-import contextlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,7 +24,7 @@ def known(tensor: torch.Tensor) -> torch.Tensor | None:
     return value if value is not None and tensor._version == version else None
 
 
-def tell(tensor: torch.Tensor, value: torch.Tensor) -> None:
+def remember(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Remember the value of a fake tensor."""
     tensor.perfsuite_value = (value, tensor._version)  # type: ignore[attr-defined]
 
@@ -48,7 +44,7 @@ def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
         return
     with unset_fake_temporarily():
         args, kwargs = tree_map_only(torch.Tensor, known, (args, kwargs))
-        tell(out, func(*args, **kwargs))
+        remember(out, func(*args, **kwargs))
 
 
 def everywhere(tensor: torch.Tensor) -> bool | None:
@@ -110,13 +106,11 @@ def equal(recorder: Any, func: Any, args: Any, kwargs: Any) -> bool:
     return bool(args[0].shape == args[1].shape)
 
 
-@contextlib.contextmanager
-def scales_do_not_overflow(recorder: Any) -> Iterator[None]:
+def scales_do_not_overflow(recorder: Any) -> None:
     """GradScaler's check of the gradients: none is infinite. It writes in place and needs no memory."""
     recorder.rules[torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default] = _no_overflow
-    yield
 
 
 def _no_overflow(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
     with unset_fake_temporarily():
-        tell(args[1], torch.zeros(()))
+        remember(args[1], torch.zeros(()))
