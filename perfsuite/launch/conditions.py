@@ -7,8 +7,6 @@ import os
 import time
 from typing import Any
 
-import psutil
-
 from perfsuite.launch.machine import ask_driver
 
 PERIOD_SECONDS = 2.0  # between two samples of the clocks
@@ -33,6 +31,8 @@ class Conditions:
         if now - self._looked < PERIOD_SECONDS:
             return
         self._looked = now
+        import psutil
+
         if clock := psutil.cpu_freq():
             self._cpu_mhz.append(clock.current)
         if self._devices:
@@ -70,11 +70,15 @@ class Conditions:
 
 def _cpu_seconds() -> dict[str, float]:
     """CPU time of the whole machine since its start, by kind. A guest's is part of ``user`` and ``nice``."""
+    import psutil  # where cells run: commands that only read work on systems without it
+
     return {kind: spent for kind, spent in psutil.cpu_times()._asdict().items() if not kind.startswith("guest")}
 
 
 def _own_seconds() -> float:
     """CPU time of this process, of all that it started, and of those of them that have ended."""
+    import psutil
+
     spent = 0.0
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):

@@ -10,6 +10,7 @@ from typing import Protocol
 from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
+from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices, islands, why_absent
 from perfsuite.launch.servers import LocalServer, RankServer, ServerKind
@@ -77,8 +78,6 @@ class ThisMachine:
         return [LocalServer(kind)]
 
     def conditions(self, hardware: Hardware, devices: Sequence[int]) -> Observer:
-        from perfsuite.launch.conditions import Conditions  # psutil, which other systems need not have
-
         return Conditions(list(devices))
 
     def close(self) -> None:

@@ -25,12 +25,13 @@ from perfsuite.records import codec
 from perfsuite.records.codec import Coverage
 from perfsuite.records.deadline import check
 from perfsuite.records.measurement import OWN_CODE
+from perfsuite.records.packed import pack
 from perfsuite.records.progress import Progress
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Trace, TraceKind
 from perfsuite.run.against import Against
 from perfsuite.run.gatekeeper import Gatekeeper
-from perfsuite.run.imports import hash_of, pack
+from perfsuite.run.imports import hash_of
 from perfsuite.show.text.live import LiveLine
 
 CELLS = [

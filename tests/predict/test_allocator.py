@@ -147,6 +147,7 @@ def test_the_capacity_holds_from_the_first_step():
 def script():
     """benchmarks/allocator_real.py, which made the recordings."""
     found = importlib.util.spec_from_file_location("allocator_real", SCRIPT)
+    assert found
     sys.modules["allocator_real"] = script = importlib.util.module_from_spec(found)
     found.loader.exec_module(script)
     return script
@@ -179,7 +180,7 @@ def test_every_block_is_where_torch_puts_it(recorded):
 def test_bytes_and_segments_are_torchs(recorded):
     """Allocated and reserved bytes and the number of segments, to the byte, wherever what is reserved changes."""
     recording, answers = recorded
-    changes = []
+    changes: list[tuple[int, ...]] = []
     for at, one in enumerate(answers):
         if one and (not changes or one[2] != changes[-1][2]):
             changes.append((at, *one[1:]))

@@ -256,7 +256,7 @@ def test_the_fewest_nodes_need_be_no_power_of_two(capsys):
 
     main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n128", "--tokens=300e9", "--deadline=30d", "--top=1"])
     printed = capsys.readouterr().out
-    found = int(re.match(r"gpt3_175b on a100_80g_x8n(\d+):", printed)[1])
+    found = int(re.findall(r"^gpt3_175b on a100_80g_x8n(\d+):", printed)[0])
     assert 64 < found < 128 and f"x8n{found} " in printed
 
 

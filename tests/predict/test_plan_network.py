@@ -37,6 +37,7 @@ def measured(cell: str = CELL, latency: float = 2e-4, bus: float = 300e9, **chan
 def test_the_plan_s_messages_are_the_measured_ones() -> None:
     """With the network that follows, the closed form takes as long as what was measured, small messages and large."""
     found = network_of([measured()], H100, "megatron", CATALOG, "report.jsonl")
+    assert H100.device
     machine = replace(machine_of(H100.device, found.rate / 8, 8), network_latency=found.latency)
     links = Rates.of(machine, constants_of(H100.device, "megatron")).links
     factor = 2 * 31 / 32

@@ -378,6 +378,7 @@ def test_what_the_driver_keeps_is_nobodys(catalog, monkeypatch, beyond, outcome)
     """A cell fits into what torch sees of the device, which is less than nvidia-smi reports."""
     cell = parse_cell(CELL, catalog)
     device = cell.hardware.device
+    assert device
     smallest = device.usable_bytes - sum(overhead(device, 1).values()) + beyond
     monkeypatch.setattr(memory_predict, "smallest_capacity", lambda *_: smallest)
     one = memory_predict.summarize(cell, 0, BATCH)

@@ -1,5 +1,7 @@
 """The memory of a deep model, estimated from traces of two shallow ones; and which cells are then traced whole."""
 
+from typing import Literal
+
 import msgspec
 import pytest
 import test_predicted_gate
@@ -82,7 +84,7 @@ def test_both_stacks_are_cut(catalog):
 
 def estimate(needed, capacity=1000):
     """One of that size."""
-    outcome = "fits" if needed <= capacity else "oom"
+    outcome: Literal["fits", "oom"] = "fits" if needed <= capacity else "oom"
     return Estimate(
         cell="a", outcome=outcome, world_size=1, needed_bytes=needed, capacity_bytes=capacity, layers=(3, 5)
     )

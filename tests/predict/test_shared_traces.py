@@ -1,5 +1,7 @@
 """Ranks that do the same are traced once, and a prediction is known as soon as its traces have ended."""
 
+from typing import Any
+
 import msgspec
 import pytest
 import test_predicted_gate
@@ -110,7 +112,8 @@ def test_only_a_plain_cell_is_traced_for_the_others(catalog, cell, learns):
 @pytest.fixture
 def traced(monkeypatch, tmp_path):
     """The jobs of every round of traces; each finds BATCH, or what the list ``setups`` has for its rank."""
-    rounds, setups = [], {}
+    rounds: list[list[tuple[str, int, int]]] = []
+    setups: dict[int, str] = {}
 
     def each(jobs, *_):
         rounds.append([(job.job.cell, job.rank, job.steps) for job in jobs])
@@ -149,8 +152,8 @@ def test_other_engines_are_traced_on_every_rank(catalog, strategy):
 def test_what_has_ended_is_kept(traced, catalog, monkeypatch):
     """An interruption loses only what was running: the next run traces the rest."""
     cells = [parse_cell(f"gpt2_tiny-{name}-rtx3090_x2", catalog) for name in ("ddp+bf16", "ddp+bf16+ckpt")]
-    options = {"processes": 1, "padded": True, "counted": False, "fresh": False}
-    running = memory.attempt_each(cells, catalog, **options)
+    options: dict[str, Any] = {"processes": 1, "padded": True, "counted": False, "fresh": False}
+    running: Any = memory.attempt_each(cells, catalog, **options)
     number, first = next(running)
     running.close()
     rest = dict(memory.attempt_each(cells, catalog, **options))

@@ -51,6 +51,7 @@ def test_parts_are_the_step(catalog, engine):
     """Of a T5 too; the tokens are those of all ranks, of encoder and decoder."""
     cell = parse_cell(f"t5_base-{engine}+bf16-a100_80g_x{1 if engine == 'single' else 4}", catalog)
     found, workload = time_of(cell), cell.workload
+    assert workload.target_length
     tokens = workload.micro_batch * cell.hardware.world_size * (workload.sequence_length + workload.target_length)
 
     assert found.predicted_step_seconds == pytest.approx(sum(found.predicted_parts.values()))
@@ -100,6 +101,7 @@ def test_the_embedding_is_gathered_too(catalog):
     """Half of BLOOM-560m's parameters are outside of its layers."""
     cell = parse_cell("bloom_560m-fsdp2+fp16-t4_x2-s128", catalog)
     device = cell.hardware.device
+    assert device
     inputs = shape_of(cell.model), machine_of(device, node=2), constants_of(device, "")
     seconds = [
         step(inputs[0], dataclasses.replace(setup_of(cell), embedding_gathered=gathered), *inputs[1:]).gathers

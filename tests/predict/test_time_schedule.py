@@ -68,7 +68,7 @@ def test_a_stage_does_one_thing_at_a_time(setup):
     begins = {(one.name, one.stage, one.chunk, one.micro_batch): one.begin for one in found if one.micro_batch >= 0}
 
     assert len(begins) == 2 * setup.layout.pipeline * setup.interleave * setup.accumulation
-    assert all(begins[BACKWARD, *rest] > begin for (name, *rest), begin in begins.items() if name == FORWARD)
+    assert all(begins[BACKWARD, *one[1:]] > begin for one, begin in begins.items() if one[0] == FORWARD)
 
 
 def test_plan_writes_it_for_perfetto(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """The closed form of a step: its parts, its properties, and the constants and intervals that it is read with."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -263,10 +264,8 @@ def test_sharded_parameters_come_in_messages():
         overlapped=True,
     )
     bare = dataclasses.replace(CONSTANTS, overlap=0.0)
-    one, four, kept = (
-        step(GPT, dataclasses.replace(setup, **options), MACHINE, bare)
-        for options in ({}, {"layer_messages": 4}, {"persistent": 10})
-    )
+    changed: tuple[dict[str, Any], ...] = ({}, {"layer_messages": 4}, {"persistent": 10})
+    one, four, kept = (step(GPT, dataclasses.replace(setup, **options), MACHINE, bare) for options in changed)
     latency = exchange("all_gather", 2 * GPT.hidden, Group(8), Rates.of(MACHINE, bare).links)
 
     assert four.gathers > one.gathers

@@ -187,7 +187,7 @@ def test_the_time_has_the_interval_of_its_regime(catalog, capsys):
     main(["time", "--cell", cell, "--predict", "--unpadded", "--train-steps", "1000"])
     printed = capsys.readouterr().out
     step, low, high = map(float, re.search(r"1,000 steps of ([\d.]+) ms \(([\d.]+) ms–([\d.]+) ms\)", printed).groups())
-    kind = re.search(r"interval of 90 %: (.*)", printed)[1]
+    kind = re.findall(r"interval of 90 %: (.*)", printed)[0]
 
     assert (low, high) == pytest.approx(interval(step, kind), rel=0.01)
     assert re.search(r"predicted [\d.,]+ \([\d.,]+–[\d.,]+\) (min|s) for 1,000 steps", printed)
@@ -201,7 +201,9 @@ def test_what_does_not_fit_is_told_beside_the_time(catalog, capsys):
     (predicted,) = predict([parse_cell(cell, catalog)], catalog)
     status = main(["time", "--cell", cell, "--predict", *LENGTH])
     printed = capsys.readouterr().out
-    missing = show_bytes(-headroom(predicted))
+    left = headroom(predicted)
+    assert left is not None
+    missing = show_bytes(-left)
 
     assert status == 1
     assert f"does not fit: ≈ {missing} missing, see perfsuite memory {cell}\n" in printed

@@ -69,6 +69,7 @@ written_page = pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(pat
 def hooks():
     """docs/_site/hooks.py, by which the site takes pages from the repository."""
     spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "_site" / "hooks.py")
+    assert spec
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -4,6 +4,7 @@ import datetime
 import functools
 import random
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -156,17 +157,22 @@ class FakeRunner:
 
     def measure(self, cell, watch):
         from perfsuite.records.failure import Failure
-        from perfsuite.records.measurement import Machine, Measurement
+        from perfsuite.records.measurement import Machine, Measurement, Outcome
 
         self.asked.append(cell.id)
         said = next((value for part, value in self.outcomes.items() if part in cell.id), "fits")
-        outcome, _, add = said.partition(" ")
-        message = f"Rank 1: {outcome} it is"
+        word, _, add = said.partition(" ")
+        message = f"Rank 1: {word} it is"
         more = tuple(add.split())
-        failure = None if outcome == "fits" else Failure(kind="raised", rank=1, message=message, add=more)
+        failure = None if word == "fits" else Failure(kind="raised", rank=1, message=message, add=more)
         machine = Machine(identity="", device="", cores=1, memory_bytes=1)
         return Measurement(
-            cell=cell.id, outcome=outcome, world_size=1, machine=machine, wall_seconds=1.0, failure=failure
+            cell=cell.id,
+            outcome=cast(Outcome, word),
+            world_size=1,
+            machine=machine,
+            wall_seconds=1.0,
+            failure=failure,
         )
 
 

@@ -8,7 +8,7 @@ import random
 import subprocess
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -172,7 +172,7 @@ def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) 
 def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optional time that A lacks is reported, and stops nothing."""
     mine = Metric(name="mine_seconds", title="mine", unit=SECONDS, hold="time", optional=True)
-    opened = itertools.cycle([{}, {"mine_seconds": samples.times(0.1)}])
+    opened: Iterator[dict[str, Reading]] = itertools.cycle([{}, {"mine_seconds": samples.times(0.1)}])
 
     class Fake:
         def __init__(self, *_: object) -> None:
@@ -475,11 +475,8 @@ def test_an_environment_inherits_from_one_that_inherits(tmp_path: Path, monkeypa
 
 def test_all_that_was_installed_is_told() -> None:
     """What a release forces differs too, though ranks do not report such packages; one that is not there is none."""
-    sides = [
-        ab.Side("a", Catalog(), Environment(installed=(("forced", "2.0"), ("msgspec", "0.1")))),
-        ab.Side("b", Catalog()),
-    ]
-    one = ab.Experiment(*sides, [], Settings(), 0.02, 0)
+    forced = ab.Side("a", Catalog(), Environment(installed=(("forced", "2.0"), ("msgspec", "0.1"))))
+    one = ab.Experiment(forced, ab.Side("b", Catalog()), [], Settings(), 0.02, 0)
     found = compare(
         launched(1),
         launched(1),

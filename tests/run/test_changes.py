@@ -15,7 +15,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import run_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records.baseline import TimedRun
-from perfsuite.records.change import Change, Fixed
+from perfsuite.records.change import Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
 from perfsuite.run import imports
 from perfsuite.run.against import changes_to
@@ -39,7 +39,7 @@ def test_a_release_can_be_taken_back() -> None:
     """Of a package that is installed."""
     found = changes_since(run_with({"msgspec": "0.1"}), with_({"msgspec": "0.2"}), None)
 
-    assert found == [Change("msgspec", "0.1", "0.2", "release")]
+    assert found == [Change("msgspec", "0.1", "0.2", ChangeKind.RELEASE)]
 
 
 def test_another_python_cannot() -> None:
@@ -60,7 +60,7 @@ def test_an_environment_variable_can() -> None:
     """Its value, or that it was not set."""
     found = changes_since(run_with({}, {"OMP_NUM": "1"}), with_({}, {"OMP_NUM": "1", "NCCL_ALGO": "Ring"}), None)
 
-    assert found == [Change("NCCL_ALGO", "none", "Ring", "variable")]
+    assert found == [Change("NCCL_ALGO", "none", "Ring", ChangeKind.VARIABLE)]
 
 
 def test_a_flag_that_code_sets_cannot() -> None:
@@ -139,7 +139,7 @@ def test_a_commit_of_the_models_package_is_one(repository: Path) -> None:
     after = commit(repository, "code_of_mine/__init__.py", "slow = True")
 
     assert code_since(before, repository) == Change(
-        "your code", before, after, "code", files=("code_of_mine/__init__.py",)
+        "your code", before, after, ChangeKind.CODE, files=("code_of_mine/__init__.py",)
     )
 
 
@@ -149,7 +149,7 @@ def test_code_that_is_not_committed(repository: Path) -> None:
     (repository / "code_of_mine" / "__init__.py").write_text("slow = True")
 
     assert code_since(before, repository) == Change(
-        "your code", before, "here", "code", files=("code_of_mine/__init__.py",)
+        "your code", before, "here", ChangeKind.CODE, files=("code_of_mine/__init__.py",)
     )
 
 
@@ -158,7 +158,9 @@ def test_a_new_file_that_is_not_committed(repository: Path) -> None:
     before = git(repository, "rev-parse", "--short=12", "HEAD")
     (repository / "code_of_mine" / "new.py").touch()
 
-    assert code_since(before, repository) == Change("your code", before, "here", "code", files=("code_of_mine/new.py",))
+    assert code_since(before, repository) == Change(
+        "your code", before, "here", ChangeKind.CODE, files=("code_of_mine/new.py",)
+    )
 
 
 def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
@@ -198,7 +200,7 @@ def test_a_file_that_the_model_imports_is_your_code(repository: Path, file: str)
     after = commit(repository, file, "import time; time.sleep(0.05)")
     found = code_change(before, *mine(), repository, {file: "1"}, {file: "2"})
 
-    assert found == Change("your code", before, after, "code", files=(file,))
+    assert found == Change("your code", before, after, ChangeKind.CODE, files=(file,))
     assert text_of_change(found) == f"your code {before} -> {after} ({file})"
 
 
@@ -236,7 +238,7 @@ def test_without_git_the_hashes_decide(repository: Path) -> None:
 
 def test_many_files_are_counted() -> None:
     """Three are named."""
-    found = Change("your code", "1", "2", "code", files=("a.py", "b.py", "c.py", "d.py", "e.py"))
+    found = Change("your code", "1", "2", ChangeKind.CODE, files=("a.py", "b.py", "c.py", "d.py", "e.py"))
 
     assert text_of_change(found) == "your code 1 -> 2 (a.py, b.py, c.py and 2 more)"
 
@@ -268,7 +270,7 @@ def test_against_a_revision(repository: Path) -> None:
     """A name that has an @ too."""
     here = git(repository, "rev-parse", "--short=12", "HEAD")
 
-    assert changes_to("HEAD@{0}", repository) == [Change("your code", here, "here", "code")]
+    assert changes_to("HEAD@{0}", repository) == [Change("your code", here, "here", ChangeKind.CODE)]
 
 
 def test_against_releases(repository: Path) -> None:
@@ -285,7 +287,7 @@ def test_against_an_address(repository: Path) -> None:
     """What is there is always another release than what is here."""
     address = f"git+https://x.org/m@{'0' * 40}"
 
-    assert changes_to(f"msgspec @ {address}", repository) == [Change("msgspec", address, HERE, "release")]
+    assert changes_to(f"msgspec @ {address}", repository) == [Change("msgspec", address, HERE, ChangeKind.RELEASE)]
 
 
 def constraints(repository: Path, *lines: str) -> str:

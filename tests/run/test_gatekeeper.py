@@ -9,7 +9,7 @@ from gate_samples import CELL, GIB, METRICS, VERSIONS, measurement, memory, time
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.run.gatekeeper import Gatekeeper, unwatched
 from perfsuite.run.runner import Runner
 
 
@@ -26,7 +26,7 @@ class Told(Runner):
     def __init__(self, *seconds):
         self.catalog, self._seconds = Few(), itertools.cycle(seconds)
 
-    def measure(self, cell, watch, faults):
+    def measure(self, cell, watch=unwatched, faults=()):
         return measurement(step_time_seconds=times(*[next(self._seconds)] * 3))
 
 
@@ -80,8 +80,8 @@ class Other(Told):
         super().__init__(*seconds)
         self.more = more
 
-    def measure(self, cell, watch, faults):
-        one = super().measure(cell, watch, faults)
+    def measure(self, cell, watch=unwatched, faults=()):
+        one = super().measure(cell)
         readings = one.readings | {"peak_memory_bytes": memory(20 * GIB + self.more, activations=8 * GIB)}
         return msgspec.structs.replace(one, readings=readings, versions=VERSIONS | {"transformers": "5.23.0"})
 

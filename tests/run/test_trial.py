@@ -17,7 +17,7 @@ from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import SHARED
 from perfsuite.errors import UsageError
 from perfsuite.plugin.announcements import announcement_text
-from perfsuite.records.change import Change
+from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.deadline import check, limit
 from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
@@ -60,8 +60,9 @@ class Tried(Trial):
     ) -> Comparison:
         new = frozenset(change.name for change in kept or reverted)
         self.asked.append((new, pairs))
-        sides = [self._launched(which, 1 if pairs == 0 else 3) for which in (frozenset(), new)]
-        return compare(*sides, samples.METRICS, strategies=("zero3", "zero3"), terms=SHARED)
+        count = 1 if pairs == 0 else 3
+        old, fresh = (self._launched(which, count) for which in (frozenset(), new))
+        return compare(old, fresh, samples.METRICS, strategies=("zero3", "zero3"), terms=SHARED)
 
     def _launched(self, new: frozenset[str], count: int) -> list[Measurement]:
         readings = self.world(new)
@@ -354,7 +355,7 @@ def test_a_trial_says_at_once_what_it_does(tmp_path: Path) -> None:
     """The cell, the metrics, the other environment and how long it takes; then each search for the cause."""
     told: list[Announcement] = []
     trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, tell=told.append, world=memory_of("msgspec"))
-    Against(trial, [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]).check(
+    Against(trial, [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]).check(
         parse_cell(samples.CELL, trial.catalog)
     )
 
@@ -381,7 +382,7 @@ def test_a_time_that_cannot_be_decided_alone(tmp_path: Path) -> None:
 def against(tmp_path: Path, world: World) -> Result:
     """What --perf-against says of both packages, without a baseline."""
     trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, world=world)
-    changes = [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]
+    changes = [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]
     return Against(trial, changes).check(parse_cell(samples.CELL, trial.catalog))
 
 

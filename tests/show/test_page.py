@@ -7,10 +7,11 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
-from gate_samples import GIB, KILLED, METRICS, OOM, VERSIONS, Reading, baseline, measurement, memory, times
+from gate_samples import GIB, KILLED, METRICS, OOM, VERSIONS, baseline, measurement, memory, times
 from red_night import GROWTH, NOISY, red_night
 from rich.table import Table as TextTable
 from test_markdown import HOSTILE, predicted, result
@@ -25,7 +26,8 @@ from perfsuite.records import codec
 from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.prediction import PredictedTime
-from perfsuite.records.result import Result
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import (
     Because,
     Consent,
@@ -74,7 +76,7 @@ def test_the_verdict_is_one_sentence_and_a_count():
     """Red, undecided, green, without a baseline, and what has not finished."""
     fatter = result(measurement(peak_memory_bytes=memory(22 * GIB)))
     alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.ALARM))
-    cells = [fatter, result(), alarm, result(old=None), predicted()]
+    cells: list[Result | PredictedResult] = [fatter, result(), alarm, result(old=None), predicted()]
 
     assert verdict_of(cells) == "2 of 5 cells are red. 1 alarm, 2 green, 1 of the red has no baseline."
     assert verdict_of([result()], 99).endswith("99 more cells have no result yet: the run goes on, or it was ended.")
@@ -292,7 +294,7 @@ def test_the_status_is_sorted_by_severity_and_only_effects_are_coloured(night, a
     """The worst first; a change of a trial says so, and one that is harmless has no colour."""
     table = run_document(night, all_metrics).sections[2].tables[0]
     columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.head)}
-    sizes = {one.text: one.sort for one in columns["status"]}
+    sizes = {one.text: cast(float, one.sort) for one in columns["status"]}
 
     assert sizes["regressed"] < sizes["undecided"] < sizes["ok"]
     noisy = next(at for at, one in enumerate(columns["cell"]) if one.text == NOISY)
@@ -584,7 +586,8 @@ def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
 @pytest.mark.parametrize("fact", [None, "", [], -1.0, {"": 0}], ids=repr)
 def test_a_stranger_s_reason_ends_no_page(because, fact):
     """Whatever facts it comes with, and with none."""
-    for facts in ({}, defaultdict(lambda: fact)):
+    empty: dict[str, Any] = {}
+    for facts in (empty, defaultdict(lambda: fact)):
         why = Reason(because=because, facts=facts)
         line = Judged(metric="loss", title="loss", status=Status.REGRESSED, reason=why)
         verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.REGRESSED, lines=[line], reason=why)

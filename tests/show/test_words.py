@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ GPUS = {"recorded": ["GPU-1"], "here": ["GPU-2"], "recorded_links": "NV4", "here
 MISSING = {"missing_bytes": 2**30, "part": "activations", "part_bytes": 2**20}
 OOM = {"outcome": "oom", "message": "Rank 1: it does not fit."} | MISSING
 # The facts that each reason may come with; several if it has several kinds of them.
-FACTS = {
+FACTS: dict[str, list[dict[str, Any]]] = {
     "wrong": [{"title": "error", "unit": ERROR, "value": 0.5, "most": 0.1, "parts": {"lm_head.weight": 0.5}}],
     "other release": [{"name": "python", "before": "3.11", "after": "3.12"}],
     "not finite": [{"measured": True}, {"measured": False}],
@@ -92,7 +93,8 @@ FACTS = {
 
 def is_said(text: str, *kinds: type[StrEnum]) -> bool:
     """Whether it is text for people: nothing is missing in it, and no name of the code stands in it."""
-    names = [name for kind in (Because, *kinds) for name in (kind.__name__ + ".", *kind.__members__)]
+    spoken: tuple[type[StrEnum], ...] = (Because, *kinds)
+    names = [name for kind in spoken for name in (kind.__name__ + ".", *kind.__members__)]
     return bool(text) and not any(bad in text for bad in ("{", "}", "None", "<", "_of_", *names))
 
 
@@ -121,7 +123,7 @@ def test_no_two_reasons_read_alike():
     assert sorted(set(said)) == sorted(said)
 
 
-def calls() -> Iterator[tuple[str, str, set[str], bool]]:
+def calls() -> Iterator[tuple[str, Because, set[str], bool]]:
     """Where the package makes a reason: the place, its kind, the names of its facts, and whether there may be more."""
     for path in PACKAGE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):

@@ -1,12 +1,15 @@
 """The largest that fits: the search, and real runs at its edge."""
 
 import itertools
+from typing import Any, cast
 
 import pytest
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
+from perfsuite.run.gatekeeper import unwatched
+from perfsuite.run.runner import Runner
 from perfsuite.studies._largest_fit import Question, answer, largest, of_micro_batches, of_models
 
 
@@ -14,7 +17,7 @@ from perfsuite.studies._largest_fit import Question, answer, largest, of_micro_b
 def test_the_search_finds_every_limit(most):
     """From none to all; each number is tried once at most, none beyond the most."""
     for limit in range(most + 2):
-        tried = []
+        tried: list[int] = []
 
         def fits(number, limit=limit, tried=tried):
             tried.append(number)
@@ -53,8 +56,10 @@ def test_what_is_refused_is_answered_with_the_reason(catalog):
     model = catalog.get("model", "gpt2_tiny")
     (question,) = of_micro_batches([model], ["forward+adafactor"], "cpu_x1", (), 8, catalog)
 
+    unused: Any = None
+
     assert question.refused
-    assert answer(question, None, None, None).fitting is None
+    assert answer(question, unused, unused, unused).fitting is None
 
 
 class Failing:
@@ -70,7 +75,7 @@ def test_a_fault_is_no_edge(catalog):
     """A cell that failed neither fits nor is out of memory: the question has no answer."""
     model = catalog.get("model", "gpt2_tiny")
     (question,) = of_micro_batches([model], ["single"], "cpu_x1", (), 8, catalog)
-    found = answer(question, Failing(), lambda cell, measurement: None, None)
+    found = answer(question, cast(Runner, Failing()), lambda cell, measurement: None, unwatched)
 
     assert (found.fitting, found.failing, found.unanswered.outcome) == (None, None, "failed")
 
@@ -122,6 +127,7 @@ def test_the_largest_micro_batch_by_real_runs(capsys):
 )
 def test_bad_input_is_one_sentence(arguments, sentence, capsys):
     """Exit code 2, one line, nothing trained."""
+    status: object
     try:
         status = main(["frontier", *arguments])
     except SystemExit as end:

@@ -23,10 +23,10 @@ from perfsuite.cli.cell_options import Collected
 from perfsuite.cli.main import main
 from perfsuite.compare.compare import Comparison
 from perfsuite.records import codec
+from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.deadline import OutOfTime, limit
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line, Status, Verdict
-from perfsuite.run.environment_changes import Change
 from perfsuite.upgrade.commands import upgrade as command
 from perfsuite.upgrade.coverage import left_out_lines, times_lines
 from perfsuite.upgrade.effects import ALONE, OPEN, TOGETHER, Effect, Kept
@@ -38,8 +38,9 @@ from perfsuite.upgrade.upgrade_page import upgrade_page
 CATALOG = Catalog()
 CELLS = [parse_cell(text, CATALOG) for text in ("gpt2_tiny-ddp-cpu_x2", "t5_tiny-ddp-cpu_x2")]
 ONE, OTHER = (cell.id for cell in CELLS)
-A, B, C = (Change(name, "1", "2", "release") for name in "abc")
+A, B, C = (Change(name, "1", "2", ChangeKind.RELEASE) for name in "abc")
 LONG = 1e6
+Known = dict[tuple[Kept, str], list[Effect]]
 
 
 def effect(cell: str, metric: str = "peak_memory_bytes", share: float = 0.5) -> Effect:
@@ -62,7 +63,7 @@ class Fake:
     """A Bench in which these attempts have these effects, and nothing else is known when the time is used up."""
 
     changes: list[Change]
-    known: Mapping[tuple[Kept, str], list[Effect]]
+    known: Known
     timed: Mapping[str, str] = field(default_factory=dict)  # the status of the pairs, by cell
     slower: frozenset[str] = frozenset()
     launches: int = 3
@@ -113,7 +114,7 @@ def test_a_cell_that_was_not_reached_is_left_out() -> None:
 
 def test_a_release_that_was_not_tried_is_named() -> None:
     """What is known of the others is told, and no cause is guessed."""
-    known = {((), cell): [] for cell in (ONE, OTHER)}
+    known: Known = {((), cell): [] for cell in (ONE, OTHER)}
     known |= {((A,), ONE): [], ((A,), OTHER): [], ((A, B), ONE): [effect(ONE)]}
     report = report_of(Fake([A, B], known))
     (found,) = report.findings
@@ -126,7 +127,7 @@ def test_a_release_that_was_not_tried_is_named() -> None:
 
 def test_an_effect_that_is_not_narrowed_down_is_no_interaction() -> None:
     """Each of three was tried alone, but not all but one of them."""
-    known = {(kept, ONE): [] for kept in ((), (A,), (B,), (C,))}
+    known: Known = {(kept, ONE): [] for kept in ((), (A,), (B,), (C,))}
     known |= {((A, B, C), ONE): [effect(ONE)]}
     cut = report_of(Fake([A, B, C], known))
     whole = report_of(Fake([A, B, C], known | {((A, B), ONE): [effect(ONE)], ((A, C), ONE): [], ((B, C), ONE): []}))
@@ -153,7 +154,7 @@ def test_what_one_release_does_alone_stays_its_fault() -> None:
 )
 def test_whether_times_were_compared_is_data(bench: dict, seconds: float, times: tuple[str, str]) -> None:
     """Of every cell, and a line of the text says in how many."""
-    known = {(kept, cell): [] for kept in ((), (A,)) for cell in (ONE, OTHER)}
+    known: Known = {(kept, cell): [] for kept in ((), (A,)) for cell in (ONE, OTHER)}
     report = report_of(Fake([A], known, **bench), seconds)
 
     assert (report.times[ONE], report.times[OTHER]) == times
@@ -163,7 +164,7 @@ def test_whether_times_were_compared_is_data(bench: dict, seconds: float, times:
 
 def test_times_of_a_cell_whose_counts_got_worse_are_not_compared() -> None:
     """The reason is another one than the time."""
-    known = {((), ONE): [], ((A,), ONE): [effect(ONE)], ((), OTHER): [], ((A,), OTHER): []}
+    known: Known = {((), ONE): [], ((A,), ONE): [effect(ONE)], ((), OTHER): [], ((A,), OTHER): []}
     report = report_of(Fake([A], known, {OTHER: "same"}))
 
     assert report.times == {ONE: "counts", OTHER: "compared"}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.environments import index
 from perfsuite.environments.index import Release
 from perfsuite.errors import UsageError
 from perfsuite.records.change import Change
@@ -25,7 +26,7 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
         return [Release(version, None) for version in INDEX[name]]
 
     monkeypatch.setattr(requests, "_installed", lambda name: HERE.get(name, ""))
-    monkeypatch.setattr(requests.index, "releases", releases)
+    monkeypatch.setattr(index, "releases", releases)
 
 
 def tried(words: list[str], since: list[str] = []) -> tuple[list[Change], list[str]]:  # noqa: B006
