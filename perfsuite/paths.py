@@ -20,6 +20,13 @@ CODE_FOLDERS = {
     "TRITON_CACHE_DIR": "triton",
     "TORCH_EXTENSIONS_DIR": "torch_extensions",
 }
+# Of files that decide what code does: the code, the facts that it reads, and what it compiles.
+CODE_SUFFIXES = {".py", ".toml", ".c", ".cpp", ".h"}
+
+
+def code_files(place: Path) -> list[Path]:
+    """The files of a folder that decide what its code does, in the order of their names; or the file itself."""
+    return sorted(path for path in place.rglob("*") if path.suffix in CODE_SUFFIXES) if place.is_dir() else [place]
 
 
 def cache_folder() -> Path:

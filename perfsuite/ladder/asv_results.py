@@ -15,6 +15,7 @@ from perfsuite.environments.environments import installed
 from perfsuite.errors import FileError
 from perfsuite.ladder.ladder import Ladder, called
 from perfsuite.launch.machine import cores, cpu_name
+from perfsuite.paths import code_files
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 
@@ -190,7 +191,7 @@ def machine() -> str:
 
 def _source() -> str:
     """A hash of perfsuite's files, without those of rooms that make no number."""
-    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in APART]
+    files = [path for path in code_files(PACKAGE) if path.relative_to(PACKAGE).parts[0] not in APART]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 

@@ -19,6 +19,7 @@ import msgspec
 from filelock import FileLock
 
 from perfsuite.errors import FileError, UnknownName, UsageError
+from perfsuite.paths import code_files
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 
@@ -89,7 +90,7 @@ class Ladder(Record, frozen=True, kw_only=True):
     @property
     def suite_state(self) -> str:
         """A hash of the suite's files: numbers of different states are not compared."""
-        files = sorted(Path(self.definition.suite).rglob("*.py"))
+        files = code_files(Path(self.definition.suite))
         return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
     @property

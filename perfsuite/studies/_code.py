@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from perfsuite.paths import code_files
 from perfsuite.records.job import Job
 
 
@@ -22,8 +23,7 @@ def digest_of(job: Job) -> str:
 def _digest(packages: tuple[str, ...], folders: tuple[str, ...], path: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for root in (*(place for name in packages for place in _places(name, path)), *map(Path, folders)):
-        files = sorted(root.rglob("*.py")) if root.is_dir() else [root]
-        for file in files:
+        for file in code_files(root):
             name = file.relative_to(root if root.is_dir() else root.parent)
             digest.update(f"{name} {file.stat().st_size}\n".encode() + file.read_bytes())
     return digest.hexdigest()[:20]
