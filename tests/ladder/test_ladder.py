@@ -940,7 +940,10 @@ def test_what_a_state_leaves_out_are_rooms():
     assert [name for name in results.APART if not (results.PACKAGE / name / "__init__.py").is_file()] == []
 
 
-@pytest.mark.parametrize(("changed", "moves"), [("show/text/words.py", False), ("predict/sizes.py", True), ("catalog/models/gpt2.toml", True)])
+@pytest.mark.parametrize(
+    ("changed", "moves"),
+    [("show/text/words.py", False), ("predict/sizes.py", True), ("catalog/models/gpt2.toml", True)],
+)
 def test_only_rooms_that_make_numbers_count(changed, moves, tmp_path, monkeypatch):
     """A sentence that reads better makes no run stale."""
     package = shutil.copytree(results.PACKAGE, tmp_path / "perfsuite")
