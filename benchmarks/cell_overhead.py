@@ -36,7 +36,7 @@ def main():
     arguments = parser.parse_args()
     catalog = Catalog()
     cell = parse_cell(arguments.cell, catalog)
-    found = {"cold": [], "warm": []}
+    found: dict[str, list[tuple[float, ...]]] = {"cold": [], "warm": []}
     for _ in range(arguments.repeat):
         runner = Runner(catalog, Settings(), places=place_of(arguments.launcher, Path.cwd(), print))
         try:

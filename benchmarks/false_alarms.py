@@ -55,7 +55,9 @@ def main() -> int:
         print(f"not run again: {reason}")
     held = [step for step in alarms if (check := confirm.known(folder, step)) and check.confirmed]
     for key in sorted({key for run in runs.values() for key, _ in run.by_key()}):
-        numbers = [value.value for run in runs.values() for at, value in run.by_key() if at == key]
+        numbers = [
+            value.value for run in runs.values() for at, value in run.by_key() if at == key and value.value is not None
+        ]
         apart = show_ratio(max(numbers) / min(numbers) - 1)
         print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {apart} apart")
     print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them confirmed by new runs")

@@ -9,13 +9,12 @@ anything differs.
 import argparse
 import os
 import sys
+from unittest import mock
 
 from test_cells import test_cell
 
 from perfsuite.catalog.cell import cells_meant, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.launch import launcher
-from perfsuite.run import runner as runners
 from perfsuite.run.runner import Runner, Settings
 
 WAYS = {
@@ -57,8 +56,8 @@ def main():
     parser.add_argument("--bare", action="store_true", help="Let the environment variables count.")
     arguments = parser.parse_args()
     if arguments.bare:
-        launcher.pinned = lambda variables, choice: dict(variables)
-        runners.kernel_set = lambda choice: ""
+        mock.patch("perfsuite.launch.servers.pinned", lambda variables, choice: dict(variables)).start()
+        mock.patch("perfsuite.run.runner.kernel_set", lambda choice: "").start()
     catalog = Catalog()
     ids = [text for mark in test_cell.pytestmark for text in mark.args]
     wanted = cells_meant(arguments.k, ids, catalog)

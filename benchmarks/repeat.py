@@ -8,6 +8,7 @@ import argparse
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Keeping(Runner):
             self.samples = run(*arguments)
             return self.samples
 
-        self._launcher.run = run_and_keep
+        mock.patch.object(self._launcher, "run", run_and_keep).start()
 
 
 def exact(samples: list[RankSample], metrics):
@@ -69,7 +70,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # and the hogs with it
     hogs = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(arguments.hogs)]
     runner = Keeping(catalog, Settings(steps=1, warmup=0))
-    first, launches, differing = {}, 0, 0
+    first: dict[str, dict[tuple[int, str, str], float]] = {}
+    launches, differing = 0, 0
     try:
         for number in range(arguments.launches):
             for cell in cells:

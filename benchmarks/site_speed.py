@@ -61,7 +61,8 @@ def write_runs(folder: Path, runs: int, count: int, days: float, seed: int = 0) 
     """Monthly files of ``runs`` runs of ``count`` cells, over so many days; every tenth cell steps in time, every
     twentieth in memory.
     """
-    dice, names, rows, month = random.Random(seed), cells(count), [], ""
+    rows: list[Row] = []
+    dice, names, month = random.Random(seed), cells(count), ""
     begin = datetime.datetime(2026, 11, 22, 2, 17, tzinfo=datetime.UTC) - datetime.timedelta(days=days)
     machine, base = drift(dice), [dice.uniform(0.01, 0.5) for _ in names]
     steps = {at: (dice.randrange(runs // 5, runs), dice.uniform(0.05, 0.2)) for at in range(0, count, 10)}

@@ -216,21 +216,21 @@ def main() -> int:
         print(group, {name: float(f"{value:.4g}") for name, value in one.items()})
     validated, transferred = cross_validate(rows), transfer(rows)
     errors = {}
-    for one in (validated, transferred):
-        for name in (False, True):
-            own = [judged for judged in one if ("host-bound" in judged.regime) == name]
-            key = ("calibrated" if one is validated else "transferred") + (", host-bound" if name else "")
+    for word, seen in (("calibrated", validated), ("transferred", transferred)):
+        for bound in (False, True):
+            own = [judged for judged in seen if ("host-bound" in judged.regime) == bound]
+            key = word + (", host-bound" if bound else "")
             errors[key] = quantiles([judged.error for judged in own])
             print(f"{key}: {len(own)} rows, measured by predicted {errors[key]}")
     summary = {}
     for name in CALIBRATION:
         both = [
-            [abs(math.expm1(judged.error)) for judged in one if judged.row.table == name]
-            for one in (validated, transferred)
+            [abs(math.expm1(judged.error)) for judged in seen if judged.row.table == name]
+            for seen in (validated, transferred)
         ]
-        told = [(statistics.median(one), statistics.mean(one)) for one in both]
+        told = [(statistics.median(each), statistics.mean(each)) for each in both]
         summary[name] = tuple(round(value, 4) for pair in told for value in pair)
-        median, mean, left_out = (show_ratio(one) for one in (told[0][0], told[0][1], told[1][0]))
+        median, mean, left_out = (show_ratio(share) for share in (told[0][0], told[0][1], told[1][0]))
         print(f"{name}: cross-validated median {median}, mean {mean}; left out {left_out}")
     if arguments.write:
         rounded = {group: {name: float(f"{value:.4g}") for name, value in one.items()} for group, one in values.items()}

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from time_fit import Judged
 
@@ -27,9 +27,8 @@ def statistic(found: Sequence[Judged], name: str) -> float:
     """Mean, median or worst absolute error, or the bias: the median with its sign."""
     if name == "bias":
         return statistics.median(map(relative, found))
-    return {"mean": statistics.mean, "median": statistics.median, "worst": max}[name](
-        abs(relative(one)) for one in found
-    )
+    of: dict[str, Callable[[list[float]], float]] = {"mean": statistics.mean, "median": statistics.median, "worst": max}
+    return of[name]([abs(relative(one)) for one in found])
 
 
 def percent(value: float, sign: str = "") -> str:

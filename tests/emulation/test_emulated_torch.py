@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def emulate(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedP
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
 
 
-def said(name: str, *options: str) -> object:
+def said(name: str, *options: str) -> Any:
     """What a function of emulated_torch.py returned."""
     done = emulate(str(SCRIPT), name, options=options)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -124,7 +124,7 @@ def test_an_interrupted_build_ends_its_compilers(tmp_path, monkeypatch):
     fake, started = tmp_path / "python", tmp_path / "started"
     fake.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {started}.part; mv {started}.part {started}; wait\n")
     fake.chmod(0o755)
-    monkeypatch.setattr(build.sys, "executable", str(fake))
+    monkeypatch.setattr(sys, "executable", str(fake))
 
     def interrupt(number, frame):
         if started.exists():
@@ -147,7 +147,7 @@ def test_a_build_says_what_it_does_and_why_it_failed(tmp_path, monkeypatch, caps
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\necho g++ failed >&2; exit 1\n")
     fake.chmod(0o755)
-    monkeypatch.setattr(build.sys, "executable", str(fake))
+    monkeypatch.setattr(sys, "executable", str(fake))
 
     with pytest.raises(UsageError, match=r"^g\+\+ failed$"):
         build._build_apart(Torch(tmp_path, "2.13.0", tmp_path), tmp_path / "made")

@@ -17,6 +17,7 @@ from perfsuite.ladder.rung_evidence import add, behind, describe, read, why
 from perfsuite.predict.trace.tracing import job_of, trace
 from perfsuite.predict.traced_memory import PEAK, summarize
 from perfsuite.records.sample import Reading
+from perfsuite.records.trace import Trace
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
 SUITES = Path(perfsuite.__file__).parent / "ladder" / "suites"
@@ -105,6 +106,7 @@ def test_evidence_names_the_operator_and_module_of_an_injected_change(catalog, t
     job = job_of(cell, 0, catalog, counted=True)
     changed = msgspec.structs.replace(job, job=msgspec.structs.replace(job.job, faults=["faults:squares"]))
     for commit, one in zip(("before", "after"), trace([job, changed], processes=2), strict=True):
+        assert isinstance(one, Trace)
         reading = summarize(cell, 0, one).readings[PEAK]
         add(tmp_path, commit, {PEAK_SERIES: {repr(cell.id): behind(PEAK, reading)}})
 

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -124,8 +125,8 @@ def interrupted(rungs):
     """The ladder's run, stopped by Ctrl-C after the first rung: its exit code, what was kept, and what still ran."""
     folder = rungs[0]
     command = [sys.executable, "-m", "perfsuite.cli.main", "ladder", "run", folder]
-    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "preexec_fn": _interruptible}
-    with subprocess.Popen(command, **options) as process:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, preexec_fn=_interruptible) as process:
         end = time.monotonic() + 120
         while not (folder / "logs" / "22.0.log").exists() and time.monotonic() < end and process.poll() is None:
             time.sleep(0.1)
@@ -349,7 +350,6 @@ def served(published):
 @contextmanager
 def _serving(folder):
     handler = partial(SimpleHTTPRequestHandler, directory=folder)
-    handler.log_message = lambda *_: None
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -409,7 +409,7 @@ def test_the_graph_in_a_browser(published, tmp_path, monkeypatch):
     front = (html / "index.html").read_text()
     shutil.copy(html / "graphs.html", html / "index.html")
     site._graphs(html, site.npm_packages())
-    link = re.search(rf'href="(graphs\.html#{re.escape(NAMES)}[^"]*)"', front)[1].replace("&amp;", "&")
+    link = re.findall(rf'href="(graphs\.html#{re.escape(NAMES)}[^"]*)"', front)[0].replace("&amp;", "&")
     with _serving(html) as address:
         page = _dom(f"{address}/{link}", tmp_path / "profile")
 
@@ -423,7 +423,10 @@ def test_asv_s_list_has_confirmed_regressions_only(tmp_path):
     """An alarm that did not hold is not in asv's own list either; of one that held only the rung that was confirmed."""
     commits = {"1": "aa", "2": "bb", "3": "cc"}
     jumps = [[None, 2, 1.0, 2.0], [None, 3, 2.0, 3.0]]
-    listed = [["b", "graph.json", {}, None, 3.0, 1.0, jumps], ["c", "graph.json", {}, None, 3.0, 1.0, jumps[:1]]]
+    listed: list[list[object]] = [
+        ["b", "graph.json", {}, None, 3.0, 1.0, jumps],
+        ["c", "graph.json", {}, None, 3.0, 1.0, jumps[:1]],
+    ]
     (tmp_path / "index.json").write_text(json.dumps({"revision_to_hash": commits}))
     (tmp_path / "regressions.json").write_text(json.dumps({"regressions": listed}))
     site._confirmed_only(
@@ -839,7 +842,7 @@ def test_noise_is_no_climb_and_no_drift(numbers):
     points = [(str(at), Value(value=number)) for at, number in enumerate(numbers)]
     some = [points[:count] for count in range(2, len(points) + 1)]
 
-    assert [steps.climbs([value.value for _, value in newest]) for newest in some] == [set()] * len(some)
+    assert [steps.climbs(numbers[: len(newest)]) for newest in some] == [set()] * len(some)
     assert [steps._drift(("b", ""), newest) for newest in some] == [None] * len(some)
 
 
@@ -1015,7 +1018,7 @@ def _locked(_, __, rung, *___):
 
 def _build(folder, definition, told=print):
     """The names of the rungs, and of the releases that were left out."""
-    late = []
+    late: list[Rung] = []
     built = build(folder, definition, _ladder(folder).suite, "3.11", told, late.extend)
     return [rung.name for rung in built.rungs], [rung.name for rung in late]
 
@@ -1065,7 +1068,8 @@ def test_another_definition_is_refused_still(changed, named, tmp_path, monkeypat
     except UsageError as error:
         ended = str(error)
 
-    assert (ended is None) if named is None else named in ended
+    assert (ended is None) == (named is None)
+    assert named is None or (ended is not None and named in ended)
 
 
 def test_an_only_below_the_rungs_is_refused(tmp_path, monkeypatch):
@@ -1171,7 +1175,7 @@ def _runs(monkeypatch, answer):
 
     def run(folder, ladder, rung, *, only=(), **_):
         ran.append(rung.name)
-        values = {}
+        values: dict[str, dict] = {}
         for name, parameters in only:
             number = answer(rung.name, (name, parameters), ran.count(rung.name))
             if number != {}:
@@ -1357,7 +1361,7 @@ def test_what_lies_beside_the_release_is_told(numbers, unit, verdict, between, t
     answer = bisect(bench, ("b", ""), "1", "6", 4)
 
     assert answer.verdict == verdict
-    assert sorted({seen.value for seen in answer.seen if seen.between}) == between
+    assert sorted({cast(float, seen.value) for seen in answer.seen if seen.between}) == between
 
 
 def test_a_corner_that_is_like_neither_end_tells_nothing(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from rich.console import Console
 from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _suite
 
 from perfsuite.cli.main import main
+from perfsuite.environments.environments import installed
 from perfsuite.errors import FileError, UsageError
 from perfsuite.ladder import asv, confirm, files, ladder
 from perfsuite.ladder import asv_results as results
@@ -43,7 +44,7 @@ def _answers(monkeypatch, answer):
         number = answer(rung.name, ran.count(rung.name))
         if isinstance(number, str):
             return _gave(rung.name, failure=number)
-        values = {}
+        values: dict[str, dict] = {}
         for name, parameters in only:
             values.setdefault(name, {})[parameters] = Value(value=number)
         return _gave(rung.name, values=values, failure="" if number is not None else "It raised.")
@@ -219,7 +220,7 @@ def test_what_is_inherited_is_part_of_the_installation(inherit, differs, tmp_pat
 
 def test_the_running_environment_s_packages_are_known():
     """Those that a rung inherits are the ones that this process sees."""
-    assert f"pytest=={pytest.__version__}" in results.installed()
+    assert f"pytest=={pytest.__version__}" in installed()
 
 
 def _ran(folder, monkeypatch, *options):

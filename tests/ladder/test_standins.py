@@ -107,8 +107,11 @@ def test_wheels(site: Path) -> None:
 def test_wheels_install(site: Path) -> None:
     """uv installs them, checks their RECORD, and torch finds its libraries from where they then lie."""
     make(site, site)
-    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-index", "--target", site]
-    subprocess.run([*install, "--find-links", site, "nvidia-cublas-cu11==11.1", "nvidia-cudnn-cu11==8.5"], check=True)
+    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-index"]
+    subprocess.run(
+        [*install, "--target", site, "--find-links", site, "nvidia-cublas-cu11==11.1", "nvidia-cudnn-cu11==8.5"],
+        check=True,
+    )
     for library in ("cublas/lib/libcublas.so.11", "cudnn/lib/libcudnn.so.8"):
         ctypes.CDLL(str(site / "nvidia" / library), mode=ctypes.RTLD_GLOBAL)
 

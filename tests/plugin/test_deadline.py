@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,9 @@ from perfsuite.environments import bounded, environments
 from perfsuite.environments.environments import Environment
 from perfsuite.launch.leases import lease
 from perfsuite.predict.trace import tracing
+from perfsuite.records.builds import kept
 from perfsuite.records.deadline import OutOfTime, abandonable, check, left, limit
+from perfsuite.records.progress import Progress
 from perfsuite.run import ab
 from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.runner import Runner, Settings
@@ -89,11 +91,21 @@ def gone(pid: int) -> bool:
     return False
 
 
+def stop_when(ended: Callable[[], bool]) -> Callable[[], None]:
+    """A tick that ends everything then."""
+
+    def tick() -> None:
+        if ended():
+            stop()
+
+    return tick
+
+
 def test_a_command_ends_with_all_that_it_started(tmp_path: Path) -> None:
     """Such as uv with the build of a package."""
     pids = tmp_path / "pids"
     script = f"sleep {FOREVER:.0f} & echo $! $$ > {pids}.part; mv {pids}.part {pids}; wait"
-    with pytest.raises(OutOfTime), limit(FOREVER, "", lambda: pids.exists() and stop()):
+    with pytest.raises(OutOfTime), limit(FOREVER, "", stop_when(pids.exists)):
         bounded.run(["bash", "-c", script])
 
     assert all(map(gone, map(int, pids.read_text().split())))
@@ -137,11 +149,11 @@ def test_the_lock_of_an_environment_is_not_waited_for_without_end(
 
     def build(part: Path) -> None:
         with limit(SOON, ""), pytest.raises(OutOfTime):
-            environments.kept("environments", ["same"], lambda _: None)
+            kept("environments", ["same"], lambda _: None)
         reached.append(part)
         part.mkdir()
 
-    folder = environments.kept("environments", ["same"], build)
+    folder = kept("environments", ["same"], build)
 
     assert folder.is_dir() and len(reached) == 1
 
@@ -155,8 +167,8 @@ def test_an_environment_that_was_ended_is_built_again(tmp_path: Path, monkeypatc
         environments.output(["sleep", f"{FOREVER:.0f}"])
 
     with limit(SOON, ""), pytest.raises(OutOfTime):
-        environments.kept("environments", ["same"], too_long)
-    folder = environments.kept("environments", ["same"], lambda part: part.mkdir())
+        kept("environments", ["same"], too_long)
+    folder = kept("environments", ["same"], lambda part: part.mkdir())
 
     assert [one.name for one in folder.parent.iterdir() if one.is_dir()] == [folder.name]
 
@@ -212,10 +224,10 @@ def test_a_launch_ends_and_leaves_no_rank(runner: Runner, catalog: Catalog) -> N
     one = Runner(catalog, patient)
     cell, ranks = parse_cell(DDP, catalog), list[int]()
 
-    def watch(cell: object, progress: list[object], seconds: float) -> None:
+    def watch(cell: object, progress: list[Progress], seconds: float) -> None:
         (servers,) = one._launcher._servers.values()
         ranks[:] = children(servers[0]._process.pid)  # type: ignore[attr-defined]
-        if len(ranks) == 2 and all(rank.step for rank in progress):  # type: ignore[attr-defined]
+        if len(ranks) == 2 and all(rank.step for rank in progress):
             stop()
 
     with pytest.raises(OutOfTime):
@@ -240,7 +252,7 @@ def test_a_server_that_does_not_start_is_ended(tmp_path: Path, catalog: Catalog)
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o700)
     one = Runner(catalog, Settings(start_timeout=FOREVER), Environment(python=str(python)))
-    with limit(FOREVER, "", lambda: pids.exists() and stop()), pytest.raises(OutOfTime):
+    with limit(FOREVER, "", stop_when(pids.exists)), pytest.raises(OutOfTime):
         one.measure(parse_cell(DDP, catalog))
     one.close()
 
@@ -264,7 +276,7 @@ def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner, mo
 def one_launch():
     """A tick that ends everything after a moment of both sides."""
     begin = time.monotonic()
-    return lambda: time.monotonic() - begin > 10 * SOON and stop()
+    return stop_when(lambda: time.monotonic() - begin > 10 * SOON)
 
 
 def test_a_trace_ends(catalog: Catalog) -> None:

@@ -115,7 +115,7 @@ def test_life_of_a_baseline(repository):
     verdict = [f"{CELL}: *regressed*", "*peak memory*REGRESSED*activations*", "*--perf-update=regressed*"]
     regressed.stdout.fnmatch_lines(verdict)
     junit = ElementTree.parse(pytester.path / "junit.xml").find(".//failure")
-    assert CELL in junit.text and "peak memory" in junit.text and "REGRESSED" in junit.text
+    assert junit.text and CELL in junit.text and "peak memory" in junit.text and "REGRESSED" in junit.text
     wrong_consent.assert_outcomes(failed=1)
     accepted.assert_outcomes(passed=1)
     accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json", "  peak memory  *%*"])
@@ -322,7 +322,7 @@ def test_the_command_that_accepts_collects_the_cell(repository):
     pytester = repository("gpt2_tiny-ddp-cpu_x2")
     (pytester.path / "test_perf.py").rename(pytester.path / "some cells.py")
     result = perf(pytester, "--perf-hardware=cpu_x2", "some cells.py")
-    command = re.search(r"pytest (.*) --perf-update=new", result.stdout.str())[1]
+    command = re.findall(r"pytest (.*) --perf-update=new", result.stdout.str())[0]
     collected = pytester.runpytest_inprocess("--co", "-q", *shlex.split(command))
 
     assert command == "--perf --perf-hardware=cpu_x2 'some cells.py' -k gpt2_tiny-ddp-cpu_x2"
@@ -413,8 +413,8 @@ def test_printed_numbers_are_the_measured_ones(repository):
     readings = json.loads((pytester.path / "report.jsonl").read_text().splitlines()[1])["measurement"]["readings"]
     table = result.stdout.str().split("training performance")[1]
 
-    assert float(re.search(r"([\d.]+) MiB", table)[1]) == round(readings["peak_memory_bytes"]["value"] / 2**20, 2)
-    shown = float(re.search(r"([\d.]+) ms", table)[1])
+    assert float(re.findall(r"([\d.]+) MiB", table)[0]) == round(readings["peak_memory_bytes"]["value"] / 2**20, 2)
+    shown = float(re.findall(r"([\d.]+) ms", table)[0])
     assert shown == pytest.approx(readings["step_time_seconds"]["value"] * 1e3, rel=5e-3)
 
 
@@ -594,7 +594,7 @@ def test_the_examples_of_the_docs_run(repository):
     pytester.makeini("[pytest]\nperf_time_tolerance = 1000\nperf_catalog = perf")
     page = (ROOT / "docs" / "own_parts.md").read_text()
     for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        path = pytester.path / re.match(r"# (\S+)", text)[1]
+        path = pytester.path / re.findall(r"^# (\S+)", text)[0]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     recorded = perf(pytester, "--perf-update=new", "test_mine.py")

@@ -8,6 +8,7 @@ import pytest
 from gate_samples import CELL, MACHINE, PARTS, measurement
 from rich.console import Console
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli import main as cli
 from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu
@@ -34,7 +35,7 @@ def started(monkeypatch):
         raise SystemExit
 
     monkeypatch.setattr(_emulated, "gpus", lambda: ())
-    monkeypatch.setattr(_emulated.os, "execv", execute)
+    monkeypatch.setattr(os, "execv", execute)
     return commands
 
 
@@ -120,7 +121,7 @@ def test_the_table_has_the_difference_by_category():
 
 
 def test_without_a_prediction_only_the_emulated_bytes_are_in_the_table(catalog):
-    cell = type("Cell", (), {"id": CELL, "hardware": type("Hardware", (), {"world_size": 2})})
+    cell = parse_cell(CELL, catalog)
     lines = text_of(beside(unsupported(cell, "it cannot be traced."), measurement(**RESERVED)))
 
     assert any(line.startswith("live tensors 20.00 GiB – –") for line in lines)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_cell_overhead_adds_up():
     """Whole time is the steps and what is beyond them, cold and warm; the engine is part of that."""
     output = _run("cell_overhead.py", CELL, "--repeat=1")
     rows = [[_seconds(cell) for cell in line.split("│")[2:6]] for line in output.splitlines() if line.startswith("│")]
-    ratio = float(re.search(r"warm / cold: ([\d.]+)", output)[1])
+    ratio = float(re.findall(r"warm / cold: ([\d.]+)", output)[0])
 
     for whole, steps, beyond, _ in rows:  # each number is printed with three digits
         assert whole == pytest.approx(steps + beyond, abs=0.01 * max(1, whole))
@@ -73,7 +74,7 @@ def test_each_softmax_has_its_own_mean(monkeypatch, tmp_path):
         for cell in cells:
             figure = published[cell.id.replace(memory_published.SOFTMAX, "")]
             size = figure if memory_published.SOFTMAX in cell.id else 0.9 * figure
-            numbers = {"reserved_bytes": round(size) - context, "allocated_bytes": round(size)}
+            numbers: dict[str, Any] = {"reserved_bytes": round(size) - context, "allocated_bytes": round(size)}
             yield Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1, **numbers)
 
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # which DeepSpeed sets, and this gives back
@@ -129,6 +130,7 @@ def test_live_line_on_a_terminal(tmp_path):
 def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
     """benchmarks/false_alarms.py with rungs whose runs gave these times: what it judges, and how its command ends."""
     found = importlib.util.spec_from_file_location("false_alarms", BENCHMARKS / "false_alarms.py")
+    assert found
     script = importlib.util.module_from_spec(found)
     found.loader.exec_module(script)
     names = [str(number) for number in range(len(numbers))]

@@ -1,6 +1,7 @@
 """The gate is proven: every fault put into real cells is red or refused for the right reason, and nothing else is."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,19 +12,19 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import FileError, UsageError
 from perfsuite.prove.commands import selftest
-from perfsuite.prove.selftest import trials
-from perfsuite.prove.selftest.cases import CASES, DDP, Case
+from perfsuite.prove.selftest.cases import CASES, Case
 from perfsuite.prove.selftest.fault_rows import Row, interval_of
 from perfsuite.prove.selftest.proof import Bench
 from perfsuite.prove.selftest.signs import Sign
-from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault, try_fault
+from perfsuite.prove.selftest.trials import DDP, TIME_FAULTS, TimeFault, try_fault
 from perfsuite.records.change import Change
 from perfsuite.records.failure import Failure
 from perfsuite.records.verdict import Because, Line, Move, Status, Verdict, reason
+from perfsuite.run.ab import Experiment
 from perfsuite.run.gatekeeper import unwatched
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
-EVERY = (*CASES, *TIME_FAULTS)
+EVERY: tuple[Case | TimeFault, ...] = (*CASES, *TIME_FAULTS)
 HARMLESS = Case(
     name="nothing",
     kind="memory",
@@ -104,7 +105,7 @@ def test_all_of_a_sign_counts():
     """Each of its parts alone makes another fault of it."""
     why = reason(Because.STEP_DIFFERS, first=0)
     moves = [Move(part="layer", by=1)]
-    told = {"old": 10, "new": 11, "compared": True, "moves": moves, "reason": why}
+    told: dict[str, Any] = {"old": 10, "new": 11, "compared": True, "moves": moves, "reason": why}
     line = Line(metric="loss", title="loss", status=Status.REGRESSED, **told)
     verdict = Verdict(cell=DDP, status=Status.REGRESSED, lines=[line], changed=[Change("torch", "1", "2")])
     failure = Failure(kind="raised", rank=1, message="")
@@ -152,7 +153,7 @@ def tried(monkeypatch):
             why = reason(Because.SIDE_FAILED, side="A", message=outcome) if status == "failed" else None
             return SimpleNamespace(verdict=Verdict(cell=DDP, status=Status(status), reason=why, lines=lines))
 
-        monkeypatch.setattr(trials.Experiment, "compare", compare)
+        monkeypatch.setattr(Experiment, "compare", compare)
         return try_fault(TimeFault(name="a delay", where="somewhere", **fault), Catalog(), unwatched)
 
     return tried

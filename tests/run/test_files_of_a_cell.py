@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gate_samples as samples
 import msgspec
@@ -19,6 +20,7 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since, run_of
 from perfsuite.paths import cache_folder
+from perfsuite.rank.flags import own_code
 from perfsuite.rank.loaded import is_installed
 from perfsuite.rank.loaded import own_files as own_modules
 from perfsuite.rank.opened import Opened
@@ -120,7 +122,7 @@ def test_files_that_are_read(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             (tmp_path / "missing").read_text()
         with pytest.raises(TypeError):
-            open()  # noqa: SIM115
+            open()  # type: ignore[call-overload]  # noqa: SIM115
         with open(Path(msgspec.__file__)) as file:
             assert file.readable()
     (tmp_path / "written").read_text()
@@ -133,7 +135,7 @@ def test_open_as_an_attribute_of_a_class(tmp_path: Path) -> None:
     """A function would get the object as its first argument."""
     (tmp_path / "a").touch()
     with Opened().watching():
-        kind = type("Reader", (), {"open": open})
+        kind: Any = type("Reader", (), {"open": open})
     kind().open(tmp_path / "a").close()
 
     assert kind.open.__name__ == "open"
@@ -251,7 +253,7 @@ def test_a_change_elsewhere_reaches_a_cell(
     measured = msgspec.structs.replace(
         samples.measurement(), versions={}, imports={".": f"x.py:{hash_of(in_git / 'x.py')}"},
         installed=msgspec.structs.replace(samples.measurement().installed, outside=record),
-        flags={"perfsuite's code": changed.own_code()},
+        flags={"perfsuite's code": own_code()},
     )  # fmt: skip
     if edit == "gone":
         (place / "lib_of_mine" / "deep.py").unlink()

@@ -14,6 +14,7 @@ import sys
 import venv
 from collections import defaultdict
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -136,7 +137,7 @@ def test_the_counters_peak_as_measured(events, measure):
     peaks = measure(DDP).readings[PEAK].ranks
     for rank, peak in enumerate(peaks):
         counters = [event["args"] for event in events[rank] if event["ph"] == "C"]
-        live = {}
+        live: dict[str, int] = {}
         for values in counters:
             live |= {name: size for name, size in values.items() if name != "all"}
             assert values["all"] == sum(live.values())
@@ -154,7 +155,7 @@ def test_slices_of_a_thread_never_overlap_by_a_part(events):
                 threads[event["tid"]].append((begin, -round(float(event["dur"]) * 1000), event["name"]))
         assert len(threads) >= 3
         for slices in threads.values():
-            ends = []
+            ends: list[int] = []
             for begin, length, name in sorted(slices):
                 while ends and ends[-1] <= begin:
                     ends.pop()
@@ -177,8 +178,11 @@ def test_arrows_are_each_rank_s_own(events):
 
 def memory_viz():
     """torch's own reader of snapshots, without torch: this process never imports it."""
-    torch = Path(importlib.util.find_spec("torch").submodule_search_locations[0])
+    found = importlib.util.find_spec("torch")
+    assert found and found.origin
+    torch = Path(found.origin).parent
     spec = importlib.util.spec_from_file_location("memory_viz", torch / "cuda" / "_memory_viz.py")
+    assert spec
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -259,7 +263,8 @@ def test_a_trace_of_fake_tensors_becomes_a_snapshot(catalog, monkeypatch):
 
 def test_levels_peak_as_the_anatomy_does():
     """They begin with the first batch, and their largest sum is the peak of the same log."""
-    live, sums = {}, []
+    live: dict[str, int] = {}
+    sums = []
     for _, changed in levels(LOG, MARKS):
         live |= changed
         sums.append(sum(live.values()))
@@ -285,7 +290,8 @@ def attached(tmp_path, catalog, statuses, status, found=(), **changes):
     """What a tracer says of a cell with that status, and its launches."""
     runner = Once(found)
     made = msgspec.structs.replace(measurement(), **changes)
-    said = Tracer(tmp_path, unwatched, statuses).attach(verdict(status, CELL), parse_cell(CELL, catalog), runner, made)
+    tracer, cell = Tracer(tmp_path, unwatched, statuses), parse_cell(CELL, catalog)
+    said = tracer.attach(verdict(status, CELL), cell, cast(Runner, runner), made)
     return said.traces, runner.launches
 
 

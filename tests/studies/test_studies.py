@@ -9,6 +9,7 @@ import re
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -284,6 +285,7 @@ def test_equal_cells_do_not_differ():
     )
     found = ratio(one, other, "step_time_seconds")
 
+    assert found and found.interval
     assert found.interval[0] < 1 < found.interval[1] and not found.differs
 
 
@@ -301,7 +303,7 @@ def _noisy(draw, name, rounds):
 def test_equal_cells_are_told_apart_as_often_as_is_said(rounds, most):
     """5 in 100, and as many answers that the ratio depends on the column; one round says nothing about the noise."""
     draw = random.Random(1)
-    trials = [
+    trials: list[list[Any]] = [
         [ratio(_noisy(draw, "a", rounds), _noisy(draw, "b", rounds), "step_time_seconds") for _ in range(4)]
         for _ in range(400)
     ]
@@ -418,5 +420,5 @@ def test_a_real_study(tmp_path):
     report = codec.read(tmp_path / "out" / "own.json", StudyReport)
 
     assert [row.outcome for row in rows] == ["fits", "fits"]
-    assert all(row["train_seconds"] > 0 and row["train_steps"] > 1 for row in report.rows)
+    assert all(float(row["train_seconds"] or 0) > 0 and float(row["train_steps"] or 0) > 1 for row in report.rows)
     assert re.fullmatch(r"bf16 has \d\.\d\d× the p of plain\.", report.answers[0])

@@ -5,6 +5,7 @@ import math
 import sys
 from importlib import metadata
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from parity import difference_of
@@ -317,5 +318,6 @@ def test_attention_that_a_release_cannot_choose_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", old)
     monkeypatch.setattr(metadata, "version", lambda name: "4.48.0")
 
+    unused: Any = None
     with pytest.raises(Unsupported, match=r"eager cannot run on transformers 4\.48\.0, .*: 4\.54\.0 is the first"):
-        choose(None, old.PreTrainedModel(), implementation="eager")
+        choose(unused, old.PreTrainedModel(), implementation="eager")
