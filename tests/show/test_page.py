@@ -710,5 +710,6 @@ def test_a_curve_says_what_its_numbers_compare(grown, noted):
     new = old | {"gradients": f"0 {1024 + grown * 1024}"}
     chart = memory_chart.over_a_step("Live memory", old, new, ("baseline", "now"), "measured")
 
+    assert chart is not None
     assert (f"gradients +{grown}.00 KiB" in chart or f"gradients +{grown} KiB" in chart) == noted
     assert ("the most that it has anywhere in the step" in chart) == noted
