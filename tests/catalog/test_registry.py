@@ -1,18 +1,22 @@
 """The registry: a folder of one's own adds to every kind, and a broken file is one clear sentence."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import gate_samples as samples
 import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import KINDS, Catalog
-from perfsuite.compare.rules import rule_of
+from perfsuite.compare.rules import compare_metric, rule_of
+from perfsuite.compare.scope import Scope
 from perfsuite.errors import FileError, UnknownName, UsageError
+from perfsuite.records.sample import Reading
 
 MINE = {
     "models/mine.py": """
@@ -231,3 +235,22 @@ def test_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("None", "The rule 'mine' of my_watts returned NoneType: return a Line, as line_of() makes."),
+        ("True", "The rule 'mine' of my_watts returned bool: return a Line, as line_of() makes."),
+        ("1 / 0", "The rule 'mine' of my_watts failed: ZeroDivisionError: division by zero."),
+    ],
+)
+def test_a_rule_that_says_nothing_is_no_success(tmp_path: Path, body: str, message: str) -> None:
+    """A metric that its rule does not compare would pass."""
+    rule = RULE.replace('"held by mine"', body)
+    catalog = write(tmp_path, {"meters/mine.py": METER + METRIC.format("mine"), "rules/mine.py": rule})
+    readings = {"my_watts": Reading(value=3.0)}
+    new, old = samples.measurement(**readings), samples.measurement(**readings)
+
+    with pytest.raises(UsageError, match=re.escape(message)):
+        compare_metric(catalog.get("metric", "my_watts"), Scope(new, old, "zero3"))

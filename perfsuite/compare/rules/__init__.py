@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule, Summary
 from perfsuite.compare.scope import Scope, changes, line_of
+from perfsuite.errors import UsageError
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading, is_number
@@ -32,14 +33,13 @@ def rule_of(metric: Metric) -> Rule:
 def compare_metric(metric: Metric, scope: Scope) -> Line | None:
     """Compare one metric, which both sides must have as a finite number; None if its rule asks for no more."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
-    rule = rule_of(metric).hold
     if new and old is None and (why := why_wrong(metric, new, scope.strategy)):
         return line_of(metric, Status.REGRESSED, old, new, reason=why)
     if new and old and (other := _another(metric, scope)):
         why = reason(Because.OTHER_RELEASE, name=other.name, before=other.before, after=other.after)
         return line_of(metric, Status.NOT_HELD, old, new, reason=why)
     if new and old and scope.finite:
-        return None if metric.hold == "shown" else rule(metric, new, old, scope)
+        return _line_of_rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
         return None
     uncounted = _uncounted(metric, scope.new)
@@ -55,7 +55,25 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
         status = Status.NOT_HELD if needless else Status.MISSING
         absent = reason(Because.ABSENT, measured=new is not None)
         return line_of(metric, status, old, new, reason=absent if new else uncounted or absent)
-    return rule(metric, new, old, scope)
+    return _line_of_rule(metric, new, old, scope)
+
+
+def _line_of_rule(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line | None:
+    """What the metric's rule says; None for a metric that is only shown. Raises UsageError for a rule that fails, or
+    that says nothing: what is not compared must not pass.
+    """
+    if metric.hold == "shown":
+        return None
+    subject = f"The rule {metric.hold!r} of {metric.name}"
+    try:
+        line: object = rule_of(metric).hold(metric, new, old, scope)
+    except Exception as error:
+        if not metric.rule:
+            raise
+        raise UsageError(f"{subject} failed: {type(error).__name__}: {error}.") from error
+    if not isinstance(line, Line):
+        raise UsageError(f"{subject} returned {type(line).__name__}: return a Line, as line_of() makes.")
+    return line
 
 
 def _uncounted(metric: Metric, measurement: Measurement) -> Reason | None:
