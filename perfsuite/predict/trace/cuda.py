@@ -86,7 +86,9 @@ def softmax_widens(recorder: Any) -> Iterator[None]:
     for name in ("softmax.int", "log_softmax.int"):
         library.impl(name, _softmax(_overload(f"_{name.removesuffix('.int')}")), "AutogradCPU")
     for name in ("_softmax", "_log_softmax"):
-        recorder.rules |= {_overload(name): _widening, _overload(f"{name}_backward_data"): _narrowing}
+        recorder.rules[_overload(name)] = _widening
+    for name in ("_softmax_backward_data", "_log_softmax_backward_data"):
+        recorder.rules[_overload(name)] = _narrowing
     yield
 
 

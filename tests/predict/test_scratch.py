@@ -48,7 +48,8 @@ def peak(count, rows, width, dtype, index):
     with FakeTensorMode():
         gradient = torch.empty(count, width, dtype=getattr(torch, dtype))
         indices = torch.empty(count, dtype=getattr(torch, index))
-        with kernels_allocate(recorder), recorder:
+        kernels_allocate(recorder)
+        with recorder:
             out = torch.ops.aten.embedding_dense_backward(gradient, indices, rows, -1, False)
     return max(itertools.accumulate(size for _, size, _, _ in recorder.events))
 
