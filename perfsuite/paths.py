@@ -5,10 +5,12 @@ system's temporary files, another user could have been first.
 """
 
 import getpass
+import hashlib
 import os
 import re
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from perfsuite.errors import UsageError
@@ -27,6 +29,11 @@ CODE_SUFFIXES = {".py", ".toml", ".c", ".cpp", ".h"}
 def code_files(place: Path) -> list[Path]:
     """The files of a folder that decide what its code does, in the order of their names; or the file itself."""
     return sorted(path for path in place.rglob("*") if path.suffix in CODE_SUFFIXES) if place.is_dir() else [place]
+
+
+def content_hash(files: Iterable[Path]) -> str:
+    """A hash of what the files contain, in hex digits."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def cache_folder() -> Path:

@@ -6,7 +6,7 @@ recorded.
 
 import hashlib
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -172,28 +172,22 @@ def _what_happened(there: Baseline | None, replaces: Baseline | None) -> str:
 
 def _problem(baseline: Baseline, cell_id: str) -> str:
     """The first field that a sound baseline of the cell cannot have, and why; empty if there is none."""
-    measurement, ranks = baseline.measurement, CellId.parse(cell_id).ranks if is_cell_id(cell_id) else 0
-    capacity, seconds, device = measurement.capacity_bytes, measurement.wall_seconds, measurement.machine.device
-    formats = ", ".join(map(str, FORMATS))
-    problems = {
-        f"format is {baseline.format}, this perfsuite knows {formats}": baseline.format not in FORMATS,
-        f"cell is {baseline.cell!r}": baseline.cell != cell_id,
-        f"measurement.cell is {measurement.cell!r}": measurement.cell != cell_id,
-        f"measurement.machine.device is {device}, which is no real GPU": measurement.machine.emulated,
-        f"measurement.world_size is {measurement.world_size}, the cell has {ranks} ranks": (
-            measurement.world_size != ranks
-        ),
-        f"measurement.wall_seconds is {seconds}": not is_number(seconds) or seconds < 0,
-        f"measurement.capacity_bytes is {capacity}": capacity is not None and capacity <= 0,
-    }
-    if problem := _first(problems):
-        return problem
+    measurement = baseline.measurement
+    if baseline.format not in FORMATS:
+        return f"format is {baseline.format}, this perfsuite knows {', '.join(map(str, FORMATS))}"
+    if baseline.cell != cell_id:
+        return f"cell is {baseline.cell!r}"
+    if measurement.cell != cell_id:
+        return f"measurement.cell is {measurement.cell!r}"
+    if measurement.machine.emulated:
+        return f"measurement.machine.device is {measurement.machine.device}, which is no real GPU"
+    if measurement.world_size != CellId.parse(cell_id).ranks:
+        return f"measurement.world_size is {measurement.world_size}, the cell has {CellId.parse(cell_id).ranks} ranks"
+    if not is_number(measurement.wall_seconds) or measurement.wall_seconds < 0:
+        return f"measurement.wall_seconds is {measurement.wall_seconds}"
+    if measurement.capacity_bytes is not None and measurement.capacity_bytes <= 0:
+        return f"measurement.capacity_bytes is {measurement.capacity_bytes}"
     return _outcome_problem(measurement) or _readings_problem(measurement) or _times_problem(baseline.times)
-
-
-def _first(problems: Mapping[str, object]) -> str:
-    """The first problem that is there; empty if none is."""
-    return next((problem for problem, is_there in problems.items() if is_there), "")
 
 
 def _times_problem(times: Sequence[TimedRun]) -> str:
@@ -205,18 +199,20 @@ def _times_problem(times: Sequence[TimedRun]) -> str:
 
 
 def _outcome_problem(measurement: Measurement) -> str:
-    outcome, failure, fits = measurement.outcome, measurement.failure, measurement.outcome == "fits"
-    negative = failure and (min(failure.parts.values(), default=0) < 0 or (failure.missing_bytes or 0) < 0)
-    other = failure is None or failure.kind != outcome
-    problems = {
-        f"measurement.outcome is {outcome!r}, a baseline's is one of {', '.join(OUTCOMES)}": outcome not in OUTCOMES,
-        "measurement.readings is empty although the cell fits": fits and not measurement.readings,
-        "measurement.failure is set although the cell fits": fits and failure is not None,
-        f"measurement.failure does not say why the outcome is {outcome!r}": not fits and other,
-        "measurement.failure counts a negative number of bytes": negative,
-        f"measurement.readings has numbers although the outcome is {outcome!r}": not fits and measurement.readings,
-    }
-    return _first(problems)
+    outcome, failure = measurement.outcome, measurement.failure
+    if outcome not in OUTCOMES:
+        return f"measurement.outcome is {outcome!r}, a baseline's is one of {', '.join(OUTCOMES)}"
+    if outcome == "fits" and not measurement.readings:
+        return "measurement.readings is empty although the cell fits"
+    if outcome == "fits" and failure is not None:
+        return "measurement.failure is set although the cell fits"
+    if outcome != "fits" and (failure is None or failure.kind != outcome):
+        return f"measurement.failure does not say why the outcome is {outcome!r}"
+    if failure and (min(failure.parts.values(), default=0) < 0 or (failure.missing_bytes or 0) < 0):
+        return "measurement.failure counts a negative number of bytes"
+    if outcome != "fits" and measurement.readings:
+        return f"measurement.readings has numbers although the outcome is {outcome!r}"
+    return ""
 
 
 def _readings_problem(measurement: Measurement) -> str:

@@ -107,15 +107,15 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
         lines = [compare_metric(metric, scope) for metric in compared]
         verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
         if any(line.status == Status.ALARM for line in verdict.lines):
-            verdict = _with_changes(verdict, changed)
+            # Its times may be of a run that is later than the rest of the baseline.
+            verdict = msgspec.structs.replace(verdict, changed=_joined(verdict.changed, changed))
     return msgspec.structs.replace(verdict, collect=command)
 
 
-def _with_changes(verdict: Verdict, found: Sequence[Change]) -> Verdict:
-    """With what has changed since the times were recorded, which may be later than the rest of the baseline."""
-    known = {one.name for one in verdict.changed}
-    more = [one for one in found if one.name not in known]
-    return msgspec.structs.replace(verdict, changed=[*verdict.changed, *more])
+def _joined(changed: Sequence[Change], others: Iterable[Change]) -> list[Change]:
+    """The changes, and those of the others whose names they lack."""
+    known = {change.name for change in changed}
+    return [*changed, *(change for change in others if change.name not in known)]
 
 
 def verdict_of(
@@ -253,9 +253,8 @@ def what_changed(new: Measurement, old: Measurement) -> list[Change]:
     """
     changed = changes(old.versions, new.versions) if new.versions else []
     if new.versions:
-        known = {change.name for change in changed}
-        others = [one for kind, before, after in packages(old, new) for one in changes(before, after, kind)]
-        changed += [one for one in others if one.name not in known]
+        others = (one for kind, before, after in packages(old, new) for one in changes(before, after, kind))
+        changed = _joined(changed, others)
     if old.flags and new.flags:
         changed += changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}, ChangeKind.VARIABLE)
     changed += [own] if (own := own_code_since(old, new)) else []

@@ -1,7 +1,6 @@
 """asv's measurements as numbers; and every run of a rung, which is kept for ever. Which of them count now."""
 
 import ast
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from perfsuite.environments.environments import installed
 from perfsuite.errors import FileError
 from perfsuite.ladder.ladder import Ladder, called
 from perfsuite.launch.machine import cores, cpu_name
-from perfsuite.paths import code_files
+from perfsuite.paths import code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 
@@ -192,7 +191,7 @@ def machine() -> str:
 def _source() -> str:
     """A hash of perfsuite's files, without those of rooms that make no number."""
     files = [path for path in code_files(PACKAGE) if path.relative_to(PACKAGE).parts[0] not in APART]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    return content_hash(files)[:16]
 
 
 def current(results: Path, values: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:

@@ -8,7 +8,6 @@ checks/          alarms that were run again (confirm.py)
 html/            the site (site.py)
 """
 
-import hashlib
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import msgspec
 from filelock import FileLock
 
 from perfsuite.errors import FileError, UnknownName, UsageError
-from perfsuite.paths import code_files
+from perfsuite.paths import code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 
@@ -90,8 +89,7 @@ class Ladder(Record, frozen=True, kw_only=True):
     @property
     def suite_state(self) -> str:
         """A hash of the suite's files: numbers of different states are not compared."""
-        files = code_files(Path(self.definition.suite))
-        return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+        return content_hash(code_files(Path(self.definition.suite)))[:16]
 
     @property
     def about_dates(self) -> str:

@@ -89,12 +89,12 @@ class CudaHistory(MemorySource):
             raise RankError(f"CUDA's memory history peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
 
     @property
-    def reserved_bytes(self) -> int:  # type: ignore[override]
+    def reserved_bytes(self) -> int:
         """The most that the allocator took from the device for tensors."""
         return int(self._cuda.max_memory_reserved()) - self._workspaces
 
     @property
-    def free_bytes(self) -> int:  # type: ignore[override]
+    def free_bytes(self) -> int:
         """What the device had left when the allocator had taken most from it: a tensor of that size could have been
         allocated, and the steps would still have run. In whole pages of the device, as the allocator takes them.
         """

@@ -49,38 +49,33 @@ class Options:
         self.trace = _one_of(config, "trace", TRACES)
         self.traces = Path(config.invocation_params.dir, setting(config, "trace_dir") or "perf-traces")
         self.reason = " ".join(config.getoption("--perf-reason").split())
-        if problem := next((problem for problem, is_there in self._problems().items() if is_there), ""):
-            raise UsageError(problem)
+        self._check()
 
-    def _problems(self) -> dict[str, object]:
-        """What can be wrong with the options, and whether it is."""
-        update, reason, against, tolerance = self.update, self.reason, self.against, self.tolerance
-        capped, consents = self.settings.capacity_bytes is not None, set((update or "").split(","))
-        return {
-            f"The time tolerance must be a number above 0, not {tolerance}.": (
-                tolerance is not None and not 0 < tolerance < math.inf
-            ),
-            "--perf-against is empty: write a git revision, a release or a file of constraints.": (
-                against is not None and not against.strip()
-            ),
-            "--perf-update with --perf-against: such cells are not compared with baselines.": against and update,
-            "--perf-capacity with --perf-against: times are not compared under a cap.": against and capped,
-            f"--perf-trace-dir names {self.traces}, which is not a folder.": (
-                self.traces.exists() and not self.traces.is_dir()
-            ),
-            f"--perf-busy-share must be a share from 0 to 1, not {self.most_busy}.": not 0 <= self.most_busy <= 1,
-            f"--perf-launches must be 1 or more, not {self.launches}.": self.launches < 1,
-            "--perf-update with --perf-capacity: a baseline is for the hardware, not for a cap on it.": (
-                update and capped
-            ),
-            f'--perf-update={update} may accept a regression: say why in --perf-reason="…", for the ledger.': (
-                consents.intersection(NEED_A_REASON) and not reason
-            ),
-            f"--perf-reason={reason} gives no reason: write why the baselines change.": (
-                reason and not reason.strip("….\"'")
-            ),
-            "--perf-reason needs --perf-update: nothing is accepted without it.": reason and not update,
-        }
+    def _check(self) -> None:
+        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
+            raise UsageError(f"The time tolerance must be a number above 0, not {self.tolerance}.")
+        if self.against is not None and not self.against.strip():
+            raise UsageError("--perf-against is empty: write a git revision, a release or a file of constraints.")
+        if self.against and self.update:
+            raise UsageError("--perf-update with --perf-against: such cells are not compared with baselines.")
+        if self.against and self.settings.capacity_bytes is not None:
+            raise UsageError("--perf-capacity with --perf-against: times are not compared under a cap.")
+        if self.traces.exists() and not self.traces.is_dir():
+            raise UsageError(f"--perf-trace-dir names {self.traces}, which is not a folder.")
+        if not 0 <= self.most_busy <= 1:
+            raise UsageError(f"--perf-busy-share must be a share from 0 to 1, not {self.most_busy}.")
+        if self.launches < 1:
+            raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
+        if self.update and self.settings.capacity_bytes is not None:
+            raise UsageError("--perf-update with --perf-capacity: a baseline is for the hardware, not for a cap on it.")
+        if set((self.update or "").split(",")).intersection(NEED_A_REASON) and not self.reason:
+            raise UsageError(
+                f'--perf-update={self.update} may accept a regression: say why in --perf-reason="…", for the ledger.'
+            )
+        if self.reason and not self.reason.strip("….\"'"):
+            raise UsageError(f"--perf-reason={self.reason} gives no reason: write why the baselines change.")
+        if self.reason and not self.update:
+            raise UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
 
 
 def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:

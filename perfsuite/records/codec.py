@@ -30,7 +30,7 @@ LARGEST = 1e100  # a number in a file: sums, ratios and squares of such numbers 
 
 def encode(record: Record) -> bytes:
     """Indented JSON, so that a baseline reads well in a diff."""
-    _refuse_non_finite(msgspec.to_builtins(record), type(record).__name__)
+    _refuse_non_finite(record)
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
 
 
@@ -58,18 +58,33 @@ _HUGE = re.compile(rb"[:\[,\s]-?\d+(?:(?<=\d{50})|(?:\.\d+)?[eE]\+?0*(?:[5-9]\d|
 def refuse_huge(text: bytes) -> None:
     """Raise msgspec's ValidationError for a number beyond LARGEST in JSON. Few texts need the slow search for it."""
     if _HUGE.search(text):
-        _refuse_huge(msgspec.json.decode(text), "$")
+        check_numbers(msgspec.json.decode(text))
 
 
-def _refuse_huge(value: Any, where: str) -> None:
-    if isinstance(value, int | float) and abs(value) > LARGEST:
-        raise msgspec.ValidationError(f"Number out of range - at `{where}`")
+def check_numbers(value: Any) -> None:
+    """Raise msgspec's ValidationError for a number in decoded JSON that is beyond LARGEST, infinite or NaN."""
+    for where, number in _numbers(value, "$"):
+        if not abs(number) <= LARGEST:
+            raise msgspec.ValidationError(f"Number out of range - at `{where}`")
+
+
+def _refuse_non_finite(record: Record) -> None:
+    """JSON has no NaN, and an encoder that writes null would turn a broken number into a missing one."""
+    for where, number in _numbers(msgspec.to_builtins(record), type(record).__name__):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise FileError(f"{where} is {number}: only finite numbers can be stored.")
+
+
+def _numbers(value: Any, where: str) -> Iterator[tuple[str, int | float]]:
+    """Every number in nested dictionaries and lists, with its place."""
     if isinstance(value, dict):
         for key, item in value.items():
-            _refuse_huge(item, f"{where}.{key}")
+            yield from _numbers(item, f"{where}.{key}")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _refuse_huge(item, f"{where}[{index}]")
+            yield from _numbers(item, f"{where}[{index}]")
+    elif isinstance(value, int | float):
+        yield where, value
 
 
 class _Head(msgspec.Struct):
@@ -251,7 +266,7 @@ def read(path: Path, kind: type[T]) -> T:
 
 def encode_line(record: Record) -> str:
     """The record as one line of JSON."""
-    _refuse_non_finite(msgspec.to_builtins(record), type(record).__name__)
+    _refuse_non_finite(record)
     return msgspec.json.encode(record).decode()
 
 
@@ -321,15 +336,3 @@ def _mode(path: Path) -> int:
         mask = os.umask(0o077)
         os.umask(mask)
         return 0o666 & ~mask
-
-
-def _refuse_non_finite(value: Any, where: str) -> None:
-    """JSON has no NaN, and an encoder that writes null would turn a broken number into a missing one."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise FileError(f"{where} is {value}: only finite numbers can be stored.")
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _refuse_non_finite(item, f"{where}.{key}")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _refuse_non_finite(item, f"{where}[{index}]")

@@ -15,7 +15,9 @@ import socket
 import time
 from typing import Any
 
-from perfsuite.records.codec import LARGEST
+import msgspec
+
+from perfsuite.records.codec import check_numbers
 from perfsuite.records.waits import wait_readable
 
 SILENT_SECONDS = 20  # without a sign of the other machine; its kernel gives one even if its process is busy
@@ -94,8 +96,9 @@ class Lines:
             raise Gone("a line does not have the proof of the other side")
         self._received += 1
         try:
-            message = json.loads(text, parse_constant=_refuse, parse_int=_integer, parse_float=_float)
-        except (ValueError, RecursionError) as error:
+            message = json.loads(text)
+            check_numbers(message)
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
             raise Gone(f"a line is no JSON: {error}") from error
         if not isinstance(message, dict):
             raise Gone(f"a line is a JSON {type(message).__name__}, not an object")
@@ -118,23 +121,6 @@ class Lines:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
-
-
-def _refuse(text: str) -> float:
-    """NaN and infinities are no JSON, but Python writes and reads them."""
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _integer(text: str) -> int:
-    return int(text) if abs(float(text)) <= LARGEST else _huge(text)
-
-
-def _float(text: str) -> float:
-    return float(text) if abs(float(text)) <= LARGEST else _huge(text)
-
-
-def _huge(text: str) -> int:
-    raise ValueError(f"{text[:8]}… is beyond {LARGEST:g}")
 
 
 def pack(data: bytes) -> str:

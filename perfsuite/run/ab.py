@@ -37,14 +37,13 @@ PAIR_SECONDS = 5.0  # for the timed steps of both sides
 MOST_STEPS = 500
 SHORT_STEPS = 5
 _COMMIT = "Commit {}, or give another side, such as here or name==version."
-
 Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side. ``strategy`` replaces the cells'; ``copy`` is the root of a
-    revision's copy, if it is one, and ``working`` the catalog outside of it.
+    """One side. ``strategy`` replaces the cells'; ``copy`` is the root of a revision's copy, if it is one, and
+    ``working`` the catalog outside of it.
     """
 
     name: str
@@ -136,7 +135,6 @@ def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catal
             raise UsageError(
                 f"{revision} has no folder {folder}, which --catalog or perf_catalog names. {_COMMIT.format('it')}"
             )
-
     return Catalog(tuple(folders), catalog.extra_models, catalog.materiality)
 
 

@@ -24,7 +24,7 @@ from perfsuite.compare.terms import terms_of
 from perfsuite.environments.environments import HERE, installed, with_releases
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import describe, version_of
-from perfsuite.paths import cache_folder, code_files
+from perfsuite.paths import cache_folder, code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.change import Change
 from perfsuite.records.deadline import check
@@ -211,4 +211,4 @@ class Bench:
 @functools.cache
 def _content(place: str) -> str:
     """A hash of the code of a folder, or of one file."""
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in code_files(Path(place)))).hexdigest()
+    return content_hash(code_files(Path(place)))

@@ -46,6 +46,4 @@ def _classifier(model: Model) -> Model:
     )
 
 
-MODELS = tuple(
-    made for size in sizes_of(__file__) for model in [_language_model(size)] for made in (model, _classifier(model))
-)
+MODELS = tuple(made for model in map(_language_model, sizes_of(__file__)) for made in (model, _classifier(model)))

@@ -29,6 +29,7 @@ from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
 from perfsuite.show.text.live import LiveLine
+from perfsuite.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
 STARTS_PROCESSES = True
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
                 write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
     counts = Counter(each.verdict.status for each in comparisons)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
-    print(f"\n{len(comparisons)} {'cell' if len(comparisons) == 1 else 'cells'}: {statuses}")
+    print(f"\n{show_several(len(comparisons), 'cell')}: {statuses}")
     if Status.UNDECIDED in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)

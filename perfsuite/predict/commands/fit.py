@@ -72,7 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
     times = {cell.id: time_of(cell, not arguments.unpadded) for cell in cells}
     cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
     options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
-    sizes: list[Size]
     sizes, failed = collect(cells, sizes_each(cells, catalog, cores(), **options), progress)
     by_id = {cell.id: cell for cell in cells}
     ranked = rank([one for one in sizes if one.outcome != "unsupported"], times)

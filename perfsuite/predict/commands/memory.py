@@ -18,6 +18,7 @@ from perfsuite.predict.beside_emulated import add_emulated, again, is_here, meas
 from perfsuite.predict.traced_memory import attempt_each, predict, trace_snapshot, unsupported
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.failure import Failure
+from perfsuite.records.prediction import Prediction
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
 from perfsuite.show.text.memory_table import bar, batches, explain, largest, parts, ranking
 from perfsuite.show.text.tables import print_table
@@ -52,19 +53,20 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
 
 def collect(
     cells: Sequence[Cell],
-    results: Iterable[tuple[int, T | Failure]],
+    results: Iterable[tuple[int, T | Prediction | Failure]],
     progress: Callable[[int, int, Any], None] = lambda *_: None,
-) -> tuple[list[T], bool]:
+) -> tuple[list[T | Prediction], bool]:
     """The results in the order of the cells, and whether a trace failed. A failed cell is not predicted, with the
     reason; the others are. ``progress`` is called for each as soon as it is known, with how many are, and of how many.
     """
-    known: dict[int, T] = {}
+    known: dict[int, T | Prediction] = {}
     failed = False
     for number, result in results:
         if isinstance(result, Failure):
             failed = True
-            result = unsupported(cells[number], f"its trace failed: {result.message}")  # type: ignore[assignment]
-        known[number] = result  # type: ignore[assignment]
+            known[number] = unsupported(cells[number], f"its trace failed: {result.message}")
+        else:
+            known[number] = result
         progress(len(known), len(cells), known[number])
     return [known[number] for number in range(len(cells))], failed
 

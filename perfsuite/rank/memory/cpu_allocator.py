@@ -139,7 +139,7 @@ class CpuAllocator(MemorySource):
         return None if index is None else (index, size)
 
     @property
-    def missing_bytes(self) -> int | None:  # type: ignore[override]
+    def missing_bytes(self) -> int | None:
         """What the refused allocation exceeded the capacity by; None if none was refused."""
         sizes = [
             int(getattr(self._library, f"perfsuite_{name}")()) for name in ("refused", "live_at_refusal", "capacity")

@@ -9,9 +9,20 @@ from typing import Any
 class MemorySource:
     """Counts the bytes of a device. What one of the two does not have is as it is here."""
 
-    reserved_bytes: int | None = None  # the most that a caching allocator took from the device
-    free_bytes: int | None = None  # what the device had left then
-    missing_bytes: int | None = None  # what the refused allocation exceeded the capacity by
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The most that a caching allocator took from the device."""
+        return None
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What the device had left then."""
+        return None
+
+    @property
+    def missing_bytes(self) -> int | None:
+        """What the refused allocation exceeded the capacity by."""
+        return None
 
     def enter_phase(self, phase: str) -> None:
         """Operators outside of modules belong to this phase."""

@@ -11,6 +11,7 @@ from perfsuite.show.html.moved import names_of
 from perfsuite.show.text import words
 from perfsuite.show.text.comparison import explanation_lines
 from perfsuite.show.text.verdict_text import last_lines
+from perfsuite.units import show_several
 
 SIDES = ("A", "B")
 TONES: dict[str, Tone] = {
@@ -32,7 +33,7 @@ def comparisons_page(a: str, b: str, found: Sequence[Comparison], metrics: Itera
     order = sorted(found, key=lambda one: list(TONES).index(one.verdict.status))
     return Document(
         title="A/B comparison",
-        verdict=f"B against A in {len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}.",
+        verdict=f"B against A in {show_several(len(found), 'cell')}: {told}.",
         facts=[f"A: {a}", f"B: {b}"],
         tone=tone,
         sections=[_section(one, known) for one in order],

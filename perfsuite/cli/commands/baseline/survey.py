@@ -142,8 +142,8 @@ def show(arguments: argparse.Namespace) -> int:
         table.add_row(stored.cell, stored.standing.status, *_facts(stored))
     print_table(table)
     counts = {status: sum(stored.standing.status == status for stored in found) for status in ORDER}
-    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    print(f"\n{show_several(len(found), 'baseline')}: {told}")
+    counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    print(f"\n{show_several(len(found), 'baseline')}: {counted}")
     unreadable = {stored.cell for stored in found if stored.baseline is None}
     for (status, why), cells in _grouped(found).items():
         print(f"\n{status}: {why}\n  {_named(cells)}")
