@@ -103,11 +103,13 @@ def compare(
     strategies: tuple[str, str],
     terms: Terms,
     installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
+    one_sided: bool = False,
 ) -> Comparison:
     """Compare all launches of both sides, in their order. One launch of each compares no times.
 
     ``terms`` say which difference in a time must be detected, and how often an equal time may be called worse.
-    ``installed`` are versions of packages of A and of B that the ranks may not report.
+    ``installed`` are versions of packages of A and of B that the ranks may not report. ``one_sided``: only whether B is
+    slower is asked, so a time that rules that out is the same, however much faster it may be.
     """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
@@ -129,7 +131,7 @@ def compare(
         if before is None and after is None and metric.optional:
             continue
         if metric.is_time and before and after:
-            line, paired = _time(metric, old, new, terms)
+            line, paired = _time(metric, old, new, terms, one_sided)
             times += [paired] if paired else []
         else:
             judged = compare_metric(metric, scope)
@@ -180,7 +182,9 @@ def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
     return msgspec.structs.replace(line, status=status, detects=None)
 
 
-def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> tuple[Line, Paired | None]:
+def _time(
+    metric: Metric, old: Measurement, new: Measurement, terms: Terms, one_sided: bool
+) -> tuple[Line, Paired | None]:
     """The ratio's line. For a rate, more is better, so its reciprocal is compared and the rate is shown."""
     sign, tolerance = metric.sign, terms.tolerance_of(metric)
     by_pair = differences([old], [new], metric.name)
@@ -190,12 +194,14 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
         few = reason(Because.FEW_PAIRS, pairs=len(by_pair), least=LOOKS[0])
         return line_of(metric, Status.NOT_HELD, before, after, reason=few), None
     status, decided = here.decide(tolerance)
-    why = None
+    why, limit = None, Limit(bound=Bound.PAIRS, value=tolerance)
+    if one_sided and status == Status.UNDECIDED and here.not_slower(tolerance):
+        status, decided, limit = Status.SAME, here.narrow, Limit(bound=Bound.BEYOND, value=sign * tolerance)
     low, high = sorted(math.exp(sign * end) for end in (decided.low, decided.high))
     ratio = math.exp(sign * here.estimate)
     if status == Status.UNDECIDED:
         why = _undecided(here, tolerance)
-    elif status != Status.SAME and min(abs(decided.low), abs(decided.high)) < math.log1p(tolerance):
+    elif status in _MOVED and min(abs(decided.low), abs(decided.high)) < math.log1p(tolerance):
         why = reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
     line = line_of(
         metric,
@@ -205,7 +211,7 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
         compared=True,
         ratio=ratio,
         interval=Interval(low=low, high=high, pairs=len(by_pair)),
-        limit=Limit(bound=Bound.PAIRS, value=tolerance),
+        limit=limit,
         reason=why,
     )
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=by_pair)

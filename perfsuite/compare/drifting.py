@@ -6,6 +6,8 @@ a and b of n and m runs, and a run's spread s, the times have drifted if
 
     b - a > ln(1 + tolerance)   and   b - a > SURE · s · sqrt(π/2 · (1/n + 1/m))
 
+A newest run that is as fast as a is none: what slowed the last ones has ended, and as a good run it is added.
+
 The spread is that of neighbouring runs, which a slow change hardly widens (von Neumann 1941, "Distribution of the ratio
 of the mean square successive difference to the variance"). π/2 is the variance of a median of normal numbers, over that
 of their mean. ``python benchmarks/drifting_nights.py`` simulates how soon each slope and step is reported.
@@ -29,11 +31,16 @@ def drift_of(levels: Sequence[float], tolerance: float) -> float:
     the ``tolerance``. ``levels`` are logarithms of seconds, oldest first.
     """
     first, last = levels[:ANCHOR], levels[ANCHOR:][-RECENT:]
-    if min(len(first), len(last)) < LEAST:
+    if min(len(first), len(last)) < LEAST or levels[-1] <= first_level(levels):
         return 0.0
-    by = statistics.median(last) - statistics.median(first)
+    by = statistics.median(last) - first_level(levels)
     noise = spread_of(levels) * math.sqrt(math.pi / 2 * (1 / len(first) + 1 / len(last)))
     return by if by > max(math.log1p(tolerance), SURE * noise) else 0.0
+
+
+def first_level(levels: Sequence[float]) -> float:
+    """The level of the first runs, with which later ones are compared."""
+    return statistics.median(levels[:ANCHOR])
 
 
 def spread_of(levels: Sequence[float]) -> float:

@@ -18,6 +18,8 @@ that must be detected,
         improved    the whole interval is below, by as much
     undecided   none of these, after the last pair
 
+A trial before a merge only asks whether this side is slower: not_slower() answers that where the pairs end undecided.
+
 So two intervals are asked. Interval.decide returns the one on which its conclusion rests, and that one is printed. Of a
 time that is undecided, it is the wide one: it is neither beyond τ · HARMLESS nor within ±τ.
 
@@ -68,6 +70,15 @@ class Interval:
     def high(self) -> float:
         return self.estimate + self.half
 
+    @property
+    def narrow(self) -> "Interval":
+        """The one that rules out a change."""
+        return replace(self, error=max(self.error, MISSED))
+
+    def not_slower(self, tolerance: float) -> bool:
+        """Whether a slow-down as large as the tolerance is ruled out, however much faster it may be."""
+        return self.narrow.high < math.log1p(tolerance)
+
     def decide(self, tolerance: float) -> tuple[Status, "Interval"]:
         """The conclusion about a change as large as the tolerance, and the interval that implies it."""
         limit, least = math.log1p(tolerance), math.log1p(harmless(tolerance))
@@ -75,8 +86,8 @@ class Interval:
             return Status.REGRESSED, self
         if self.high < -least:
             return Status.IMPROVED, self
-        narrow = replace(self, error=max(self.error, MISSED))
-        return (Status.SAME, narrow) if -limit < narrow.low and narrow.high < limit else (Status.UNDECIDED, self)
+        same = -limit < self.narrow.low and self.narrow.high < limit
+        return (Status.SAME, self.narrow) if same else (Status.UNDECIDED, self)
 
 
 def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:

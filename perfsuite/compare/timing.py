@@ -13,10 +13,10 @@ Nothing changed      Is the time usual for such runs, or slower by less than mat
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.drifting import first_level
 from perfsuite.compare.machines import loads, why_other_machine
 from perfsuite.compare.noise import Pool, relative
 from perfsuite.compare.scope import Scope, line_of
@@ -44,17 +44,25 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
     sign = metric.sign
     pool = pool_of(values, sign, scope.terms)
     slower = sign * math.log(new.value) - pool.mean
-    usual, unlucky = statistics.median(values), pool.reach(RULED_OUT)
+    unlucky = pool.reach(RULED_OUT)
     sure = pool.reach(1 - scope.terms.alarm_rate)
     tolerance = scope.terms.tolerance_of(metric)
 
-    def line(status: Status, allowed: float, why: Reason | None = None, detects: float | None = None) -> Line:
+    def line(
+        status: Status,
+        allowed: float,
+        why: Reason | None = None,
+        detects: float | None = None,
+        level: float = pool.mean,  # what decides is what is shown: the median of skewed runs may be on its other side
+    ) -> Line:
         limit = Limit(bound=Bound.BEYOND, value=sign * allowed)
+        usual = values[0] if len(set(values)) == 1 else math.exp(sign * level)  # a logarithm rounds
         return line_of(metric, status, old, new, old=usual, compared=True, limit=limit, reason=why, detects=detects)
 
     if by := scope.drifted.get(metric.name):
         why = reason(Because.DRIFTED, by=relative(by), since=scope.since)
-        return line(Status.ALARM if scope.changed else Status.MACHINE, tolerance, why)
+        first = first_level([sign * math.log(value) for value in values])
+        return line(Status.ALARM if scope.changed else Status.MACHINE, tolerance, why, level=first)
     if scope.changed:
         faster = slower < -math.log1p(tolerance)  # which suggests nothing slower, whatever the spread
         if not (slower + unlucky <= math.log1p(tolerance) or faster):

@@ -10,7 +10,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.show.text.life import moved
 from perfsuite.show.text.predicted_time import render_predicted
-from perfsuite.show.text.run_summary import WIDTH, asides, render_summary
+from perfsuite.show.text.run_summary import WIDTH, asides, open_times, render_summary
 from perfsuite.units import show_rough
 
 
@@ -80,7 +80,7 @@ def write_summary(
     if not results:
         return
     reporter.write_line(render_summary(results, metrics, width, color=reporter.config.get_terminal_writer().hasmarkup))
-    for sentence in asides(results, metrics):
+    for sentence in [*asides(results, metrics), *open_times(results)]:
         write(reporter, sentence)
     for result in results:
         for sentence in tell_update(result, metrics):

@@ -152,7 +152,8 @@ def reason(because: Because, **facts: Fact) -> Reason:
 class Line(Record, frozen=True, kw_only=True, gc=False):
     """One metric of a verdict. ``old`` and ``new`` are numbers in its ``unit``, texts for an outcome, and None if a
     side has none. A line that is ``compared`` has a change: ``ratio`` is new over old by pairs of launches, otherwise
-    it follows from the two numbers. ``detects`` is the smallest slow-down that the line can show, a share.
+    it follows from the two numbers. ``stored`` is the change by stored times that a trial was to decide, a share.
+    ``detects`` is the smallest slow-down that the line can show, a share.
     """
 
     metric: str
@@ -164,6 +165,7 @@ class Line(Record, frozen=True, kw_only=True, gc=False):
     compared: bool = False
     ratio: float | None = None
     interval: Interval | None = None
+    stored: float | None = None
     limit: Limit | None = None
     detects: float | None = None
     moves: list[Move] = []

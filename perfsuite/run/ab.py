@@ -172,12 +172,13 @@ class Experiment:
         step_seconds: float | None = None,
         faults: tuple[Sequence[str], Sequence[str]] = ((), ()),
         known: tuple[Measurement | None, Measurement | None] = (None, None),
+        one_sided: bool = False,
     ) -> Comparison:
         """Launch a cell on both sides until its times are decided or the pairs are used up.
 
         ``step_seconds`` is the duration of a step; if unknown, a launch measures it. A pair takes about PAIR_SECONDS,
         since many short steps are more precise than a few long launches. With no pairs, a side with a ``known``
-        measurement is not launched again.
+        measurement is not launched again. ``one_sided``: only whether B is slower is asked.
         """
         metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
         timed = [metric for metric in metrics if metric.is_time]
@@ -200,6 +201,7 @@ class Experiment:
             strategies=(cells[0].strategy.name, cells[1].strategy.name),
             terms=terms,
             installed=self.installed,
+            one_sided=one_sided,
         )
 
     @contextlib.contextmanager

@@ -162,7 +162,7 @@ class Trial:
         )
         step = here.readings.get("step_time_seconds") if here else None
         seconds, known = float(step.value) if step else None, (there, None if kept else here)
-        return experiment.compare(experiment.cells[0], self.watch, seconds, ((), faults), known)
+        return experiment.compare(experiment.cells[0], self.watch, seconds, ((), faults), known, one_sided=True)
 
     def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
         """This environment with these changes reverted. Raises UsageError if it cannot be built."""
@@ -283,7 +283,8 @@ class _Answer:
         for line in self.verdict.lines:
             new = tried.get(line.metric)
             if new is not None and new.status != Status.NOT_HELD and line.status not in UNTRIABLE:
-                line = self._acquitted(line, new) if new.status in INNOCENT else new
+                decided = self._acquitted(line, new) if new.status in INNOCENT else new
+                line = msgspec.structs.replace(decided, stored=line.change)
             elif line.status == Status.ALARM:
                 line = msgspec.structs.replace(line, status=unanswered)
             lines.append(line)

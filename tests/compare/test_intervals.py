@@ -30,7 +30,7 @@ from perfsuite.records.verdict import Line, Verdict
 from perfsuite.run import ab
 from perfsuite.run.runner import Settings
 from perfsuite.run.trial import Trial
-from perfsuite.show.text.words import limit_text, note_text, trial_of
+from perfsuite.show.text.words import change_text, limit_text, note_text, trial_of, tried_text
 from perfsuite.units import NUMBER
 
 CELL = "gpt2_tiny-single-cpu_x1"
@@ -64,7 +64,7 @@ def launched(metric: Metric, logarithm: float) -> Reading:
     return samples.times(*[0.4 * math.exp(metric.sign * logarithm)] * 4)
 
 
-def simulated(noise: Noise, pairs: int, tolerance: float | None, run_size: int) -> Comparison:
+def simulated(noise: Noise, pairs: int, tolerance: float | None, run_size: int, one_sided: bool = False) -> Comparison:
     """What an experiment concludes, which decides after each look whether to go on."""
     chance, sides = random.Random(noise.seed), iter(range(10**6))
 
@@ -82,13 +82,14 @@ def simulated(noise: Noise, pairs: int, tolerance: float | None, run_size: int) 
     with patch.object(ab, "Runner", Fake), patch.object(Catalog, "metrics", lambda *_: TIMED):
         side = ab.Side("here", Catalog())
         one = ab.Experiment(side, side, [CELL], Settings(), tolerance, pairs, run_size=run_size)
-        return one.compare(one.cells[0], lambda *_: None, step_seconds=0.4)
+        return one.compare(one.cells[0], lambda *_: None, step_seconds=0.4, one_sided=one_sided)
 
 
 def contradiction(line: Line, metric: Metric, tolerance: float, paired: Paired) -> str:
     """Why the line's status does not follow from its interval; empty if it does. Both as numbers, and as printed."""
     found = re.match(r"([+-]\S+) % to ([+-]\S+) %, (\d+) pairs?", note_text(line))
-    allowed = re.fullmatch(r"±(\S+) %", limit_text(line))
+    allowed = re.fullmatch(r"[±+-](\S+) %", limit_text(line))
+    one_sided = not limit_text(line).startswith("±")
     if not found or not allowed:
         return "no interval is printed"
     if int(found[3]) != len(paired.differences):
@@ -99,7 +100,8 @@ def contradiction(line: Line, metric: Metric, tolerance: float, paired: Paired) 
             return "the change is not in the interval"
         worse = low > 0 if metric.sign > 0 else high < 0
         better = high < 0 if metric.sign > 0 else low > 0
-        within = -limit <= low and high <= limit
+        not_slower, not_faster = (high <= limit, -limit <= low)[:: metric.sign]
+        within = not_slower and (one_sided or not_faster)
         good = {"regressed": worse, "improved": better, "same": within, "ok": within}.get(line.status)
         if good is False:
             return f"{low} to {high} with {limit} allowed does not imply {line.status}"
@@ -139,7 +141,7 @@ class Tried(Trial):
     compared: list[Comparison] = field(default_factory=list)
 
     def compare(self, cell: Cell, reverted: Collection[Change], *_: Any, **__: Any) -> Comparison:
-        self.compared.append(simulated(self.noise, 24, None, 1))
+        self.compared.append(simulated(self.noise, 24, None, 1, one_sided=True))
         return self.compared[-1]
 
 
@@ -207,6 +209,71 @@ def test_a_faster_time_is_called_so(tmp_path: Path) -> None:
 
     assert verdict.status == "ok"
     assert Counter(line.status for line in verdict.lines) == {"improved": len(NAMES)}
+
+
+FASTER = Noise(23, dict.fromkeys(NAMES, 0.0) | {NAMES[0]: -0.05}, dict.fromkeys(NAMES, 0.001) | {NAMES[0]: 0.1})
+
+
+def test_a_trial_asks_only_whether_a_time_is_slower(tmp_path: Path) -> None:
+    """Pairs that spread by 10 % around -5.9 % rule out +3 %, and show nothing else: of an A/B that is undecided, of a
+    trial ok, with the limit and the interval that say so.
+    """
+    random.seed(0)  # the order in a pair is drawn
+    compared = simulated(FASTER, 24, None, 1).verdict.lines[0]
+    random.seed(0)
+    verdict, _ = tried(tmp_path, FASTER, quiet=(), faster=())
+    line = verdict.lines[0]
+
+    assert (compared.status, change_text(compared)) == ("undecided", "-5.9 %")
+    assert note_text(compared).startswith("-13.1 % to +1.9 %, 24 pairs; no difference shown")
+    assert (verdict.status, line.status, limit_text(line)) == ("ok", "ok", "+3.0 %")
+    assert note_text(line) == "-10.0 % to -1.6 %, 24 pairs; stored times: +64.9 %"
+
+
+@settings(max_examples=200, deadline=None)
+@given(noises(), st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES)))
+def test_no_time_that_cannot_be_slower_is_undecided(
+    tmp_path_factory: pytest.TempPathFactory, noise: Noise, quiet: set[str], faster: set[str]
+) -> None:
+    """Even by the wide interval, which the lines of undecided times print."""
+    verdict, comparison = tried(tmp_path_factory.getbasetemp(), noise, quiet, faster)
+    undecided = {line.metric for line in verdict.lines if line.status == "undecided"}
+    paired = {one.metric: one for one in comparison.times}
+    ruled_out = [
+        one.name
+        for one in TIMED
+        if max(one.sign * math.log(end) for end in (paired[one.name].low, paired[one.name].high))
+        < math.log1p(terms_of(CELL, None).tolerance_of(one))
+    ]
+
+    assert undecided.isdisjoint(ruled_out)
+
+
+def test_the_trial_itself_asks_so(tmp_path: Path) -> None:
+    """Not only the one of these tests."""
+    asked: list[bool] = []
+
+    class Fake(ab.Experiment):
+        def compare(self, *_: Any, one_sided: bool = False, **__: Any) -> Any:
+            asked.append(one_sided)
+
+    trial = Trial(Catalog(), Settings(), tmp_path, lambda *_: None)
+    with patch("perfsuite.run.trial.Experiment", Fake):
+        trial.compare(parse_cell(CELL, trial.catalog), [], [], None, None)
+
+    assert asked == [True]
+
+
+def test_the_stored_time_and_the_trial_s_are_told_apart(tmp_path: Path) -> None:
+    """The line's change is the trial's; what the stored times said is beside it, under its name."""
+    noise = Noise(1, dict.fromkeys(NAMES, 0.1), dict.fromkeys(NAMES, 0.001))
+    verdict, _ = tried(tmp_path, noise, quiet=(), faster=())
+    line = verdict.lines[0]
+
+    assert (line.status, change_text(line)) == ("regressed", "+10.6 %")
+    assert line.stored == pytest.approx(math.expm1(0.5))
+    assert "3 pairs; stored times: +64.9 %" in note_text(line)
+    assert tried_text(line) == "+10.6 % trial"
 
 
 def test_the_same_is_printed_with_the_interval_that_rules_out() -> None:

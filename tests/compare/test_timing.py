@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.drifting import ANCHOR
+from perfsuite.compare.drifting import ANCHOR, drift_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.machines import loads
 from perfsuite.compare.noise import PRIOR_RUNS, Pool, student
@@ -42,7 +42,12 @@ def held(new, runs=(0.4,) * 10, changed=(), metric=TIME, terms=TERMS, **fields) 
     pool = [run_of(of(seconds), METRICS) for seconds in runs]
     measured, recorded = of(new, **fields), of(0.4)
     scope = Scope(measured, recorded, "zero3", terms, pool, changed)
-    new_times, old_times = (one.readings["step_time_seconds"] for one in (measured, recorded))
+    return line_in(scope, metric)
+
+
+def line_in(scope: Scope, metric: Metric = TIME) -> Line:
+    """The line of the step time."""
+    new_times, old_times = (one.readings["step_time_seconds"] for one in (scope.new, scope.old))
     return compare_time(metric, new_times, old_times, scope)
 
 
@@ -297,3 +302,43 @@ def test_perfsuite_s_own_code_alone_raises_no_alarm():
     old = with_measurement(baseline(), flags={OWN_CODE: "1a"})
 
     assert judge(of(0.4, flags={OWN_CODE: "2b"}), old, METRICS, strategy="zero3").status == "ok"
+
+
+def test_what_is_shown_is_what_decides():
+    """Runs beside a busy neighbour: their median is 200 ms, their mean is 161 ms, and 188 ms is the slower one."""
+    line = held(0.188, [0.1, 0.2, 0.21], [Change("torch", "2.12.0", "2.13.0")])
+
+    assert (line.status, change_text(line)) == ("alarm", "+16.5 %")
+
+
+@given(st.floats(0.05, 2), st.lists(st.floats(0.1, 0.9), min_size=1, max_size=30), st.booleans(), st.booleans())
+def test_no_time_that_is_shown_as_faster_is_open(new, runs, changed, rate):
+    """Whatever the runs were, drifted ones included: faster by more than must be found is ok or improved."""
+    metric = Metric(name="step_time_seconds", title="x", unit=NUMBER, hold="time", worse="lower" if rate else "higher")
+    pool = [run_of(of(seconds), METRICS) for seconds in runs]
+    levels = [metric.sign * math.log(one) for one in [*runs, new]]
+    by = drift_of(levels, TERMS.tolerance)
+    changes = [Change("torch", "2.12.0", "2.13.0")] * changed
+    scope = Scope(of(new), of(0.4), "zero3", TERMS, pool, changes, drifted={metric.name: by} if by else {})
+    line = line_in(scope, metric)
+    faster = line.change is not None and metric.sign * math.log1p(line.change) < -math.log1p(TERMS.tolerance)
+
+    assert not (faster and line.status in OPEN)
+
+
+def test_a_drift_that_has_ended_is_none():
+    """A night as fast as the first ones is good, unlike the last ones; so it is added, and the pool heals."""
+    first, last = [0.0, 0.01] * 5, [0.2, 0.21] * 7
+
+    assert drift_of([*first, *last, 0.2], 0.03) == pytest.approx(0.2, abs=0.01)
+    assert drift_of([*first, *last, 0.0], 0.03) == 0.0
+
+
+def test_a_drift_is_shown_beside_the_first_runs():
+    """What has drifted is not compared with a mean of all runs, of which it made the half."""
+    runs = [0.4] * 10 + [0.5] * 14
+    pool = [run_of(of(seconds), METRICS) for seconds in runs]
+    scope = Scope(of(0.5), of(0.4), "zero3", TERMS, pool, drifted={"step_time_seconds": math.log(1.25)}, since="2026")
+    line = line_in(scope)
+
+    assert (line.status, change_text(line)) == ("machine", "+25.0 %")

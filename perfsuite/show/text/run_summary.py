@@ -13,9 +13,9 @@ from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import RED, Because, Line, Status
+from perfsuite.records.verdict import RED, Because, Line, Status, Verdict
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
-from perfsuite.show.text.words import change_text, note_text, summary
+from perfsuite.show.text.words import change_text, note_text, summary, tried_text
 from perfsuite.units import show_bytes, show_change, show_ratio, show_several
 
 ABSENT = "–"
@@ -23,6 +23,7 @@ HEADROOM = "headroom"
 DETECTS = "detects slow-down"
 WIDTH = 100  # columns; nothing of a summary is wider, in a log or on a wide terminal
 LEAST = 20  # columns for the reason why a cell has no measurement
+MOST_OPEN = 10  # cells whose open times are said; the report has all
 KEPT = 4  # the first columns: cell, status, and two metrics that no other column follows from
 COLORS = {"ok": "green", "immaterial": "green", "improved": "cyan", "unsupported": "dim"}  # any other: by RED
 
@@ -194,6 +195,25 @@ def _how_to_decide(result: Result) -> str:
     return f"to decide: {trial}; to let such cells fail: --perf-open=fail"
 
 
+def open_times(results: Sequence[Result]) -> list[str]:
+    """Of each open cell, the lines that make it so: they need not be columns of the table. ``gpt2_tiny-zero3-cpu_x2 is
+    undecided: processor time +9.1 % (-2.0 % to +21.5 %, 24 pairs; no difference shown, but 3.0 % is not ruled out)``.
+    """
+    opened = [result.verdict for result in results if result.verdict.status in OPEN_MEANS]
+    said = [f"{one.cell} is {one.status}: {', '.join(map(_with_note, _deciding(one)))}" for one in opened]
+    more = [f"and {show_several(len(said) - MOST_OPEN, 'open cell')} more"] if len(said) > MOST_OPEN else []
+    return said[:MOST_OPEN] + more
+
+
+def _deciding(verdict: Verdict) -> list[Line]:
+    return [line for line in verdict.lines if line.status == verdict.status]
+
+
+def _with_note(line: Line) -> str:
+    note = note_text(line)
+    return " ".join(filter(None, [line.title, change_text(line), note and f"({note})"]))
+
+
 def _columns(metrics: Iterable[Metric]) -> list[Metric]:
     placed = [metric for metric in metrics if metric.column is not None]
     return sorted(placed, key=lambda metric: metric.column or 0)
@@ -208,11 +228,12 @@ def _entry(result: Result, metric: Metric) -> str:
     before = old.readings.get(metric.name) if old else None
     if old is None or before is None:
         return metric.show(new.value)
+    line = next((line for line in result.verdict.lines if line.metric == metric.name and metric.is_time), None)
+    if line is not None:  # a time's status follows from its line, which several runs or a trial have made
+        said = "=" if line.change == 0 else tried_text(line)
+        return f"{metric.show(new.value)} ({said})" if line.compared else metric.show(new.value)
     if metric.hold not in ("exact", "close") and why_other_machine(old.machine, result.measurement.machine):
-        # What a time is compared with may be in this machine's cache folder, and then is in its line alone.
-        mine = [line for line in result.verdict.lines if line.metric == metric.name]
-        own = [change_text(line) for line in mine if line.status != Status.NOT_HELD]
-        return f"{metric.show(new.value)} ({own[0]})" if own and own[0] else metric.show(new.value)
+        return metric.show(new.value)
     change = "=" if new.value == before.value else show_change(before.value, new.value)
     return f"{metric.show(new.value)} ({change})"
 

@@ -88,9 +88,20 @@ def detects_text(line: Line) -> str:
 
 
 def note_text(line: Line) -> str:
-    """What explains the line: the interval of a trial, the reason, the evidence."""
-    found = [interval_text(line.interval) if line.interval else "", words_of(line.reason) if line.reason else ""]
+    """What explains the line: the interval of a trial, what stored times said, the reason, the evidence."""
+    interval = interval_text(line.interval) if line.interval else ""
+    found = [interval, stored_text(line), words_of(line.reason) if line.reason else ""]
     return "; ".join(filter(None, [*found, evidence_text(line)]))
+
+
+def stored_text(line: Line) -> str:
+    """``stored times: +38.0 %``, of a time that a trial decided: its change is that of the trial."""
+    return "" if line.stored is None else f"stored times: {show_change(1, 1 + line.stored)}"
+
+
+def tried_text(line: Line) -> str:
+    """``+9.8 %``, or ``+9.8 % trial`` if pairs say so, which need not agree with the two numbers beside it."""
+    return f"{change_text(line)} trial" if line.interval else change_text(line)
 
 
 def interval_text(interval: Interval) -> str:
