@@ -3,7 +3,8 @@
 On a CPU the bytes are counted by an allocator in front of torch's; on CUDA they are those of the caching allocator's
 history.
 The first steps are recorded, event by event, and give the peak and its anatomy. If more is alive after the timed steps
-than after the recorded ones, that is a leak, and ends the cell.
+than after the recorded ones, that is a leak, and ends the cell. The message has what
+each recorded step left, by operator and module.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from perfsuite.errors import RankError
 from perfsuite.meters._cuda_history import CudaHistory
 from perfsuite.rank.memory.anatomy import Mark, dissect
 from perfsuite.rank.memory.cpu_allocator import CpuAllocator
+from perfsuite.rank.memory.leftovers import leftovers, leftovers_text
 from perfsuite.rank.memory.oom import parts_at_refusal
 from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.memory.whereabouts import watch
@@ -173,7 +175,7 @@ class Memory(Meter):
         if grown > 0:
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
-                f"{TRACED_STEPS} steps."
+                f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"
             )
 
 

@@ -71,11 +71,12 @@ def test_evaluations_that_are_kept_are_red(measure, engine):
 
 
 def test_steps_that_leak_are_red(measure):
-    """A list that grows with every step is found before the first evaluation."""
+    """A list that grows with every step is found before the first evaluation, with the place where it grows."""
     failure = measure(_cell("gpt2_tiny", "single-cpu_x1"), "leak").failure
 
     assert "Memory leaks: " in failure.message
     assert "after the timed steps" in failure.message
+    assert failure.message.endswith(" Each of those leaves 64 bytes of aten::zeros in (end).")
 
 
 @pytest.mark.parametrize("reserved", [[], [100], [100, 200], [100, 200, 200], [300, 200, 250], [200, 200, 200]])
