@@ -9,8 +9,9 @@ from typing import Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.show.text.life import moved
+from perfsuite.show.text.open_cells import open_times
 from perfsuite.show.text.predicted_time import render_predicted
-from perfsuite.show.text.run_summary import WIDTH, asides, open_times, render_summary
+from perfsuite.show.text.run_summary import WIDTH, asides, render_summary
 from perfsuite.units import show_rough
 
 

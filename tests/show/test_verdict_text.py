@@ -27,8 +27,8 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Bound, Consent, Interval, Limit, Line, Move, Status, Verdict
-from perfsuite.show.text.run_summary import MOST_OPEN, asides, line, open_times, render_summary, rows, status
+from perfsuite.records.verdict import Bound, Consent, Limit, Line, Move, Status, Verdict
+from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
 from perfsuite.show.text.verdict_text import render
 from perfsuite.units import BYTES, SECONDS, parse_bytes
 
@@ -251,37 +251,6 @@ def test_the_status_names_an_outcome_that_is_not_the_usual_one(one, text):
     assert status(one) == text
 
 
-OPENED = Verdict(
-    cell=CELL,
-    status=Status.UNDECIDED,
-    lines=[
-        Line(
-            metric="step_time_seconds",
-            title="step time",
-            unit=SECONDS,
-            status=Status.IMPROVED,
-            old=0.4,
-            new=0.37,
-            compared=True,
-            ratio=0.942,
-            interval=Interval(low=0.92, high=0.97, pairs=24),
-        ),
-        Line(
-            metric="processor_time_seconds",
-            title="processor time",
-            unit=SECONDS,
-            status=Status.UNDECIDED,
-            old=0.4,
-            new=0.43,
-            compared=True,
-            ratio=1.09,
-            interval=Interval(low=0.98, high=1.21, pairs=24),
-            stored=0.38,
-        ),
-    ],
-)
-
-
 def test_one_line_says_it_all():
     """The line of a cell holds every column's title and value."""
     assert line(result(measurement()), METRICS) == (
@@ -406,29 +375,6 @@ def test_the_reason_why_times_are_not_held_is_said_once():
         "machine: 1 cell slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
         f"to decide: pytest --perf -k {CELL} --perf-against=abc; to let such cells fail: --perf-open=fail",
     ]
-
-
-def test_the_time_that_makes_a_cell_open_is_named():
-    """The table's column shows the step, which is faster; it is another time that no trial could decide."""
-    seen = msgspec.structs.replace(result(measurement()), verdict=OPENED)
-
-    assert rows([seen], METRICS)[1][:4] == [CELL, "undecided", "20.00 GiB (=)", "410 ms (-5.8 % trial)"]
-    assert open_times([seen]) == [
-        f"{CELL} is undecided: processor time +9.0 % (-2.0 % to +21.0 %, 24 pairs; stored times: +38.0 %)"
-    ]
-
-
-def test_open_times_of_many_cells_are_cut_and_counted():
-    """The report has all of them."""
-    seen = msgspec.structs.replace(result(measurement()), verdict=OPENED)
-
-    assert len(open_times([seen] * 12)) == MOST_OPEN + 1
-    assert open_times([seen] * 12)[-1] == "and 2 open cells more"
-
-
-def test_green_and_red_cells_have_no_open_times():
-    """A red one shows its lines itself."""
-    assert open_times([result(measurement()), result(measurement(peak_memory_bytes=memory(22 * GIB)))]) == []
 
 
 def test_a_not_held_reason_stands_once_below_the_table():

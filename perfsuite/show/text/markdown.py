@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
+from perfsuite.show.text.open_cells import OPEN_MEANS
 from perfsuite.show.text.predicted_time import TITLES, entries
-from perfsuite.show.text.run_summary import OPEN_MEANS, by_process, rows, unmeasured
+from perfsuite.show.text.run_summary import by_process, rows, unmeasured
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import change_text, summary, text_of_change
 from perfsuite.units import show_bytes, show_part, show_several

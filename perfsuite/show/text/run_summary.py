@@ -13,9 +13,10 @@ from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import RED, Because, Line, Status, Verdict
+from perfsuite.records.verdict import RED, Because, Line, Status
+from perfsuite.show.text.open_cells import open_counts
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
-from perfsuite.show.text.words import change_text, note_text, summary, tried_text
+from perfsuite.show.text.words import note_text, summary, tried_text
 from perfsuite.units import show_bytes, show_change, show_ratio, show_several
 
 ABSENT = "–"
@@ -23,7 +24,6 @@ HEADROOM = "headroom"
 DETECTS = "detects slow-down"
 WIDTH = 100  # columns; nothing of a summary is wider, in a log or on a wide terminal
 LEAST = 20  # columns for the reason why a cell has no measurement
-MOST_OPEN = 10  # cells whose open times are said; the report has all
 KEPT = 4  # the first columns: cell, status, and two metrics that no other column follows from
 COLORS = {"ok": "green", "immaterial": "green", "improved": "cyan", "unsupported": "dim"}  # any other: by RED
 
@@ -149,11 +149,7 @@ def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[st
         reasons.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
     lines = [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in reasons.items()]
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
-    for status, meaning in OPEN_MEANS.items():
-        if count := sum(result.verdict.status == status for result in results):
-            lines.append(f"{status}: {show_several(count, 'cell')} {meaning}")
-    if slower := [result for result in results if result.verdict.status == Status.MACHINE]:
-        lines.append(_how_to_decide(slower[0]))
+    lines += open_counts(results)
     for result in results:
         if result.quarantined and not result.updated:
             lines.append(f"{result.verdict.cell}: {result.verdict.status}, but quarantined until {result.quarantined}")
@@ -178,40 +174,6 @@ def _uncounted(results: Sequence[Result], titles: Mapping[str, str]) -> list[str
         f"{', '.join(names)} cannot be counted in {show_several(cells[why], 'cell')}: {why}"
         for why, names in lost.items()
     ]
-
-
-OPEN_MEANS = {
-    "alarm": "may be slower and had no trial (--perf-trial)",
-    "undecided": "may be slower, and no trial could decide it: a quieter machine may",
-    "machine": "slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
-}
-
-
-def _how_to_decide(result: Result) -> str:
-    """The command that would decide about a time that is slower without a change, and the option that makes it red."""
-    commit = result.baseline.commit if result.baseline else ""
-    other = commit.removesuffix("-dirty") or "a release or commit that you trust"
-    trial = f"pytest --perf -k {result.verdict.cell} --perf-against={other}"
-    return f"to decide: {trial}; to let such cells fail: --perf-open=fail"
-
-
-def open_times(results: Sequence[Result]) -> list[str]:
-    """Of each open cell, the lines that make it so: they need not be columns of the table. ``gpt2_tiny-zero3-cpu_x2 is
-    undecided: processor time +9.1 % (-2.0 % to +21.5 %, 24 pairs; no difference shown, but 3.0 % is not ruled out)``.
-    """
-    opened = [result.verdict for result in results if result.verdict.status in OPEN_MEANS]
-    said = [f"{one.cell} is {one.status}: {', '.join(map(_with_note, _deciding(one)))}" for one in opened]
-    more = [f"and {show_several(len(said) - MOST_OPEN, 'open cell')} more"] if len(said) > MOST_OPEN else []
-    return said[:MOST_OPEN] + more
-
-
-def _deciding(verdict: Verdict) -> list[Line]:
-    return [line for line in verdict.lines if line.status == verdict.status]
-
-
-def _with_note(line: Line) -> str:
-    note = note_text(line)
-    return " ".join(filter(None, [line.title, change_text(line), note and f"({note})"]))
 
 
 def _columns(metrics: Iterable[Metric]) -> list[Metric]:
