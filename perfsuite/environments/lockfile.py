@@ -14,7 +14,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from perfsuite.environments import environments
-from perfsuite.environments.environments import FRAMES, output, uv_command, uv_variables
+from perfsuite.environments.bounded import FRAMES, output
+from perfsuite.environments.environments import uv_command, uv_variables
 from perfsuite.errors import UsageError
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them

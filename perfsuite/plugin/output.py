@@ -12,6 +12,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.compare.machines import others_share
+from perfsuite.environments.git import repository_of
 from perfsuite.plugin.cell_result import left_out, measured, predicted
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.parametrization import catalog_of, cell_of
@@ -22,7 +23,7 @@ from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN
 from perfsuite.run.environment_changes import lacks_code
-from perfsuite.run.imports import own_files, repository_of
+from perfsuite.run.imports import own_files
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line

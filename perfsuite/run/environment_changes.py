@@ -1,6 +1,5 @@
 """How an environment differs from a baseline's, apart from the machine: releases, variables and the user's own code."""
 
-import subprocess
 from collections.abc import Iterable, Mapping
 from importlib import util
 from pathlib import Path
@@ -11,6 +10,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
 from perfsuite.compare.scope import changes
+from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
@@ -64,7 +64,7 @@ def code_change(
     and those of a submodule. perfsuite itself measures; it is not measured.
     """
     before, now = before or {}, now or {}
-    root = git(repository, "rev-parse", "--show-toplevel")
+    root = git.ask(repository, "rev-parse", "--show-toplevel")
     if not (commit and root):
         files = tuple(change.name for change in changes(before, now)) if before else ()
         return Change(CODE, "recorded", "here", ChangeKind.CODE, Fixed.NO_COMMIT, files) if files else None
@@ -74,18 +74,18 @@ def code_change(
     if not paths:
         return None
     clean = commit.removesuffix(UNCOMMITTED)
-    if not git(repository, "rev-parse", "--verify", "--quiet", f"{clean}^{{commit}}"):
+    if not git.commit_of(clean, repository):
         return Change(CODE, clean, "here", ChangeKind.CODE, Fixed.UNKNOWN_COMMIT)
     where = ["--", *paths, COMPILED]
     after = "here"
-    edited = git(repository, "status", "--porcelain", *where)
-    committed = git(repository, "diff", "--name-only", clean, "HEAD", *where)
+    edited = git.ask(repository, "status", "--porcelain", *where)
+    committed = git.ask(repository, "diff", "--name-only", clean, "HEAD", *where)
     names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
     unkept = sorted({name for name in before.keys() & now.keys() if before[name] != now[name]} - names)
     if not edited and not unkept:
         if clean == commit and not committed:
             return None
-        after = git(repository, "rev-parse", "--short=12", "HEAD")
+        after = git.commit_of("HEAD", repository, digits=12)
     fixed = Fixed.NOT_IN_COMMIT if unkept else None
     fixed = fixed if clean == commit else Fixed.UNCOMMITTED
     return Change(CODE, clean, after, ChangeKind.CODE, fixed, tuple(sorted({*names, *unkept})))
@@ -101,7 +101,7 @@ def own_code(cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[
     """The user's own files and folders that the cell runs, in the git repository, or in this folder outside of git.
     ``imported`` are the files that its ranks imported, by their paths there.
     """
-    root = Path(git(repository, "rev-parse", "--show-toplevel") or repository).resolve()
+    root = git.repository_of(repository)
     return list(dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in imported)]))
 
 
@@ -116,19 +116,10 @@ def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
 
 def revision(text: str, repository: Path) -> str:
     """The commit that the text names, in twelve digits. Raises UsageError if git does not know it."""
-    commit = git(repository, "rev-parse", "--verify", "--quiet", "--short=12", "--end-of-options", f"{text}^{{commit}}")
+    commit = git.commit_of(text, repository, digits=12)
     if not commit:
         raise UsageError(
             f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
             "a path, or transformers==5.22.0."
         )
     return commit
-
-
-def git(repository: Path, *arguments: str) -> str:
-    """git's output there; empty if it fails or is not installed."""
-    try:
-        done = subprocess.run(["git", "-C", repository, *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

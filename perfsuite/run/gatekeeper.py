@@ -18,14 +18,15 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import LAUNCHES
 from perfsuite.compare.pool import Times, run_of
 from perfsuite.compare.terms import terms_of
+from perfsuite.environments import git
 from perfsuite.errors import FileError
 from perfsuite.launch.machine import why_missing
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
-from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, git, own_code
-from perfsuite.run.imports import code_since, own_files, repository_of
+from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, own_code
+from perfsuite.run.imports import code_since, own_files
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.run.trial import Trial
@@ -137,7 +138,7 @@ class Gatekeeper:
 
     def _own_code(self, cell: Cell, measurement: Measurement) -> list[str]:
         repository = self.store.root.parent
-        imported = own_files(measurement.imports, repository_of(repository))
+        imported = own_files(measurement.imports, git.repository_of(repository))
         return own_code(cell, self.runner.catalog, repository, imported)
 
     def _judge(
@@ -206,8 +207,8 @@ class Gatekeeper:
 @functools.cache
 def project_of(baselines: Path) -> str:
     """What all clones of a repository share, and no other: its first commit, and the place of the baselines in it."""
-    first = git(baselines.parent, "rev-list", "--max-parents=0", "HEAD").split()
-    inside = git(baselines.parent, "rev-parse", "--show-prefix")
+    first = git.ask(baselines.parent, "rev-list", "--max-parents=0", "HEAD").split()
+    inside = git.ask(baselines.parent, "rev-parse", "--show-prefix")
     return f"{first[-1]} {inside}{baselines.name}" if first else str(baselines.resolve())
 
 
@@ -217,5 +218,5 @@ def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
     or new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
     """
     where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
-    head = git(baselines.parent, "rev-parse", "--short=12", "HEAD")
-    return head + (UNCOMMITTED if head and git(baselines.parent, "status", "--porcelain", *where) else "")
+    head = git.commit_of("HEAD", baselines.parent, digits=12)
+    return head + (UNCOMMITTED if head and git.ask(baselines.parent, "status", "--porcelain", *where) else "")

@@ -13,7 +13,7 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.environments import bounded, environments
+from perfsuite.environments import bounded
 from perfsuite.environments.environments import Environment
 from perfsuite.launch.leases import lease
 from perfsuite.predict.trace import tracing
@@ -164,7 +164,7 @@ def test_an_environment_that_was_ended_is_built_again(tmp_path: Path, monkeypatc
 
     def too_long(part: Path) -> None:
         part.mkdir()
-        environments.output(["sleep", f"{FOREVER:.0f}"])
+        bounded.output(["sleep", f"{FOREVER:.0f}"])
 
     with limit(SOON, ""), pytest.raises(OutOfTime):
         kept("environments", ["same"], too_long)
