@@ -6,11 +6,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from perfsuite.baselines.project import read_project
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import why_too_long
 from perfsuite.catalog.cpu_kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.ini import ini_of
 from perfsuite.compare.terms import DEDICATED, SHARED

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from perfsuite.baselines.project import read_project
 from perfsuite.catalog.cell import Cell, grid, make_cell, move, named_whole, parse_cell, parse_hardware, taken, why_not
+from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.errors import PerfsuiteError, UsageError

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from perfsuite.baselines.project import read_project, today
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cpu_kernels import kernels_key
 from perfsuite.catalog.definitions import PROCESSES
+from perfsuite.catalog.project import read_project, today
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing

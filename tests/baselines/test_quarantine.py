@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from gate_samples import measurement
 
-from perfsuite.baselines.project import Project, Quarantine, read_project
+from perfsuite.catalog.project import Project, Quarantine, read_project
 from perfsuite.errors import FileError
 from perfsuite.nights.news.regressions import News
 from perfsuite.records.result import Result

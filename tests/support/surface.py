@@ -17,7 +17,7 @@ import yaml
 
 import perfsuite
 from perfsuite import plugin
-from perfsuite.baselines.project import Project, Quarantine
+from perfsuite.catalog.project import Project, Quarantine
 from perfsuite.launch.slurm import Slurm
 
 ROOT = Path(__file__).parents[2]
