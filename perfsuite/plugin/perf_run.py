@@ -27,9 +27,9 @@ from perfsuite.plugin.benchmark_clock import leave_out_table, replay
 from perfsuite.plugin.cell_result import attach, leave, leave_out, measured, predicted, without_measurement
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.output import Output
-from perfsuite.plugin.parametrization import catalog_of, cell_of, setting
+from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.plugin.selection import Selection, is_worker
-from perfsuite.plugin.settings import FIXTURE
+from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
@@ -116,8 +116,8 @@ class PerfRun:
                 raise UsageError("--perf-launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
             if machine := setting(config, "machine"):
                 os.environ[MACHINE] = machine  # for this process, and for workers of pytest-xdist
-            self.places = place_of(self.options.launcher, config.rootpath, self.say)
             self.project = read_project(config.rootpath)
+            self.places = place_of(self.options.launcher, self.project.slurm, self.say)
             kernels = kernels_key(self.options.settings.kernels)
             self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
             self.recovered = "" if is_worker(config) or config.option.collectonly else self.store.recover()
