@@ -36,7 +36,7 @@ from perfsuite.records import codec
 from perfsuite.records.curves import POINTS, pack
 from perfsuite.records.failure import Failure, FailureKind
 from perfsuite.records.installed import Installed
-from perfsuite.records.job import SCRATCH, Job
+from perfsuite.records.job import JOB, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
@@ -192,7 +192,7 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
         if warm_up:
             progress.mark("import")
             warm_up()
-        job = codec.read(folder / "job.json", Job)
+        job = codec.read(folder / JOB, Job)
         session = Session.open(job, rank, folder / SCRATCH)
         session.listeners.append(progress.mark)
         session.waits = progress.wait
