@@ -12,7 +12,6 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.compare.machines import others_share
-from perfsuite.environments.git import repository_of
 from perfsuite.plugin.cell_result import left_out, measured, predicted
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.parametrization import catalog_of, cell_of
@@ -23,7 +22,6 @@ from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN
 from perfsuite.run.environment_changes import lacks_code
-from perfsuite.run.imports import own_files
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
@@ -175,7 +173,6 @@ class Output:
     def _uncommitted(self) -> list[str]:
         """The models whose code is in no commit, although baselines were recorded from it."""
         names, catalog = [], catalog_of(self.config)
-        root = repository_of(self.config.rootpath)
         for result in self.results:
             if not result.updated:
                 continue
@@ -184,8 +181,7 @@ class Output:
             if baseline is None:
                 continue
             commit = baseline.times[-1].commit if baseline.times else baseline.commit
-            imported = own_files(result.measurement.imports, root)
-            if lacks_code(commit, cell, catalog, self.config.rootpath, imported):
+            if lacks_code(commit, cell, catalog, self.config.rootpath, result.measurement.imports):
                 names.append(cell.model.name)
         return list(dict.fromkeys(names))
 

@@ -1,6 +1,6 @@
 """How an environment differs from a baseline's, apart from the machine: releases, variables and the user's own code."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
+from perfsuite.run.imports import own_files
 
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 COMPILED = ":(exclude,glob)**/__pycache__/**"
@@ -52,6 +53,17 @@ _FIXED = {
 
 
 Hashes = Mapping[str, str]  # of files, by their paths in the repository
+
+
+def code_since(
+    run: TimedRun, measurement: Measurement, cell: Cell, catalog: Catalog, repository: Path
+) -> Change | None:
+    """How the user's own code that the cell runs differs from a baseline's run; None if it does not. A run from before
+    imports were recorded is compared by its commit.
+    """
+    root = git.repository_of(repository)
+    before, now = (own_files(side.imports, root) for side in (run, measurement))
+    return code_change(run.commit, cell, catalog, repository, before, now)
 
 
 def code_change(
@@ -91,18 +103,20 @@ def code_change(
     return Change(CODE, clean, after, ChangeKind.CODE, fixed, tuple(sorted({*names, *unkept})))
 
 
-def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> bool:
+def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imports: Hashes | None = None) -> bool:
     """Whether a baseline's commit lacks code of the user's own that the cell ran, so no trial can revert to it."""
     committed = commit and not commit.endswith(UNCOMMITTED)
-    return not committed and bool(own_code(cell, catalog, repository, imported))
+    return not committed and bool(own_code(cell, catalog, repository, imports))
 
 
-def own_code(cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> list[str]:
+def own_code(cell: Cell, catalog: Catalog, repository: Path, imports: Hashes | None = None) -> list[str]:
     """The user's own files and folders that the cell runs, in the git repository, or in this folder outside of git.
-    ``imported`` are the files that its ranks imported, by their paths there.
+    ``imports`` is the record of the files that its ranks imported.
     """
     root = git.repository_of(repository)
-    return list(dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in imported)]))
+    return list(
+        dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in own_files(imports or {}, root))])
+    )
 
 
 def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:

@@ -25,8 +25,7 @@ from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
-from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, own_code
-from perfsuite.run.imports import code_since, own_files
+from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, code_since, own_code
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.run.trial import Trial
@@ -131,15 +130,14 @@ class Gatekeeper:
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         if fewer_steps(measurement, old, metrics):
             return
-        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
         runs = self._own_times(cell, baseline)
-        new = run_of(measurement, metrics, commit)
+        new = run_of(measurement, metrics, self._commit(cell, measurement))
         TimesOfMachine(project_of(self.store.root)).add(cell.id, baseline.date, runs, new)
 
-    def _own_code(self, cell: Cell, measurement: Measurement) -> list[str]:
-        repository = self.store.root.parent
-        imported = own_files(measurement.imports, git.repository_of(repository))
-        return own_code(cell, self.runner.catalog, repository, imported)
+    def _commit(self, cell: Cell, measurement: Measurement) -> str:
+        """That of the user's own code that the cell ran."""
+        code = own_code(cell, self.runner.catalog, self.store.root.parent, measurement.imports)
+        return commit_of(self.store.root, tuple(code))
 
     def _judge(
         self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None, command: str
@@ -194,8 +192,7 @@ class Gatekeeper:
                 'why a new one replaces it: --perf-reason="…"'
             )
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
-        new = baseline_of(measurement, commit, metrics, self.most_busy)
+        new = baseline_of(measurement, self._commit(cell, measurement), metrics, self.most_busy)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:
             return ""
