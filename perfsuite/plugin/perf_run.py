@@ -84,19 +84,7 @@ class PerfCell:
         A cell that cannot run on this machine or with these versions is skipped with the reason. If the test also uses
         the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
         """
-        self.session.checked.add(self.request.node.nodeid)
-        result = self.session.marked(self.session.measure(self.cell, self.request))
-        leave(self.request.node, result, self.session.output.metrics)
-        measurement, verdict = result.measurement, result.verdict
-        if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
-            replay(self.request, measurement)
-        if self.session.is_red(result):
-            raise PerfVerdict(render(verdict, measurement.failure))
-        if verdict.status == Status.UNSUPPORTED:
-            pytest.skip(headline(verdict))
-        if verdict.status == Status.UNHELD and not result.updated:
-            pytest.skip(summary(verdict))  # the same for all cells: reported once
-        return measurement
+        return self.session.check(self.cell, self.request)
 
 
 class PerfRun:
@@ -219,12 +207,21 @@ class PerfRun:
             leave_out(request.node, ENDED.format(error))
         except PerfsuiteError as error:
             result = without_prediction(cell, str(error))
-        result = self.marked(result)
-        leave(request.node, result)
+        self._finish(result, request)
+
+    def _finish(self, result: Marked, request: pytest.FixtureRequest) -> Marked:
+        """Leave the result for the report. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
+        result, failure = self._marked(result), None
+        leave(request.node, result, self.output.metrics)
+        if isinstance(result, Result):
+            failure = result.measurement.failure
+            if "benchmark" in request.fixturenames and result.measurement.outcome == "fits":
+                replay(request, result.measurement)
         if self.is_red(result):
-            raise PerfVerdict(render(result.verdict, None))
+            raise PerfVerdict(render(result.verdict, failure))
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
+        return result
 
     def limited(self) -> contextlib.AbstractContextManager[None]:
         """Everything inside ends when --perf-budget is used up."""
@@ -242,7 +239,7 @@ class PerfRun:
         """Whether its test fails."""
         return self.fails(result) and not result.updated and not result.quarantined
 
-    def marked(self, result: Marked) -> Marked:
+    def _marked(self, result: Marked) -> Marked:
         """The result with its date and commit, and with the cell's quarantine if it fails."""
         verdict, until = result.verdict, ""
         entry = self.project.quarantine_of(verdict.cell)
@@ -260,6 +257,14 @@ class PerfRun:
         options = ["--perf", *["--perf-predict"] * predict, *([f"--perf-hardware={asked}"] if asked else [])]
         file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
         return shlex.join(["pytest", *options, file])
+
+    def check(self, cell: Cell, request: pytest.FixtureRequest) -> Measurement:
+        """What PerfCell.check() does."""
+        self.checked.add(request.node.nodeid)
+        result = self._finish(self.measure(cell, request), request)
+        if result.verdict.status == Status.UNHELD and not result.updated:
+            pytest.skip(summary(result.verdict))  # the same for all cells: reported once
+        return result.measurement
 
     def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
         """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result, but a
