@@ -5,6 +5,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import why_too_long
@@ -18,6 +19,17 @@ from perfsuite.errors import Refused, UsageError
 from perfsuite.run.runner import Settings, check_settings
 from perfsuite.show.html.document import OPTION, Document, check_html, write
 from perfsuite.units import parse_bytes, parse_count
+
+
+def add_actions(parser: argparse.ArgumentParser, *modules: Any) -> Any:
+    """Each module is an action of the command, by its HELP, arguments() and run(). Returns what takes more of them."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        action = actions.add_parser(name, help=module.HELP, description=module.HELP)
+        module.arguments(action)
+        action.set_defaults(run=module.run)
+    return actions
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
