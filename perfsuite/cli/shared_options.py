@@ -5,12 +5,13 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from perfsuite.baselines.project import read_project
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import why_too_long
 from perfsuite.catalog.cpu_kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.ini import ini_of
 from perfsuite.compare.terms import DEDICATED, SHARED
@@ -18,6 +19,17 @@ from perfsuite.errors import Refused, UsageError
 from perfsuite.run.runner import Settings, check_settings
 from perfsuite.show.html.document import OPTION, Document, check_html, write
 from perfsuite.units import parse_bytes, parse_count
+
+
+def add_actions(parser: argparse.ArgumentParser, *modules: Any) -> Any:
+    """Each module is an action of the command, by its HELP, arguments() and run(). Returns what takes more of them."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        action = actions.add_parser(name, help=module.HELP, description=module.HELP)
+        module.arguments(action)
+        action.set_defaults(run=module.run)
+    return actions
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,6 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom, largest, what_grew
 from perfsuite.compare.gather import believed
-from perfsuite.compare.installations import packages
 from perfsuite.compare.pool import Times, changed_since, own_code_since
 from perfsuite.compare.rules import compare_metric, why_wrong
 from perfsuite.compare.rules._undefined import RULE as UNDEFINED
@@ -35,7 +34,7 @@ from perfsuite.compare.scope import Scope, changes
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import NONE, Change, ChangeKind
-from perfsuite.records.measurement import OWN_CODE, STEP_TIME, Measurement
+from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.sample import is_number
 from perfsuite.records.verdict import (
     EQUAL,
@@ -251,12 +250,7 @@ def what_changed(new: Measurement, old: Measurement) -> list[Change]:
     """Possible causes: versions, flags, the driver, the device. A cell without a measurement has no versions and no
     flags; an old baseline has no flags.
     """
-    changed = changes(old.versions, new.versions) if new.versions else []
-    if new.versions:
-        others = (one for kind, before, after in packages(old, new) for one in changes(before, after, kind))
-        changed = _joined(changed, others)
-    if old.flags and new.flags:
-        changed += changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}, ChangeKind.VARIABLE)
+    changed = _joined(changes(old.versions, new.versions) if new.versions else [], changed_since(old, new))
     changed += [own] if (own := own_code_since(old, new)) else []
     before, after = ({"driver": side.machine.driver or NONE, "device": side.machine.device} for side in (old, new))
     return changed + changes(before, after, ChangeKind.MACHINE)

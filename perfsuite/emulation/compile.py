@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfsuite.emulation import installed
 from perfsuite.emulation.installed import NVML, Library, Torch, defined, needed_libraries
-from perfsuite.environments.environments import output
+from perfsuite.environments.bounded import output
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.records.builds import compiled

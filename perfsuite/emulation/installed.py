@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.environments.environments import output
+from perfsuite.environments.bounded import output
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 

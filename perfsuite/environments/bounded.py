@@ -7,7 +7,10 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from perfsuite.errors import UsageError
 from perfsuite.records.deadline import check, left, look
+
+FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree
 
 
 def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -36,3 +39,15 @@ def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> s
                 else:
                     process.kill()
             raise
+
+
+def output(command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
+    """The command's output. Raises UsageError with its message, in one line, if it fails."""
+    try:
+        done = run(command, variables)
+    except OSError as error:
+        raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
+    if done.returncode:
+        said = " ".join(done.stderr.translate(FRAMES).split())
+        raise UsageError(f"{' '.join(command[:3])} … failed: {said or f'exit code {done.returncode}'}")
+    return done.stdout

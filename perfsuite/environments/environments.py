@@ -37,7 +37,8 @@ from urllib.request import url2pathname
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from perfsuite.environments import bounded
+from perfsuite.environments import git
+from perfsuite.environments.bounded import output
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder, check_executable
 from perfsuite.records.builds import kept
@@ -136,20 +137,16 @@ def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Pat
     """The running environment with that revision of the repository in front; the repository's root, and the root of its
     copy. A package in ``src`` is found too. Raises UsageError if git does not know the revision.
     """
-    try:
-        root = Path(_git(repository, "rev-parse", "--show-toplevel"))
-        commit = _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
-    except UsageError as error:
-        if not shutil.which("git"):
-            raise
+    inside = git.run(repository, "rev-parse", "--show-prefix")
+    root, commit = git.repository_of(repository), git.commit_of(revision, repository)
+    if not commit:
         raise UsageError(
             f"git knows no revision {revision!r} in {repository}: write a branch, a tag or a commit of this repository."
-        ) from error
-    inside = _git(repository, "rev-parse", "--show-prefix")
+        )
 
     def extract(part: Path) -> None:
         part.mkdir()
-        _git(root, "archive", "--format=tar", f"--output={part}.tar", commit)
+        git.run(root, "archive", "--format=tar", f"--output={part}.tar", commit)
         output(["tar", "-xf", f"{part}.tar", "-C", str(part)])
 
     copy = kept("revisions", [str(root), commit], extract)
@@ -313,23 +310,6 @@ def _index_of_pip() -> str:
     return next(reversed(re.findall(r"^(?:global|install)\.index-url='(.*)'$", said, re.MULTILINE)), "")
 
 
-def _git(repository: Path, *arguments: str) -> str:
-    return output(["git", "-C", str(repository), *arguments]).strip()
-
-
-def output(command: Sequence[str], variables: dict[str, str] | None = None) -> str:
-    """The command's output. Raises UsageError with its message, in one line, if it fails."""
-    try:
-        done = bounded.run(command, variables)
-    except OSError as error:
-        raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
-    if done.returncode:
-        said = " ".join(done.stderr.translate(FRAMES).split())
-        raise UsageError(f"{' '.join(command[:3])} … failed: {said or f'exit code {done.returncode}'}")
-    return done.stdout
-
-
 # What uv says if the index lacks a version, or the package; a version may also exist and fit nothing else here.
 _ABSENT = r"(?i)there (?:is|are) no versions? of {0}\b|\b{0} was not found in the package registry"
 _HIDDEN = "`{0}` was filtered by `exclude-newer`"  # uv adds it: without dates it leaves out every release
-FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree

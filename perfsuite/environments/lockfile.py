@@ -5,7 +5,6 @@ fits. So a rung differs from the one below only in the release, and in what that
 """
 
 import re
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,8 +12,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from perfsuite.environments import environments
-from perfsuite.environments.environments import FRAMES, output, uv_command, uv_variables
+from perfsuite.environments import bounded, environments
+from perfsuite.environments.bounded import FRAMES, output
+from perfsuite.environments.environments import uv_command, uv_variables
 from perfsuite.errors import UsageError
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
@@ -68,14 +68,8 @@ def lock(
         asked.write_text("\n".join([*requirements, *RUNNER]) + "\n")
         Path(folder, "limits.txt").write_text("\n".join(limits) + "\n")
         found.write_text(below)  # uv prefers the locked versions
-        done = subprocess.run(
-            [*command, str(asked), "-c", "limits.txt", "-o", str(found)],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=folder,
-            env=uv_variables(),
-        )
+        command += ["--directory", folder, str(asked), "-c", "limits.txt", "-o", str(found)]
+        done = bounded.run(command, uv_variables())
         if done.returncode:
             said = " ".join(done.stderr.translate(FRAMES).split()) or f"uv ended with {done.returncode}."
             raise (Unsolvable if any(text in said for text in _FOR_GOOD) else UsageError)(said)

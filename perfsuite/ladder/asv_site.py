@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from perfsuite.environments.environments import output
+from perfsuite.environments.bounded import output
 from perfsuite.errors import FileError
 from perfsuite.ladder import asv
 from perfsuite.ladder.ladder import Ladder

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from perfsuite.environments.environments import output
+from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.records.codec import write_bytes
 
@@ -21,27 +21,27 @@ def commit(repository: Path, name: str, date: str, files: Mapping[str, str], mes
     """Add a rung after the others and return its hash. ``date`` is in ISO 8601; ``name`` becomes the tag."""
     if not (repository / ".git").is_dir():
         repository.mkdir(parents=True, exist_ok=True)
-        git(repository, "init", "--quiet", f"--initial-branch={BRANCH}")
+        _git(repository, "init", "--quiet", f"--initial-branch={BRANCH}")
     with contextlib.suppress(UsageError):  # before the first rung
-        git(repository, "checkout", "--quiet", "--force", BRANCH)
+        _git(repository, "checkout", "--quiet", "--force", BRANCH)
     for old in repository.iterdir():
         if old.is_file() and old.name not in files:
             old.unlink()
     for path, text in files.items():
         write_bytes(repository / path, text.encode())
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "--allow-empty", "-m", message, date=date)
-    git(repository, "tag", "--force", name)
-    return git(repository, "rev-parse", "HEAD")
+    _git(repository, "add", "--all")
+    _git(repository, "commit", "--quiet", "--allow-empty", "-m", message, date=date)
+    _git(repository, "tag", "--force", name)
+    return _git(repository, "rev-parse", "HEAD")
 
 
 def show(repository: Path, revision: str, path: str) -> str:
     """The text of a file at a rung."""
-    return git(repository, "show", f"{revision}:{path}")
+    return _git(repository, "show", f"{revision}:{path}")
 
 
-def git(repository: Path, *arguments: str, date: str = "") -> str:
-    """git's output. Raises UsageError with git's message if it fails."""
+def _git(repository: Path, *arguments: str, date: str = "") -> str:
+    """git's output, without the user's configuration. Raises UsageError with git's message if it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     if date:
@@ -49,4 +49,4 @@ def git(repository: Path, *arguments: str, date: str = "") -> str:
         for role in ("AUTHOR", "COMMITTER"):
             environment |= {f"GIT_{role}_NAME": "perfsuite", f"GIT_{role}_EMAIL": "perfsuite@localhost"}
             environment[f"GIT_{role}_DATE"] = moment
-    return output(["git", "-C", str(repository), *arguments], environment).strip()
+    return git.run(repository, *arguments, variables=environment)

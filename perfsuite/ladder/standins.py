@@ -24,7 +24,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from perfsuite.environments.environments import output, uv_command, uv_variables
+from perfsuite.environments.bounded import output
+from perfsuite.environments.environments import uv_command, uv_variables
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import gpus
 from perfsuite.records.builds import kept

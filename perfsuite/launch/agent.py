@@ -8,7 +8,7 @@ It connects to the parent, so a node needs no open port. It reads and writes lin
     → {"hello": {"node": NAME, "number": N, "job": SLURM'S}}
     ← {"describe": HARDWARE, "catalogs": [...]}   → {"machine": {...}} or {"absent": REASON}
     ← {"serve": {"device": …, "kernels": …, "python": …, "path": [...], "overrides": [...]}}
-    ← {"start": …, "job.json": TEXT}              → what the rank server says, see ``launch/server.py``
+    ← {"start": [RANK, …], "job": TEXT}           → what the rank server says, see ``launch/server.py``
     ← {"rendezvous": DATA}, {"stacks": [pid, …]}
     ← {"end": [pid, …]}                           → {"gone": the conditions of the node while the cell ran}
     ← {"bye": …}                                  the agent ends
@@ -40,6 +40,7 @@ from perfsuite.launch.machine import describe, gpus, why_absent
 from perfsuite.launch.servers import POLL_SECONDS, LocalServer, ServerKind
 from perfsuite.rank.process_group import NODE_ADDRESS, RENDEZVOUS
 from perfsuite.records.failure import Failure
+from perfsuite.records.job import JOB
 from perfsuite.records.waits import wait_readable
 from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
 
@@ -129,7 +130,7 @@ class Agent:
         elif "serve" in message:
             self._serve(message["serve"])
         elif "start" in message:
-            self._start(message)
+            self._start(message["start"], message["job"])
         elif RENDEZVOUS in message and self.folder:
             self.sent[RENDEZVOUS] = True  # the parent has it
             part = self.folder / f"{RENDEZVOUS}.part"
@@ -152,19 +153,19 @@ class Agent:
         except OSError as error:
             self.lines.send({"error": str(error)})
 
-    def _start(self, message: dict[str, Any]) -> None:
+    def _start(self, ranks: list[int], job: str) -> None:
         if self.server is None:
             return
         try:
             self.folder = Path(tempfile.mkdtemp(dir=self.server.workspace, prefix="cell-"))
-            (self.folder / "job.json").write_text(message.pop("job.json"))
+            (self.folder / JOB).write_text(job)
         except OSError as error:
             self.lines.send({"error": str(error)})
             return
         self.sent.clear()
-        self.asked = message["ranks"]
+        self.asked = ranks
         self.conditions = Conditions([gpu.index for gpu in gpus()])
-        self.server.send(message | {"start": str(self.folder)})
+        self.server.start(self.folder, ranks)
 
     def _end(self, pids: list[int]) -> None:
         if self.server:

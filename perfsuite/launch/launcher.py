@@ -20,7 +20,7 @@ from perfsuite.launch.servers import POLL_SECONDS, RankServer, ServerKind
 from perfsuite.records import codec
 from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
-from perfsuite.records.job import SCRATCH, Job
+from perfsuite.records.job import JOB, SCRATCH, Job
 from perfsuite.records.progress import Progress, read_progress
 from perfsuite.records.sample import RankSample
 from perfsuite.records.waits import wait_readable
@@ -76,19 +76,10 @@ class Launcher:
         folder = Path(tempfile.mkdtemp(dir=servers[0].workspace, prefix="cell-"))
         ranks: list[_Rank] = []
         try:
-            codec.write(folder / "job.json", job)
+            codec.write(folder / JOB, job)
             share = job.node_size
             for number, server in enumerate(servers):
-                server.send(
-                    {
-                        "start": str(folder),
-                        "ranks": list(range(number * share, (number + 1) * share)),
-                        "strategy": job.strategy,
-                        "model": job.model.model_class,
-                        "catalogs": job.catalogs,
-                        "import_path": job.import_path,
-                    }
-                )
+                server.start(folder, list(range(number * share, (number + 1) * share)))
             for number, server in enumerate(servers):
                 started = self._started(server, servers, folder)
                 ranks += [_Rank(server, pid, number * share + local) for local, pid in enumerate(started)]

@@ -180,6 +180,12 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     return f"{hardware.name} is not here: this machine has {present}.{more}"
 
 
+def require_here(hardware: Iterable[Hardware], catalog: Catalog) -> None:
+    """Raise UsageError for the first that this machine is not."""
+    if absent := next(filter(None, (why_absent(one, catalog) for one in hardware)), ""):
+        raise UsageError(absent)
+
+
 def missing_packages(strategy: Strategy) -> list[str]:
     """The strategy's packages that are not installed here, by import name."""
     return [name for name in strategy.packages if importlib.util.find_spec(name) is None]

@@ -12,6 +12,7 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.servers import END_SECONDS, POLL_SECONDS
 from perfsuite.rank.process_group import RENDEZVOUS
 from perfsuite.records import codec
+from perfsuite.records.job import JOB
 from perfsuite.records.measurement import Machine
 from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
 from perfsuite.records.workspaces import Workspace
@@ -86,13 +87,11 @@ class NodeServer:
     def fileno(self) -> int:
         return self._agent.lines.fileno()
 
-    def send(self, message: dict[str, Any]) -> None:
-        if "start" in message:
-            self._folder = Path(message["start"])
-            self._has_rendezvous = False
-            self._heard.clear()
-            message = message | {"job.json": (self._folder / "job.json").read_text()}
-        self._agent.tell(message)
+    def start(self, folder: Path, ranks: list[int]) -> None:
+        self._folder = folder
+        self._has_rendezvous = False
+        self._heard.clear()
+        self._agent.tell({"start": ranks, "job": (folder / JOB).read_text()})
 
     def receive(self, seconds: float) -> list[dict[str, Any]]:
         self._listen(0 if self._heard else seconds)

@@ -4,10 +4,10 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from perfsuite.catalog.cell import Hardware
+from perfsuite.catalog.project import Slurm
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.launch.conditions import Conditions
@@ -87,16 +87,15 @@ class ThisMachine:
 THIS_MACHINE = ThisMachine()
 
 
-def place_of(launcher: str, root: Path, say: Callable[[str], None]) -> Places:
-    """The place that ``--perf-launcher`` names. ``root`` is the folder of pyproject.toml, for SLURM's options, and
-    ``say`` gets what is waited for. Raises UsageError.
+def place_of(launcher: str, options: Slurm, say: Callable[[str], None]) -> Places:
+    """The place that ``--perf-launcher`` names. ``options`` are SLURM's, and ``say`` gets what is waited for. Raises
+    UsageError.
     """
     from perfsuite.launch.cluster import Cluster
-    from perfsuite.launch.slurm import SlurmNodes, slurm_of
+    from perfsuite.launch.slurm import SlurmNodes
     from perfsuite.launch.torchrun import LISTENER, TorchrunNodes
 
     has_srun = shutil.which("srun") is not None
-    options = slurm_of(root)
 
     def speaking(cluster: Cluster) -> Place:
         cluster.say = say

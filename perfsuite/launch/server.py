@@ -2,9 +2,9 @@
 
     python -m perfsuite.launch.server cpu|cuda WORKSPACE LOCK   (the socket is its standard input)
 
-It reads one JSON line per request and writes one per event:
+It reads one JSON line per request, a ``records/job.py: Start``, and writes one per event:
 
-    ← {"start": FOLDER, "ranks": [N, …], "strategy": NAME, "model": CLASS, "catalogs": [...], "import_path": [...]}
+    ← {"folder": FOLDER, "ranks": [N, …]}, where FOLDER has the job
     → {"preparing": NAME} and {"prepared": NAME}, around everything that may build an extension, and then
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
@@ -33,6 +33,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from perfsuite.records import codec
+from perfsuite.records.job import JOB, Job, Start
 from perfsuite.records.processes import end_with_parent, ended_with
 
 
@@ -68,28 +72,28 @@ class Server:
                     return
                 *lines, pending = (pending + data).split(b"\n")
                 for line in lines:
-                    self.answer(json.loads(line))
+                    self.answer(msgspec.json.decode(line, type=Start))
 
-    def answer(self, request: dict[str, Any]) -> None:
+    def answer(self, request: Start) -> None:
         """Start the ranks of one cell."""
-        sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
-        if self.device == "cpu":
-            gc.disable()
-            try:
+        folder = Path(request.folder)
+        gc.disable()
+        try:
+            job = codec.read(folder / JOB, Job)
+            sys.path += [entry for entry in job.import_path if entry not in sys.path]
+            if self.device == "cpu":
                 with ended_with(self.connection):
-                    warm_up(request, self.prepared, self.send)
-            except Exception as error:
-                self.send({"error": f"{type(error).__name__}: {error}"})
-                return
-            finally:
-                gc.enable()
+                    warm_up(job, self.prepared, self.send)
+        except Exception as error:
+            self.send({"error": f"{type(error).__name__}: {error}"})
+            return
+        finally:
+            gc.enable()
         gc.freeze()  # ranks collect cycles many times: imported objects need not be traversed, nor copied, again
-        pids = [self.fork(request, rank) for rank in request["ranks"]]
-        self.send({"started": pids})
+        self.send({"started": [self.fork(folder, job, rank) for rank in request.ranks]})
 
-    def fork(self, request: dict[str, Any], rank: int) -> int:
+    def fork(self, folder: Path, job: Job, rank: int) -> int:
         """Fork one rank; its output goes to a file in the folder."""
-        folder = Path(request["start"])
         parent = os.getpid()
         pid = os.fork()
         if pid:
@@ -113,7 +117,7 @@ class Server:
             os.dup2(log, 2)
             from perfsuite.rank.main import run
 
-            here = functools.partial(warm_up, request, set(), lambda _: None)
+            here = functools.partial(warm_up, job, set(), lambda _: None)
             status = run(folder, rank, None if self.device == "cpu" else here)
             sys.stdout.flush()
             sys.stderr.flush()
@@ -146,13 +150,13 @@ class Server:
         shutil.rmtree(self.workspace, ignore_errors=True)
 
 
-def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[str, Any]], None]) -> None:
+def warm_up(job: Job, prepared: set[Any], tell: Callable[[dict[str, Any]], None]) -> None:
     """Import what a cell is about to need, and do what is not ``prepared`` yet."""
     from perfsuite.catalog.registry import Catalog
     from perfsuite.catalog.strategies import parse_strategy
 
-    catalog = Catalog(tuple(Path(folder) for folder in request["catalogs"]))
-    strategy = parse_strategy(request["strategy"], catalog)
+    catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
+    strategy = parse_strategy(job.strategy, catalog)
     parts: list[Any] = [strategy.engine, *(choice.technique for choice in strategy.choices)]
     modules = [name for part in parts for name in part.preload]
     if strategy.engine.process != "inference":
@@ -160,10 +164,10 @@ def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[st
     for module in modules:
         with contextlib.suppress(Exception):  # the rank that needs it fails alike, and says for what
             importlib.import_module(module)
-    if request["model"]:
+    if job.model.model_class:
         import transformers
 
-        getattr(transformers, request["model"], None)  # importing its module is the slow part
+        getattr(transformers, job.model.model_class, None)  # importing its module is the slow part
     for part in parts:
         if part.prepare and part.prepare not in prepared:
             tell({"preparing": part.name})

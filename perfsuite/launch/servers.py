@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.environments.environments import Environment
 from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
+from perfsuite.records.job import Start
 from perfsuite.records.waits import wait_readable
 from perfsuite.records.workspaces import Workspace
 from perfsuite.units import printable
@@ -53,8 +56,8 @@ class RankServer(Protocol):
     def fileno(self) -> int:
         """For wait_readable(): something can be received."""
 
-    def send(self, message: dict[str, Any]) -> None:
-        """A request of ``launch/server.py``. A dead server is reported by ``receive``."""
+    def start(self, folder: Path, ranks: list[int]) -> None:
+        """Ask for these ranks of the job in the folder. A dead server is reported by ``receive``."""
 
     def receive(self, seconds: float) -> list[dict[str, Any]]:
         """All messages that have arrived; waits at most so long for the first."""
@@ -122,9 +125,9 @@ class LocalServer:
     def alive(self) -> bool:
         return not self._closed and self._process.poll() is None
 
-    def send(self, message: dict[str, Any]) -> None:
+    def start(self, folder: Path, ranks: list[int]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() reports the dead server
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
+            self._connection.sendall(msgspec.json.encode(Start(folder=str(folder), ranks=ranks)) + b"\n")
 
     def receive(self, seconds: float) -> list[dict[str, Any]]:
         """All messages that have arrived; waits at most so long for the first."""

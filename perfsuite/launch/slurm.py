@@ -13,12 +13,10 @@ import socket
 import subprocess
 import sys
 import time
-import tomllib
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from perfsuite.catalog.cell import Hardware
+from perfsuite.catalog.project import Slurm
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.cluster import Cluster, listen
@@ -65,64 +63,6 @@ class Queued:
 
     def __str__(self) -> str:
         return "runs" if self.state == "RUNNING" else f"waits ({self.reason})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slurm:
-    """The table's options. ``time`` is the limit of a job, as srun takes it; ``wait`` the seconds in its queue. Of
-    ``arguments``, each is one more of srun. Of ``setup``, each is a line of bash that a node runs before the agent,
-    such as ``module load cuda``. ``address`` is this machine's, for the nodes; by default that of its host name.
-    """
-
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    time: str = ""
-    wait: float = 3600.0
-    address: str = ""
-    arguments: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-
-    def options(self) -> list[str]:
-        """The options of srun."""
-        named = {name: getattr(self, name) for name in ("partition", "account", "qos", "time")}
-        return [*(f"--{name}={value}" for name, value in named.items() if value), *self.arguments]
-
-
-def slurm_of(root: Path) -> Slurm:
-    """The options in pyproject.toml, if there is one. Raises UsageError, naming file and field."""
-    path = root / "pyproject.toml"
-    if not path.is_file():
-        return Slurm()
-    try:
-        table: Any = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.") from error
-    for name in TABLE.split("."):
-        table = table.get(name, {})
-        if not isinstance(table, dict):
-            raise UsageError(f"{path}: [{TABLE}] must be a table, not {table!r}.")
-    known = {field.name: field.default for field in fields(Slurm)}
-    given = {}
-    for name, value in table.items():
-        if name not in known:
-            raise UnknownName(f"option in [{TABLE}] of {path}", name, known, "Options of srun go into arguments.")
-        given[name] = _checked(value, known[name], f"{path}: {name} in [{TABLE}]")
-    return Slurm(**given)
-
-
-def _checked(value: Any, like: Any, where: str) -> Any:
-    if isinstance(like, tuple):
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
-            return tuple(value)
-        raise UsageError(f"{where} must be a list of texts, not {value!r}.")
-    if isinstance(like, float):
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
-            return float(value)
-        raise UsageError(f"{where} must be a positive number of seconds, not {value!r}.")
-    if not isinstance(value, str):
-        raise UsageError(f"{where} must be a text in quotes, not {value!r}.")
-    return value
 
 
 class SlurmNodes(Cluster):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfsuite.baselines.project import Project
 from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.project import Project
 from perfsuite.nights.change_points import Change, Mover, metric_of
 from perfsuite.nights.row import Row
 from perfsuite.nights.series import Series

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from perfsuite.baselines.project import Project
 from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.project import Project
 from perfsuite.errors import UsageError
 from perfsuite.nights.cell_page import cell_page
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, moment, page_of

@@ -9,12 +9,13 @@ import pytest
 
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.registry import Catalog
+from perfsuite.environments.git import repository_of
 from perfsuite.errors import UsageError
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.parametrization import cell_of
 from perfsuite.run import choice
 from perfsuite.run.changed import NO_RECORD, Changed
-from perfsuite.run.imports import definitions_of, repository_of
+from perfsuite.run.imports import definitions_of
 from perfsuite.run.past import BASELINES, History
 from perfsuite.units import show_rough, show_several
 

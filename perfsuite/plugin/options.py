@@ -10,8 +10,7 @@ from perfsuite.compare.machines import BUSY_SHARE
 from perfsuite.compare.noise import LAUNCHES
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
-from perfsuite.plugin.parametrization import setting
-from perfsuite.plugin.settings import LAUNCHERS, TRACES, TRIALS
+from perfsuite.plugin.settings import LAUNCHERS, TRACES, TRIALS, setting
 from perfsuite.records.verdict import NEED_A_REASON
 from perfsuite.run.choice import parse_shard
 from perfsuite.run.runner import Settings, check_settings

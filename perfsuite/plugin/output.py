@@ -22,7 +22,6 @@ from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN
 from perfsuite.run.environment_changes import lacks_code
-from perfsuite.run.imports import own_files, repository_of
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
@@ -174,7 +173,6 @@ class Output:
     def _uncommitted(self) -> list[str]:
         """The models whose code is in no commit, although baselines were recorded from it."""
         names, catalog = [], catalog_of(self.config)
-        root = repository_of(self.config.rootpath)
         for result in self.results:
             if not result.updated:
                 continue
@@ -183,8 +181,7 @@ class Output:
             if baseline is None:
                 continue
             commit = baseline.times[-1].commit if baseline.times else baseline.commit
-            imported = own_files(result.measurement.imports, root)
-            if lacks_code(commit, cell, catalog, self.config.rootpath, imported):
+            if lacks_code(commit, cell, catalog, self.config.rootpath, result.measurement.imports):
                 names.append(cell.model.name)
         return list(dict.fromkeys(names))
 

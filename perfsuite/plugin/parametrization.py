@@ -1,17 +1,16 @@
 """Which cells a test trains: its markers, the options and the catalog, resolved when pytest collects."""
 
 import itertools
-from typing import Any
 
 import pytest
 
-from perfsuite.baselines.project import read_project
 from perfsuite.catalog.cell import Cell, grid, make_cell, move, named_whole, parse_cell, parse_hardware, taken, why_not
+from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import local_hardware
-from perfsuite.plugin.settings import FIXTURE, SETTINGS
+from perfsuite.plugin.settings import FIXTURE, setting
 
 LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU in this machine, with one rank and with all ranks
 _CATALOG = pytest.StashKey[Catalog]()
@@ -108,18 +107,3 @@ def _expand(names: list[str], catalog: Catalog) -> list[str]:
             parse_hardware(name, catalog)
     local = local_hardware(catalog) if LOCAL_GPUS in names else []
     return [one for name in names for one in (local if name == LOCAL_GPUS else [name])]
-
-
-def setting(config: pytest.Config, name: str) -> Any:
-    """The option if given, else the ini value, else None. Raises UsageError for an invalid ini value."""
-    value = config.getoption(f"--perf-{name.replace('_', '-')}")
-    if value is not None:
-        return value
-    text = config.getini(f"perf_{name}")
-    if not text:
-        return None
-    kind = next(kind for known, kind, _ in SETTINGS if known == name)
-    try:
-        return kind(text)
-    except ValueError as error:
-        raise UsageError(f"{config.inipath}: perf_{name} is {text!r}, which is not a number.") from error

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from perfsuite.baselines.project import read_project, today
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cpu_kernels import kernels_key
 from perfsuite.catalog.definitions import PROCESSES
+from perfsuite.catalog.project import read_project, today
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
@@ -27,9 +27,9 @@ from perfsuite.plugin.benchmark_clock import leave_out_table, replay
 from perfsuite.plugin.cell_result import attach, leave, leave_out, measured, predicted, without_measurement
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.output import Output
-from perfsuite.plugin.parametrization import catalog_of, cell_of, setting
+from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.plugin.selection import Selection, is_worker
-from perfsuite.plugin.settings import FIXTURE
+from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
@@ -84,19 +84,7 @@ class PerfCell:
         A cell that cannot run on this machine or with these versions is skipped with the reason. If the test also uses
         the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
         """
-        self.session.checked.add(self.request.node.nodeid)
-        result = self.session.marked(self.session.measure(self.cell, self.request))
-        leave(self.request.node, result, self.session.output.metrics)
-        measurement, verdict = result.measurement, result.verdict
-        if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
-            replay(self.request, measurement)
-        if self.session.is_red(result):
-            raise PerfVerdict(render(verdict, measurement.failure))
-        if verdict.status == Status.UNSUPPORTED:
-            pytest.skip(headline(verdict))
-        if verdict.status == Status.UNHELD and not result.updated:
-            pytest.skip(summary(verdict))  # the same for all cells: reported once
-        return measurement
+        return self.session.check(self.cell, self.request)
 
 
 class PerfRun:
@@ -116,8 +104,8 @@ class PerfRun:
                 raise UsageError("--perf-launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
             if machine := setting(config, "machine"):
                 os.environ[MACHINE] = machine  # for this process, and for workers of pytest-xdist
-            self.places = place_of(self.options.launcher, config.rootpath, self.say)
             self.project = read_project(config.rootpath)
+            self.places = place_of(self.options.launcher, self.project.slurm, self.say)
             kernels = kernels_key(self.options.settings.kernels)
             self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
             self.recovered = "" if is_worker(config) or config.option.collectonly else self.store.recover()
@@ -219,12 +207,21 @@ class PerfRun:
             leave_out(request.node, ENDED.format(error))
         except PerfsuiteError as error:
             result = without_prediction(cell, str(error))
-        result = self.marked(result)
-        leave(request.node, result)
+        self._finish(result, request)
+
+    def _finish(self, result: Marked, request: pytest.FixtureRequest) -> Marked:
+        """Leave the result for the report. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
+        result, failure = self._marked(result), None
+        leave(request.node, result, self.output.metrics)
+        if isinstance(result, Result):
+            failure = result.measurement.failure
+            if "benchmark" in request.fixturenames and result.measurement.outcome == "fits":
+                replay(request, result.measurement)
         if self.is_red(result):
-            raise PerfVerdict(render(result.verdict, None))
+            raise PerfVerdict(render(result.verdict, failure))
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
+        return result
 
     def limited(self) -> contextlib.AbstractContextManager[None]:
         """Everything inside ends when --perf-budget is used up."""
@@ -242,7 +239,7 @@ class PerfRun:
         """Whether its test fails."""
         return self.fails(result) and not result.updated and not result.quarantined
 
-    def marked(self, result: Marked) -> Marked:
+    def _marked(self, result: Marked) -> Marked:
         """The result with its date and commit, and with the cell's quarantine if it fails."""
         verdict, until = result.verdict, ""
         entry = self.project.quarantine_of(verdict.cell)
@@ -260,6 +257,14 @@ class PerfRun:
         options = ["--perf", *["--perf-predict"] * predict, *([f"--perf-hardware={asked}"] if asked else [])]
         file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
         return shlex.join(["pytest", *options, file])
+
+    def check(self, cell: Cell, request: pytest.FixtureRequest) -> Measurement:
+        """What PerfCell.check() does."""
+        self.checked.add(request.node.nodeid)
+        result = self._finish(self.measure(cell, request), request)
+        if result.verdict.status == Status.UNHELD and not result.updated:
+            pytest.skip(summary(result.verdict))  # the same for all cells: reported once
+        return result.measurement
 
     def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
         """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result, but a

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from perfsuite.baselines.project import Project
 from perfsuite.baselines.store import Store
+from perfsuite.catalog.project import Project
 from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.machine import describe
 from perfsuite.plugin.benchmark_clock import give_clock

@@ -1,4 +1,12 @@
-"""The names of the plugin's fixture and settings. Imports nothing, since plain pytest imports it with the plugin."""
+"""The names of the plugin's fixture and settings, and how one is read. Plain pytest imports it with the plugin, so it
+imports nothing slow.
+"""
+
+from typing import Any
+
+import pytest
+
+from perfsuite.errors import UsageError
 
 UPDATES = ("new", "regressed", "improved", "times", "all")
 TRIALS = ("auto", "always", "never")
@@ -38,3 +46,18 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
         "Earlier reports, a file or a folder, for what cells cost and import; by default the baselines tell.",
     ),
 )
+
+
+def setting(config: pytest.Config, name: str) -> Any:
+    """The option if given, else the ini value, else None. Raises UsageError for an invalid ini value."""
+    value = config.getoption(f"--perf-{name.replace('_', '-')}")
+    if value is not None:
+        return value
+    text = config.getini(f"perf_{name}")
+    if not text:
+        return None
+    kind = next(kind for known, kind, _ in SETTINGS if known == name)
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise UsageError(f"{config.inipath}: perf_{name} is {text!r}, which is not a number.") from error

@@ -10,7 +10,7 @@ from perfsuite.catalog.cell import Cell, Hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import given
 from perfsuite.errors import Refused, UsageError
-from perfsuite.launch.machine import gpus, why_absent
+from perfsuite.launch.machine import gpus, require_here
 from perfsuite.records.measurement import EMULATED, Measurement
 from perfsuite.records.prediction import Prediction
 from perfsuite.run.runner import Runner, Settings
@@ -48,9 +48,7 @@ def again(hardware: Hardware, arguments: argparse.Namespace, *words: str) -> NoR
 
 def measure(cells: Sequence[Cell], catalog: Catalog) -> list[Measurement]:
     """One step of each cell on the emulated GPUs of this machine. Raises UsageError if a cell needs others."""
-    absent = next(filter(None, (why_absent(cell.hardware, catalog) for cell in cells)), "")
-    if absent:
-        raise UsageError(absent)
+    require_here((cell.hardware for cell in cells), catalog)
     runner = Runner(catalog, Settings(steps=1, warmup=0))
     try:
         return [runner.measure(cell) for cell in cells]

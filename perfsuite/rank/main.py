@@ -14,7 +14,8 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,10 +37,10 @@ from perfsuite.records import codec
 from perfsuite.records.curves import POINTS, pack
 from perfsuite.records.failure import Failure, FailureKind
 from perfsuite.records.installed import Installed
-from perfsuite.records.job import SCRATCH, Job
+from perfsuite.records.job import JOB, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
-from perfsuite.records.step_kinds import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
+from perfsuite.records.step_kinds import MOST_OVERFLOWS, READS_NORM, TRACED_STEPS, block_size, last_kinds
 
 EVALUATED_BATCHES = 2
 FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
@@ -58,8 +59,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     kinds = [kind for kind in kinds if engine.process in kind.processes and launch in kind.launches]
     meters = [kind(session) for kind in kinds if not kind.alone]
     meters.sort(key=lambda meter: meter.inner)
-    skipped: list[bool] = []
-    evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
+    evidence = drive(session, meters, _kinds(session), phases_seconds)
 
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
     session.undone.close()  # the flags are to be the user's
@@ -86,15 +86,11 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
 
 
 def drive(
-    session: Session,
-    meters: Sequence[Meter],
-    kinds: Iterable[str],
-    phases_seconds: dict[str, float],
-    skipped: list[bool],
+    session: Session, meters: Sequence[Meter], kinds: Sequence[str], phases_seconds: dict[str, float]
 ) -> dict[str, str | int]:
     """Build, prepare, prove the engine and step, watched by the meters; for measuring and for tracing.
 
-    ``kinds`` says what each step is for. It may read ``skipped``, to which every step appends whether it was skipped.
+    ``kinds`` says what each step is for. A traced step that fp16 skips is made again: it has no optimizer state.
     """
     with _timed("build", session, phases_seconds), session.opened.watching():
         model = build_model(session)
@@ -106,8 +102,9 @@ def drive(
     seed_steps(session)
     take_turn = turns_of(session)
     phases_seconds["steps"] = -time.perf_counter()
-    numbers = itertools.count()
-    for kind in kinds:
+    numbers, waiting, overflows = itertools.count(), deque(kinds), 0
+    while waiting:
+        kind = waiting.popleft()
         take_turn(kind)
         if kind == "evaluation":
             _evaluate(session, trainer, meters)
@@ -122,9 +119,13 @@ def drive(
             outcomes = [trainer.step(batch) for batch in batches]
         outcomes = [trainer.finished(outcome) for outcome in outcomes]
         for outcome in outcomes:
-            skipped.append(outcome.skipped)
             for meter in meters:
                 meter.stepped(kind, outcome)
+        if kind == "traced" and outcomes[-1].skipped:
+            overflows += 1
+            if overflows == MOST_OVERFLOWS:
+                raise RankError(f"fp16 overflowed in {overflows} steps, so there are too few to record.")
+            waiting.appendleft(kind)
     phases_seconds["steps"] += time.perf_counter()
     trainer.check()
     return evidence
@@ -147,25 +148,16 @@ def memory_curve(session: Session) -> dict[str, str]:
     return pack(curve(whole_steps(memory.events, memory.marks), memory.marks, POINTS), CATEGORIES)
 
 
-def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
-    """The kind of each step. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
-    if session.compiles and session.job.device != "cpu":
-        yield "compiling"
-    recorded = 0
-    for _ in range(MOST_TRACED_STEPS):
-        yield "traced"
-        recorded += not skipped[-1]
-        if recorded == TRACED_STEPS:
-            break
-    else:
-        raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS - recorded} of the first {MOST_TRACED_STEPS} steps.")
+def _kinds(session: Session) -> list[str]:
+    """The kind of each step of a measurement."""
     job = session.job
+    compiling = ["compiling"] * (session.compiles and job.device != "cpu")
+    begin = [*compiling, *["traced"] * TRACED_STEPS, *["warmup"] * job.warmup]
     if job.traces:
-        yield from ["warmup"] * job.warmup + ["profiled"]
-        return
+        return [*begin, "profiled"]
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
-    yield from ["warmup"] * job.warmup + epoch * session.recipe.epochs
-    yield from last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)
+    last = last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)
+    return [*begin, *epoch * session.recipe.epochs, *last]
 
 
 def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:
@@ -192,7 +184,7 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
         if warm_up:
             progress.mark("import")
             warm_up()
-        job = codec.read(folder / "job.json", Job)
+        job = codec.read(folder / JOB, Job)
         session = Session.open(job, rank, folder / SCRATCH)
         session.listeners.append(progress.mark)
         session.waits = progress.wait

@@ -26,7 +26,7 @@ from perfsuite.rank.recipe import recipe_of
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Tensor
 from perfsuite.rank.trainer import Trainer
-from perfsuite.records.step_kinds import MOST_TRACED_STEPS
+from perfsuite.records.step_kinds import MOST_OVERFLOWS
 
 LEARNING_RATE = 64.0  # a power of two, which rounds nothing
 EPSILON = 1.0
@@ -168,11 +168,11 @@ def _reference(checked: Session) -> Reference | None:
 
 def _step(trainer: Trainer) -> None:
     """One step that the optimizer makes: fp16 skips those that overflow, and lowers its loss scale."""
-    for _ in range(MOST_TRACED_STEPS):
+    for _ in range(MOST_OVERFLOWS):
         trainer.session.mark("batch")
         if not trainer.finished(trainer.step(trainer.batch(0))).skipped:
             return
-    raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS} steps, so there is no update to check.")
+    raise RankError(f"fp16 overflowed in {MOST_OVERFLOWS} steps, so there is no update to check.")
 
 
 def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, Tensor]]) -> Update:

@@ -3,6 +3,7 @@
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.records.record import Record
 
+JOB = "job.json"
 TRACE = "{prefix}rank{rank}.json.gz"  # of a launch that is traced: a rank's Chrome trace, for ui.perfetto.dev
 SNAPSHOT = "{prefix}rank{rank}.pickle"  # and its memory snapshot, for docs.pytorch.org/memory_viz
 SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are removed when the cell ends
@@ -20,7 +21,7 @@ class Turns(Record, frozen=True, kw_only=True):
 
 
 class Job(Record, frozen=True, kw_only=True):
-    """One cell as a job for its ranks. Written once to ``job.json``; every rank of the cell reads the same file.
+    """One cell as a job for its ranks. Written once to JOB; every rank of the cell reads the same file.
 
     ``capacity_bytes`` limits the tensors of each rank. ``traces`` is the ``prefix`` of TRACE and SNAPSHOT, files that a
     launch writes which measures nothing; empty if it measures. ``kernels`` is the set of a CPU's kernels
@@ -53,3 +54,10 @@ class Job(Record, frozen=True, kw_only=True):
     def node_size(self) -> int:
         """The ranks of a node."""
         return self.world_size // self.nodes
+
+
+class Start(Record, frozen=True, kw_only=True):
+    """What a rank server is asked for: the ranks to start of the job in ``folder``."""
+
+    folder: str
+    ranks: list[int]

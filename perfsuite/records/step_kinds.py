@@ -3,7 +3,7 @@
 from perfsuite.catalog.definitions import PROCESSES
 
 TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
-MOST_TRACED_STEPS = 30  # fp16 halves its loss scale in each step that overflows, from 2**16 down
+MOST_OVERFLOWS = 30  # of traced steps: fp16 halves its loss scale in each step that overflows, from 2**16 down
 READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute perfsuite's own gradient norm
 FEWEST_BLOCKS = 5  # if there are enough steps
 MOST_BLOCKS = 20  # of unfenced steps; each gives one sample

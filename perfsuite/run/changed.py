@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path, PurePosixPath
 
+from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
@@ -16,7 +17,6 @@ from perfsuite.records.change import NONE
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
 from perfsuite.records.packed import unpack
-from perfsuite.run.environment_changes import git
 from perfsuite.run.imports import DIGITS, by_module, hash_of, reached
 
 NO_RECORD = "no record of what it imports"
@@ -37,19 +37,16 @@ class Changed:
     @classmethod
     def since(cls, text: str, root: Path) -> "Changed":
         """Since the branch left the revision. Raises UsageError if git does not know it."""
-        base = git(root, "merge-base", "--end-of-options", text, "HEAD")
+        base = git.ask(root, "merge-base", "--end-of-options", text, "HEAD")
         if not base:
             raise UsageError(
                 f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a revision "
                 "after =, e.g. --perf-changed=origin/main, and fetch its history."
             )
-        differing = git(root, "diff", "--name-only", "--no-renames", "-z", base)
-        new = git(root, "ls-files", "--others", "--exclude-standard", "-z")
-        hashes = {
-            path: words.split()[2][:DIGITS]
-            for words, _, path in (one.partition("\t") for one in git(root, "ls-tree", "-r", "-z", base).split("\0"))
-            if path
-        }
+        differing = git.ask(root, "diff", "--name-only", "--no-renames", "-z", base)
+        new = git.ask(root, "ls-files", "--others", "--exclude-standard", "-z")
+        rows = (row.partition("\t") for row in git.ask(root, "ls-tree", "-r", "-z", base).split("\0"))
+        hashes = {path: words.split()[2][:DIGITS] for words, _, path in rows if path}
         return cls(root, base[:12], frozenset(filter(None, f"{differing}\0{new}".split("\0"))), hashes)
 
     def why(self, measurement: Measurement | None, watched: Iterable[str]) -> str:

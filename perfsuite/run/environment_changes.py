@@ -1,7 +1,6 @@
 """How an environment differs from a baseline's, apart from the machine: releases, variables and the user's own code."""
 
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 
@@ -11,11 +10,13 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
 from perfsuite.compare.scope import changes
+from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
+from perfsuite.run.imports import own_files
 
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 COMPILED = ":(exclude,glob)**/__pycache__/**"
@@ -54,6 +55,17 @@ _FIXED = {
 Hashes = Mapping[str, str]  # of files, by their paths in the repository
 
 
+def code_since(
+    run: TimedRun, measurement: Measurement, cell: Cell, catalog: Catalog, repository: Path
+) -> Change | None:
+    """How the user's own code that the cell runs differs from a baseline's run; None if it does not. A run from before
+    imports were recorded is compared by its commit.
+    """
+    root = git.repository_of(repository)
+    before, now = (own_files(side.imports, root) for side in (run, measurement))
+    return code_change(run.commit, cell, catalog, repository, before, now)
+
+
 def code_change(
     commit: str, cell: Cell, catalog: Catalog, repository: Path, before: Hashes | None = None, now: Hashes | None = None
 ) -> Change | None:
@@ -64,7 +76,7 @@ def code_change(
     and those of a submodule. perfsuite itself measures; it is not measured.
     """
     before, now = before or {}, now or {}
-    root = git(repository, "rev-parse", "--show-toplevel")
+    root = git.ask(repository, "rev-parse", "--show-toplevel")
     if not (commit and root):
         files = tuple(change.name for change in changes(before, now)) if before else ()
         return Change(CODE, "recorded", "here", ChangeKind.CODE, Fixed.NO_COMMIT, files) if files else None
@@ -74,35 +86,37 @@ def code_change(
     if not paths:
         return None
     clean = commit.removesuffix(UNCOMMITTED)
-    if not git(repository, "rev-parse", "--verify", "--quiet", f"{clean}^{{commit}}"):
+    if not git.commit_of(clean, repository):
         return Change(CODE, clean, "here", ChangeKind.CODE, Fixed.UNKNOWN_COMMIT)
     where = ["--", *paths, COMPILED]
     after = "here"
-    edited = git(repository, "status", "--porcelain", *where)
-    committed = git(repository, "diff", "--name-only", clean, "HEAD", *where)
+    edited = git.ask(repository, "status", "--porcelain", *where)
+    committed = git.ask(repository, "diff", "--name-only", clean, "HEAD", *where)
     names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
     unkept = sorted({name for name in before.keys() & now.keys() if before[name] != now[name]} - names)
     if not edited and not unkept:
         if clean == commit and not committed:
             return None
-        after = git(repository, "rev-parse", "--short=12", "HEAD")
+        after = git.commit_of("HEAD", repository, digits=12)
     fixed = Fixed.NOT_IN_COMMIT if unkept else None
     fixed = fixed if clean == commit else Fixed.UNCOMMITTED
     return Change(CODE, clean, after, ChangeKind.CODE, fixed, tuple(sorted({*names, *unkept})))
 
 
-def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> bool:
+def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imports: Hashes | None = None) -> bool:
     """Whether a baseline's commit lacks code of the user's own that the cell ran, so no trial can revert to it."""
     committed = commit and not commit.endswith(UNCOMMITTED)
-    return not committed and bool(own_code(cell, catalog, repository, imported))
+    return not committed and bool(own_code(cell, catalog, repository, imports))
 
 
-def own_code(cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> list[str]:
+def own_code(cell: Cell, catalog: Catalog, repository: Path, imports: Hashes | None = None) -> list[str]:
     """The user's own files and folders that the cell runs, in the git repository, or in this folder outside of git.
-    ``imported`` are the files that its ranks imported, by their paths there.
+    ``imports`` is the record of the files that its ranks imported.
     """
-    root = Path(git(repository, "rev-parse", "--show-toplevel") or repository).resolve()
-    return list(dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in imported)]))
+    root = git.repository_of(repository)
+    return list(
+        dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in own_files(imports or {}, root))])
+    )
 
 
 def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
@@ -116,19 +130,10 @@ def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
 
 def revision(text: str, repository: Path) -> str:
     """The commit that the text names, in twelve digits. Raises UsageError if git does not know it."""
-    commit = git(repository, "rev-parse", "--verify", "--quiet", "--short=12", "--end-of-options", f"{text}^{{commit}}")
+    commit = git.commit_of(text, repository, digits=12)
     if not commit:
         raise UsageError(
             f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
             "a path, or transformers==5.22.0."
         )
     return commit
-
-
-def git(repository: Path, *arguments: str) -> str:
-    """git's output there; empty if it fails or is not installed."""
-    try:
-        done = subprocess.run(["git", "-C", repository, *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

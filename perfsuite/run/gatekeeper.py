@@ -18,14 +18,14 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import LAUNCHES
 from perfsuite.compare.pool import Times, run_of
 from perfsuite.compare.terms import terms_of
+from perfsuite.environments import git
 from perfsuite.errors import FileError
 from perfsuite.launch.machine import why_missing
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
-from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, git, own_code
-from perfsuite.run.imports import code_since, own_files, repository_of
+from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, code_since, own_code
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.run.trial import Trial
@@ -130,15 +130,14 @@ class Gatekeeper:
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         if fewer_steps(measurement, old, metrics):
             return
-        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
         runs = self._own_times(cell, baseline)
-        new = run_of(measurement, metrics, commit)
+        new = run_of(measurement, metrics, self._commit(cell, measurement))
         TimesOfMachine(project_of(self.store.root)).add(cell.id, baseline.date, runs, new)
 
-    def _own_code(self, cell: Cell, measurement: Measurement) -> list[str]:
-        repository = self.store.root.parent
-        imported = own_files(measurement.imports, repository_of(repository))
-        return own_code(cell, self.runner.catalog, repository, imported)
+    def _commit(self, cell: Cell, measurement: Measurement) -> str:
+        """That of the user's own code that the cell ran."""
+        code = own_code(cell, self.runner.catalog, self.store.root.parent, measurement.imports)
+        return commit_of(self.store.root, tuple(code))
 
     def _judge(
         self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None, command: str
@@ -193,8 +192,7 @@ class Gatekeeper:
                 'why a new one replaces it: --perf-reason="…"'
             )
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
-        new = baseline_of(measurement, commit, metrics, self.most_busy)
+        new = baseline_of(measurement, self._commit(cell, measurement), metrics, self.most_busy)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:
             return ""
@@ -206,8 +204,8 @@ class Gatekeeper:
 @functools.cache
 def project_of(baselines: Path) -> str:
     """What all clones of a repository share, and no other: its first commit, and the place of the baselines in it."""
-    first = git(baselines.parent, "rev-list", "--max-parents=0", "HEAD").split()
-    inside = git(baselines.parent, "rev-parse", "--show-prefix")
+    first = git.ask(baselines.parent, "rev-list", "--max-parents=0", "HEAD").split()
+    inside = git.ask(baselines.parent, "rev-parse", "--show-prefix")
     return f"{first[-1]} {inside}{baselines.name}" if first else str(baselines.resolve())
 
 
@@ -217,5 +215,5 @@ def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
     or new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
     """
     where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
-    head = git(baselines.parent, "rev-parse", "--short=12", "HEAD")
-    return head + (UNCOMMITTED if head and git(baselines.parent, "status", "--porcelain", *where) else "")
+    head = git.commit_of("HEAD", baselines.parent, digits=12)
+    return head + (UNCOMMITTED if head and git.ask(baselines.parent, "status", "--porcelain", *where) else "")

@@ -19,22 +19,12 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder
-from perfsuite.records.baseline import TimedRun
-from perfsuite.records.change import Change
-from perfsuite.records.measurement import Measurement
 from perfsuite.records.packed import pack, unpack
-from perfsuite.run.environment_changes import code_change, git
 
 DIGITS = 8
 MOST_BYTES = 2**24  # of a file that are read: a file of data may have many gigabytes
 PERFSUITE = Path(__file__).resolve().parents[1]
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
-
-
-@functools.cache
-def repository_of(folder: Path) -> Path:
-    """The top of the git repository that has the folder, or else the folder."""
-    return Path(git(folder, "rev-parse", "--show-toplevel") or folder).resolve()
 
 
 def recorded(
@@ -168,14 +158,3 @@ def _below(files: Iterable[str], root: Path) -> set[str]:
     """Paths relative to ``root``; files elsewhere are left out."""
     paths = {Path(file).resolve() for file in files if Path(file).is_absolute()}
     return {path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)}
-
-
-def code_since(
-    run: TimedRun, measurement: Measurement, cell: Cell, catalog: Catalog, repository: Path
-) -> Change | None:
-    """How the user's own code that the cell runs differs from a baseline's run; None if it does not. A run from before
-    imports were recorded is compared by its commit.
-    """
-    root = repository_of(repository)
-    before, now = (own_files(side.imports, root) for side in (run, measurement))
-    return code_change(run.commit, cell, catalog, repository, before, now)

@@ -17,6 +17,7 @@ from perfsuite.catalog.cpu_kernels import CHOICES, PORTABLE, kernel_set
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import GatherError, failed, gather
 from perfsuite.environments.environments import HERE, Environment
+from perfsuite.environments.git import repository_of
 from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.launcher import CellFailed, Launcher, at_node
@@ -30,7 +31,7 @@ from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.progress import Progress
 from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
-from perfsuite.run.imports import outside, recorded, repository_of
+from perfsuite.run.imports import outside, recorded
 
 Watch = Callable[[Cell, list[Progress], float], None]
 

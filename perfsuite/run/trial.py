@@ -29,8 +29,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Because, Line, Status, Verdict, reason
 from perfsuite.run.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at
 from perfsuite.run.culprits import Found, culprits
-from perfsuite.run.environment_changes import changes_since, code_of, requirement_of
-from perfsuite.run.imports import code_since
+from perfsuite.run.environment_changes import changes_since, code_of, code_since, requirement_of
 from perfsuite.run.runner import Settings, Watch
 
 ONE_LAUNCH = 0  # pairs: one launch of each side suffices for metrics that repeat themselves exactly

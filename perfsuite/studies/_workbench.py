@@ -17,7 +17,7 @@ from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import FileError, Refused, UsageError
-from perfsuite.launch.machine import describe, missing_packages, other_versions, why_absent
+from perfsuite.launch.machine import describe, missing_packages, other_versions, require_here
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.job import Job
@@ -71,9 +71,7 @@ def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[Planned]:
     Raises UsageError for a request that no cell can satisfy: an unknown name, hardware that is not here.
     """
     where = parse_hardware(bench.hardware, catalog)
-    absent = why_absent(where, catalog)
-    if absent:
-        raise UsageError(absent)
+    require_here([where], catalog)
     columns = study.columns(where.world_size) if callable(study.columns) else study.columns
     models = [catalog.get("model", name) for name in bench.models]
     own = [one.micro_batch or one.global_batch for one in (*study.rows, *columns)]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from gate_samples import measurement
 
-from perfsuite.baselines.project import Project, Quarantine, read_project
+from perfsuite.catalog.project import Project, Quarantine, read_project
 from perfsuite.errors import FileError
 from perfsuite.nights.news.regressions import News
 from perfsuite.records.result import Result
@@ -102,6 +102,9 @@ def test_reports_do_not_count_it_as_red():
         ('[tool.perfsuite.quarantine]\na = { until = 2026-12-24, reason = " " }', 'quarantine."a".reason is empty'),
         ('[tool.perfsuite.owners]\na = ""', "owners.\"a\" is '': write a name"),
         ("[tool.perfsuite.quarantin]", "unknown field `quarantin`"),
+        ("[tool.perfsuite.slurm]\npartitoin = 'gpu'", "unknown field `partitoin` - at `$.slurm`. It takes quarantine"),
+        ("[tool.perfsuite.slurm]\nwait = inf", "Expected `float` <= 31622400.0 - at `$.slurm.wait`"),
+        ("[tool.perfsuite.slurm]\nsetup = 'module load cuda'", "Expected `array`, got `str` - at `$.slurm.setup`"),
         ("[tool.perfsuite", "cannot be read"),
     ],
 )

@@ -7,8 +7,8 @@ import gate_samples as samples
 import msgspec
 import pytest
 
-from perfsuite.baselines.project import read_project
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_A_STEP, Materiality, Metric
+from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
 from perfsuite.compare.judge import judge

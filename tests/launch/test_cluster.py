@@ -15,9 +15,10 @@ from faults import named
 
 from conftest import SETTINGS, Measure
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.project import Slurm
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.launch.slurm import Slurm, SlurmNodes
+from perfsuite.launch.slurm import SlurmNodes
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
 

@@ -3,15 +3,24 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 from sampling import slow_unless
 
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.launch.jobs import make_job
 from perfsuite.launch.server import warm_up
 from perfsuite.rank.process_group import why_no_kernels
+from perfsuite.records.codec import write
+from perfsuite.records.job import JOB, Job
+
+CATALOG = Catalog()
 
 TRAPPED = """
-import json, socket, sys
+import socket, sys
 import torch
 
 touches = []
@@ -26,60 +35,64 @@ torch.cuda.get_device_properties = torch.cuda.get_device_name = touched
 
 from pathlib import Path
 from perfsuite.launch.server import Server
+from perfsuite.records.job import Start
 
 mine, other = socket.socketpair()
 server = Server(mine, Path("nowhere"), sys.argv[1])
-server.fork = lambda request, rank: 7
-request = dict(start="nowhere", ranks=[0], strategy=sys.argv[2], model=sys.argv[3], catalogs=[], import_path=[])
-server.answer(request)
+server.fork = lambda folder, job, rank: 7
+server.answer(Start(folder=sys.argv[2], ranks=[0]))
 print(other.recv(65536).decode().strip(), *touches[:1])
 """
 
 
+def said_by(device: str, cell: str, folder: Path) -> str:
+    """The output of a trapped server that starts a rank of the cell."""
+    write_job(cell, folder)
+    command = [sys.executable, "-c", TRAPPED, device, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def write_job(cell: str, folder: Path) -> Job:
+    """The job of a cell in the folder."""
+    job = make_job(parse_cell(cell, CATALOG), CATALOG, (), steps=1, warmup=0)
+    write(folder / JOB, job)
+    return job
+
+
 @pytest.mark.parametrize(
-    ("strategy", "model"),
+    "cell",
     slow_unless(
-        lambda case: case[0] == "zero3+bf16",
+        lambda cell: "zero3+bf16" in cell,
         [
-            ("single+bf16", "T5ForConditionalGeneration"),
-            ("zero3+bf16", "BloomForCausalLM"),
-            ("zero3+nvme", "GPT2LMHeadModel"),
-            ("single+adamw8bit_torchao", "LlamaForCausalLM"),
-            ("single+lora", "BloomForCausalLM"),
+            "t5_tiny-single+bf16-cpu_x1",
+            "bloom_tiny-zero3+bf16-cpu_x2",
+            "gpt2_small-zero3+nvme-cpu_x2",
+            "llama_tiny-single+adamw8bit_ao-cpu_x1",
+            "bloom_tiny-single+lora-cpu_x1",
         ],
     ),
 )
-def test_the_server_of_cuda_ranks_never_touches_cuda(strategy, model):
+def test_the_server_of_cuda_ranks_never_touches_cuda(cell: str, tmp_path: Path) -> None:
     """A process that did could fork none that can use it, and importing transformers' models does, by torchao."""
-    command = [sys.executable, "-c", TRAPPED, "cuda", strategy, model]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    assert said.strip() == '{"started": [7]}'
+    assert said_by("cuda", cell, tmp_path).strip() == '{"started": [7]}'
 
 
 @pytest.mark.slow
-def test_the_trap_would_close():
+def test_the_trap_would_close(tmp_path: Path) -> None:
     """What the ranks import for themselves on CUDA does touch it."""
-    command = [sys.executable, "-c", TRAPPED, "cpu", "single+bf16", "T5ForConditionalGeneration"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    assert "CUDA was touched" in said
+    assert "CUDA was touched" in said_by("cpu", "t5_tiny-single+bf16-cpu_x1", tmp_path)
 
 
 WARM = """
 import os, socket, sys
 from pathlib import Path
-from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.cell import parse_cell
-from perfsuite.launch.jobs import make_job
-from perfsuite.records.codec import write
 from perfsuite.launch.server import Server
+from perfsuite.records.codec import read
+from perfsuite.records.job import JOB, Job
 
-folder, catalog = Path(sys.argv[1]), Catalog()
-write(folder / "job.json", make_job(parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, (), steps=1, warmup=0))
+folder = Path(sys.argv[1])
 server = Server(socket.socketpair()[0], folder, "cuda")
-request = dict(start=str(folder), ranks=1, strategy="single", model="GPT2LMHeadModel", catalogs=[], import_path=[])
-pid = server.fork(request, 0)
+pid = server.fork(folder, read(folder / JOB, Job), 0)
 _, status = os.waitpid(pid, 0)
 print(os.waitstatus_to_exitcode(status), "transformers.models.gpt2.modeling_gpt2" in sys.modules)
 """
@@ -87,6 +100,7 @@ print(os.waitstatus_to_exitcode(status), "transformers.models.gpt2.modeling_gpt2
 
 def test_a_rank_of_a_cuda_server_imports_for_itself(tmp_path):
     """Here it trains on the CPU; what it does before it joins is that of CUDA's."""
+    write_job("gpt2_tiny-single-cpu_x1", tmp_path)
     command = [sys.executable, "-c", WARM, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     log = (tmp_path / "rank0.log").read_text()
@@ -96,16 +110,16 @@ def test_a_rank_of_a_cuda_server_imports_for_itself(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "imported"),
+    ("cell", "imported"),
     [
-        ("single+lora", {"torch._inductor.compile_fx", "torch._dynamo"}),
-        ("ddp+hf_trainer", {"torch._inductor.compile_fx", "datasets", "deepspeed", "torch._dynamo"}),
-        ("hf_map", {"datasets", "torch._dynamo"}),
-        ("all_reduce", {"torch._dynamo"}),
-        ("generate", set()),
+        ("gpt2_tiny-single+lora-cpu_x1", {"torch._inductor.compile_fx", "torch._dynamo"}),
+        ("gpt2_tiny-ddp+hf_trainer-cpu_x2", {"torch._inductor.compile_fx", "datasets", "deepspeed", "torch._dynamo"}),
+        ("rows-hf_map-cpu_x1", {"datasets", "torch._dynamo"}),
+        ("wire-all_reduce-cpu_x2", {"torch._dynamo"}),
+        ("gpt2_tiny-generate-cpu_x1", set()),
     ],
 )
-def test_the_server_imports_what_each_rank_would(monkeypatch, strategy, imported):
+def test_the_server_imports_what_each_rank_would(monkeypatch, tmp_path, cell, imported):
     """Once, before it forks. An import that fails is left to the rank, which says what it needs the module for."""
     asked, find = set(), importlib.import_module
 
@@ -114,7 +128,8 @@ def test_the_server_imports_what_each_rank_would(monkeypatch, strategy, imported
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", lambda name: find(name) if "perfsuite" in name else fail(name))
-    warm_up({"strategy": strategy, "model": "", "catalogs": []}, set(), lambda message: None)
+    job = msgspec.structs.replace(write_job(cell, tmp_path), model=CATALOG.get("model", "rows"))  # imports nothing
+    warm_up(job, set(), lambda message: None)
 
     assert asked == imported
 

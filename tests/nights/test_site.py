@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import simulated_nights as nights
 
-from perfsuite.baselines.project import Project, Quarantine
+from perfsuite.catalog.project import Project, Quarantine
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import FileError, UsageError

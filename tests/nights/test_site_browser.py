@@ -3,7 +3,7 @@
 import pytest
 import simulated_nights as nights
 
-from perfsuite.baselines.project import Project
+from perfsuite.catalog.project import Project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.nights.dashboard import page_of
 from perfsuite.nights.dashboard_folder import Site

@@ -13,7 +13,7 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.environments import bounded, environments
+from perfsuite.environments import bounded, lockfile
 from perfsuite.environments.environments import Environment
 from perfsuite.launch.leases import lease
 from perfsuite.predict.trace import tracing
@@ -164,13 +164,21 @@ def test_an_environment_that_was_ended_is_built_again(tmp_path: Path, monkeypatc
 
     def too_long(part: Path) -> None:
         part.mkdir()
-        environments.output(["sleep", f"{FOREVER:.0f}"])
+        bounded.output(["sleep", f"{FOREVER:.0f}"])
 
     with limit(SOON, ""), pytest.raises(OutOfTime):
         kept("environments", ["same"], too_long)
     folder = kept("environments", ["same"], lambda part: part.mkdir())
 
     assert [one.name for one in folder.parent.iterdir() if one.is_dir()] == [folder.name]
+
+
+def test_a_lock_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv may wait for a slow index."""
+    monkeypatch.setattr(lockfile, "uv_command", lambda: ["bash", "-c", f"sleep {FOREVER:.0f}"])
+
+    with limit(SOON, ""), pytest.raises(OutOfTime):
+        lockfile.lock(["six"], "python", None)
 
 
 def test_a_lease_is_not_waited_for_without_end() -> None:

@@ -26,7 +26,7 @@ EXPRESSIONS = {
         "(-?)([\\d.]+ \\w+) of ([\\d.]+ \\w+) are left": "files of formats 1 to 4, which older releases wrote",
         "(\\S+\\.json\\.gz): open it in \\S+": "files of formats 1 to 4, which older releases wrote",
     },
-    "baselines/project.py": {
+    "catalog/project.py": {
         r"[*?\[]": "the user's pyproject.toml: a pattern of cells",
         r"[-+*?\[\]]+": "the user's pyproject.toml: a pattern of cells",
         r"\d{4}-\d\d-\d\d": "the user's pyproject.toml: a date",

@@ -49,3 +49,10 @@ def test_fp16_steps_that_overflow_are_no_leak(measure):
     assert overflowing.outcome == "fits"
     assert None in overflowing.readings["gradient_norm"].samples
     assert overflowing.readings["peak_memory_bytes"] == plain.readings["peak_memory_bytes"]
+
+
+def test_a_cell_whose_every_step_overflows_ends(measure):
+    """After more steps than the loss scale has bits."""
+    failure = measure("t5_tiny-single+fp16-cpu_x1", "always_overflows").failure
+
+    assert failure.message == "Rank 0: fp16 overflowed in 30 steps, so there are too few to record."

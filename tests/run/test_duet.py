@@ -134,7 +134,7 @@ def test_steps_alternate_on_cpus_unless_asked_otherwise(monkeypatch, capsys, har
         raise UsageError("heard")
 
     monkeypatch.setattr(ab, "Experiment", session)
-    monkeypatch.setattr(ab, "why_absent", lambda *_: "")
+    monkeypatch.setattr(ab, "require_here", lambda *_: None)
     asking = ["--interleave", asked] if asked else []
     main(["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", hardware, *asking])
 

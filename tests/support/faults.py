@@ -1,6 +1,7 @@
 """Faults that tests put into real cells, some from the selftest: called in every rank once its engine is prepared."""
 
 import contextlib
+import dataclasses
 import functools
 import os
 import signal
@@ -25,6 +26,11 @@ def named(fault):
 def overflows(session, trainer, meters):
     """The loss scale starts so high that the first steps overflow and are skipped, as real fp16 training does."""
     trainer.loop.scaler._init_scale = 2.0**26
+
+
+def always_overflows(session, trainer, meters):
+    """No step is made, however small the loss scale."""
+    trainer.finished = lambda outcome: dataclasses.replace(outcome, skipped=True)
 
 
 def keeps_evaluations(session, trainer, meters):

@@ -16,7 +16,7 @@ from command_pages import compared_sides, missed, page_of, replayed, upgraded
 from playwright.sync_api import Browser, sync_playwright
 from red_night import red_night
 
-from perfsuite.baselines.project import Project
+from perfsuite.catalog.project import Project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.nights.dashboard import page_of as name_of

@@ -6,7 +6,6 @@ test_surface.py compares the file with the code. Whoever adds a line here has de
 """
 
 import argparse
-import dataclasses
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,7 @@ import yaml
 
 import perfsuite
 from perfsuite import plugin
-from perfsuite.baselines.project import Project, Quarantine
-from perfsuite.launch.slurm import Slurm
+from perfsuite.catalog.project import Project, Quarantine, Slurm
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +75,7 @@ def table() -> Iterator[str]:
     """``[tool.perfsuite]``: a table of names to one value, or to a table of its own."""
     inner = {
         "quarantine": [f"CELL.{name}" for name in Quarantine.__struct_fields__],
-        "slurm": [field.name for field in dataclasses.fields(Slurm)],
+        "slurm": Slurm.__struct_fields__,
     }
     for name in Project.__struct_fields__:
         yield from (f"pyproject tool.perfsuite.{name}.{key}" for key in inner.get(name, ["NAME"]))

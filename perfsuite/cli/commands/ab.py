@@ -18,7 +18,7 @@ from perfsuite.compare.compare import Comparison
 from perfsuite.compare.paired import LOOKS, MOST_PAIRS
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated, why_absent
+from perfsuite.launch.machine import refuse_emulated, require_here
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -92,8 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     page = html_of(arguments)
     cells = _cells(arguments, catalog)
     hardware = [parse_cell(cell, catalog).hardware for cell in cells]
-    if absent := next(filter(None, (why_absent(each, catalog) for each in hardware)), ""):
-        raise UsageError(absent)
+    require_here(hardware, catalog)
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")

@@ -11,12 +11,12 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, catalog_of, store_of
+from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
 from perfsuite.nights.news import proposal
 from perfsuite.nights.news.forge import opened
 from perfsuite.records import codec
-from perfsuite.run.environment_changes import git
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.units import listed
 
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _place(store: Store) -> tuple[str, str]:
     """The commit that was measured, and the folder of the baselines in its repository. Raises UsageError outside."""
     folder = store.root.parent
-    commit, top = git(folder, "rev-parse", "HEAD"), git(folder, "rev-parse", "--show-toplevel")
+    commit, top = git.commit_of("HEAD", folder), git.repository_of(folder)
     if not commit:
         raise UsageError(f"{store.root} is in no git repository with a commit, so there is nothing to propose it to.")
-    return commit, Path(os.path.relpath(store.root.resolve(), Path(top).resolve())).as_posix()
+    return commit, Path(os.path.relpath(store.root.resolve(), top)).as_posix()

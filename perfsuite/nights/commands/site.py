@@ -5,7 +5,7 @@ import itertools
 from importlib.util import find_spec
 from pathlib import Path
 
-from perfsuite.baselines.project import read_project
+from perfsuite.catalog.project import read_project
 from perfsuite.cli.ini import ini_of
 from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_baselines, add_catalog, catalog_of, store_of

@@ -99,7 +99,7 @@ def trace(job: TraceJob) -> Trace:
         recorder,
     ):
         kinds = ["traced"] * max(1, job.steps) + ["counted"] * job.counted + ["timed"] * job.timed
-        drive(session, [marks, *counting, *timing], kinds, {}, [])
+        drive(session, [marks, *counting, *timing], kinds, {})
     events, phases = marks.traced
     return Trace(
         events=recorder.events[:events],

@@ -20,7 +20,7 @@ from perfsuite.cli.shared_options import (
 )
 from perfsuite.compare.capacity import capacity_of, headroom_of, largest
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import why_absent
+from perfsuite.launch.machine import require_here
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.run.runner import Runner
@@ -58,9 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.micro_batch and not arguments.models:
         raise UsageError("--micro-batch is the unknown here; give it only with --models.")
     hardware = parse_hardware(arguments.hardware, catalog)
-    absent = why_absent(hardware, catalog)
-    if absent:
-        raise UsageError(absent)
+    require_here([hardware], catalog)
     if hardware.device is None and not arguments.capacity:
         raise UsageError("A CPU has no memory of its own: give a --capacity, e.g. 64MiB.")
     wanted = matcher(arguments.expression)

@@ -19,7 +19,7 @@ from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.shared_options import catalog_of, given, store_of, tolerance_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
-from perfsuite.environments.environments import output
+from perfsuite.environments import git
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
@@ -148,7 +148,7 @@ def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:
     path = store.path(cell_id)
     name = f"{revision}:./{path.relative_to(store.root).as_posix()}"
     try:
-        text = output(["git", "-C", str(store.root), "show", name])
+        text = git.run(store.root, "show", name)
     except UsageError as error:
         if near := hint(cell_id, store.cells()):
             raise UsageError(f"Neither {store.root} nor git has a baseline of {cell_id!r}.{near}") from error

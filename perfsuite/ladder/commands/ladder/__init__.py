@@ -6,6 +6,7 @@ Exit codes in addition to the usual ones: 1 if a rung or one of its benchmarks c
 import argparse
 from pathlib import Path
 
+from perfsuite.cli.shared_options import add_actions
 from perfsuite.ladder.commands.ladder import bisect as _ladder_bisect
 from perfsuite.ladder.commands.ladder import build as _ladder_build
 from perfsuite.ladder.commands.ladder import publish as _ladder_publish
@@ -18,12 +19,7 @@ STARTS_PROCESSES = True
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for action in (_ladder_build, _ladder_run, _ladder_publish, _ladder_bisect):
-        name = action.__name__.rpartition(".")[2]
-        subparser = actions.add_parser(name, help=action.HELP, description=action.HELP)
-        action.arguments(subparser)
-        subparser.set_defaults(run=action.run)
+    actions = add_actions(parser, _ladder_build, _ladder_run, _ladder_publish, _ladder_bisect)
     known = actions.add_parser("list", help=_LIST, description=_LIST)
     known.add_argument("--home", type=Path, default=HOME, metavar="FOLDER", help=f"Folder of the ladders ({HOME}).")
     known.set_defaults(run=_ladder_run.show_all)

@@ -2,6 +2,7 @@
 
 import argparse
 
+from perfsuite.cli.shared_options import add_actions
 from perfsuite.nights.commands.results import add as _add
 from perfsuite.nights.commands.results import query as _query
 
@@ -10,9 +11,4 @@ HELP = "Keep the results of many runs in monthly files, and query them."
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for action in (_add, _query):
-        name = action.__name__.rpartition(".")[2]
-        subparser = actions.add_parser(name, help=action.HELP, description=action.HELP)
-        action.arguments(subparser)
-        subparser.set_defaults(run=action.run)
+    add_actions(parser, _add, _query)

@@ -1,5 +1,5 @@
-"""The table ``[tool.perfsuite]`` of a project's pyproject.toml: who owns a cell, which cells are in quarantine, and
-from which difference on an exact metric matters.
+"""The table ``[tool.perfsuite]`` of a project's pyproject.toml: who owns a cell, which cells are in quarantine, from
+which difference on an exact metric matters, and how SLURM starts nodes.
 
 [tool.perfsuite.owners]
 "*" = "@training"
@@ -10,6 +10,9 @@ from which difference on an exact metric matters.
 
 [tool.perfsuite.materiality]            # the share of its old value from which an exact metric matters
 python_calls = 0                        # each call more is red
+
+[tool.perfsuite.slurm]
+partition = "gpu"
 """
 
 import datetime
@@ -19,7 +22,7 @@ import tomllib
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -28,6 +31,7 @@ from perfsuite.errors import FileError
 
 FILE = "pyproject.toml"
 LONG = 366  # days of a quarantine that nobody can mean
+YEAR_SECONDS = 31_622_400
 
 
 class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,15 +45,34 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return day <= self.until
 
 
-class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells, those of ``materiality`` metrics;
-    launch/slurm.py reads ``slurm``.
+class Slurm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``time`` is the limit of a job, as srun takes it; ``wait`` the seconds in its queue. Of ``arguments``, each is
+    one more of srun. Of ``setup``, each is a line of bash that a node runs before the agent, such as ``module load
+    cuda``. ``address`` is this machine's, for the nodes; by default that of its host name.
     """
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time: str = ""
+    wait: Annotated[float, msgspec.Meta(gt=0, le=YEAR_SECONDS)] = 3600.0
+    address: str = ""
+    arguments: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+
+    def options(self) -> list[str]:
+        """The options of srun."""
+        named = {name: getattr(self, name) for name in ("partition", "account", "qos", "time")}
+        return [*(f"--{name}={value}" for name, value in named.items() if value), *self.arguments]
+
+
+class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells, those of ``materiality`` metrics."""
 
     owners: dict[str, str] = {}
     quarantine: dict[str, Quarantine] = {}
     materiality: dict[str, float] = {}
-    slurm: dict[str, Any] = {}
+    slurm: Slurm = Slurm()
 
     def owner(self, cell: str) -> str:
         """Empty if the cell has none."""
@@ -113,7 +136,8 @@ def read_project(folder: Path) -> Project:
         return msgspec.convert(table, Project)
     except msgspec.ValidationError as error:
         example = 'quarantine.CELL = { until = 2026-12-24, reason = "…" } and owners.PATTERN = "@name"'
-        raise FileError(f"{path}, table tool.perfsuite: {error}. It takes {example}.") from error
+        options = f"slurm.NAME of {', '.join(Slurm.__struct_fields__)}"
+        raise FileError(f"{path}, table tool.perfsuite: {error}. It takes {example}, and {options}.") from error
 
 
 def _check(path: Path, table: dict[str, Any]) -> None:
