@@ -8,6 +8,9 @@ from which difference on an exact metric matters.
 [tool.perfsuite.quarantine]
 "gpt2_tiny-zero2+bf16-cpu_x2" = { until = 2026-12-24, reason = "issue 31" }
 
+[tool.perfsuite.scripts]                # a name for each, and the command that trains
+train = "torchrun --nproc-per-node 2 train.py --lr 1e-4"
+
 [tool.perfsuite.materiality]            # the share of its old value from which an exact metric matters
 python_calls = 0                        # each call more is red
 """
@@ -42,14 +45,15 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells, those of ``materiality`` metrics;
-    launch/slurm.py reads ``slurm``.
+    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells, those of ``materiality`` metrics,
+    those of ``scripts`` names; launch/slurm.py reads ``slurm``.
     """
 
     owners: dict[str, str] = {}
     quarantine: dict[str, Quarantine] = {}
     materiality: dict[str, float] = {}
     slurm: dict[str, Any] = {}
+    scripts: dict[str, str] = {}
 
     def owner(self, cell: str) -> str:
         """Empty if the cell has none."""

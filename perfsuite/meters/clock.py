@@ -56,10 +56,9 @@ class Clock(Meter):
     def readings(self) -> dict[str, Reading]:
         iterations = [batch + step for batch, step in zip(self.batch_seconds, self.seconds, strict=True)]
         unfenced = self.unfenced_seconds
-        readings = {
-            "iteration_time_seconds": Reading(value=statistics.median(iterations), samples=list(iterations)),
-            "step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds)),
-        }
+        readings = {"step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds))}
+        if self.session.strategy.engine.process != "script":  # its steps make their batches
+            readings["iteration_time_seconds"] = Reading(value=statistics.median(iterations), samples=list(iterations))
         if self.session.strategy.engine.process in OF_MODELS:
             every = positions(self.session.job.workload) * self.session.recipe.accumulation
             readings["tokens"] = Reading(value=every * self.session.leads_replica)

@@ -187,7 +187,7 @@ def _some(sizes: dict[str, int]) -> dict[str, int]:
     return {category: size for category, size in sizes.items() if size}
 
 
-_BOTH, _TRAINING = ("training", "inference"), ("training",)
+_BOTH, _TRAINING = ("training", "inference", "script"), ("training", "script")
 HELD = {
     "parameters": _BOTH,
     "master_parameters": _TRAINING,

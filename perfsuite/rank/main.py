@@ -52,18 +52,40 @@ OUT_OF_MEMORY = (
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     """Train the cell and return this rank's measurements."""
-    engine, progress = session.strategy.engine, list(session.listeners)
-    kinds = [module.METER for module in session.catalog.modules("metric")]
-    launch = "traced" if session.job.traces else "measured"
-    kinds = [kind for kind in kinds if engine.process in kind.processes and launch in kind.launches]
-    meters = [kind(session) for kind in kinds if not kind.alone]
-    meters.sort(key=lambda meter: meter.inner)
+    progress = list(session.listeners)
+    meters = meters_of(session)
     skipped: list[bool] = []
-    evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
+    evidence = drive(session, meters, kinds_of(session, skipped), phases_seconds, skipped)
+    sample = sample_of(session, meters, evidence, phases_seconds)
+    meters.clear()  # with them goes the trainer, whose memory another one needs
+    session.listeners[:], session.memory = progress, None
+    gc.collect()
+    with _timed("check", session, phases_seconds):
+        for kind in _kinds_of_meters(session):
+            sample.readings.update(kind(session).readings() if kind.alone else {})
+    return sample
 
+
+def meters_of(session: Session, made: Sequence[Meter] = ()) -> list[Meter]:
+    """The meters that watch the cell's steps, the outermost first. Those that are already ``made`` are kept."""
+    ready = {type(meter): meter for meter in made}
+    kinds = [kind for kind in _kinds_of_meters(session) if not kind.alone]
+    return sorted((ready.get(kind) or kind(session) for kind in kinds), key=lambda meter: meter.inner)
+
+
+def _kinds_of_meters(session: Session) -> list[type[Meter]]:
+    kinds: list[type[Meter]] = [module.METER for module in session.catalog.modules("metric")]
+    process, launch = session.strategy.engine.process, "traced" if session.job.traces else "measured"
+    return [kind for kind in kinds if process in kind.processes and launch in kind.launches]
+
+
+def sample_of(
+    session: Session, meters: Sequence[Meter], evidence: dict[str, str | int], phases_seconds: dict[str, float]
+) -> RankSample:
+    """What the meters read, when all steps are made."""
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
     session.undone.close()  # the flags are to be the user's
-    sample = RankSample(
+    return RankSample(
         rank=session.rank,
         readings=readings,
         engine=evidence,
@@ -76,13 +98,6 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         memory_curve=memory_curve(session),
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},
     )
-    meters.clear()  # with them goes the trainer, whose memory another one needs
-    session.listeners[:], session.memory = progress, None
-    gc.collect()
-    with _timed("check", session, phases_seconds):
-        for kind in kinds:
-            readings.update(kind(session).readings() if kind.alone else {})
-    return sample
 
 
 def drive(
@@ -147,7 +162,7 @@ def memory_curve(session: Session) -> dict[str, str]:
     return pack(curve(whole_steps(memory.events, memory.marks), memory.marks, POINTS), CATEGORIES)
 
 
-def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
+def kinds_of(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
     """The kind of each step. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
     if session.compiles and session.job.device != "cpu":
         yield "compiling"
@@ -204,11 +219,11 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
         leave()
         return 0
     except BaseException as error:
-        _report(error, folder, rank, progress.where, session)
+        report(error, folder, rank, progress.where, session)
         return 1
 
 
-def _report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
+def report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
     """Write the reason why this rank ends to a file; the first rank to do so is the culprit."""
     if isinstance(error, RankError):
         print(error, file=sys.stderr)  # its message is complete

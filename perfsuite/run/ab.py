@@ -16,7 +16,7 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell, make_cell, parse_cell
 from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import Metric, Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison, compare, differences
 from perfsuite.compare.paired import MOST_PAIRS, decision
@@ -135,7 +135,15 @@ def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catal
             raise UsageError(
                 f"{revision} has no folder {folder}, which --catalog or perf_catalog names. {_COMMIT.format('it')}"
             )
-    return Catalog(tuple(folders), catalog.extra_models, catalog.materiality)
+    models = tuple(_at(model, root, copy) for model in catalog.extra_models)
+    return Catalog(tuple(folders), models, catalog.materiality)
+
+
+def _at(model: Model, root: Path, copy: Path) -> Model:
+    """A script starts in the copy; other models are imported from there."""
+    folder = Path(model.folder)
+    inside = bool(model.command) and folder.is_relative_to(root)
+    return dataclasses.replace(model, folder=str(copy / folder.relative_to(root))) if inside else model
 
 
 class Experiment:
