@@ -162,8 +162,10 @@ def memory_curve(session: Session) -> dict[str, str]:
     return pack(curve(whole_steps(memory.events, memory.marks), memory.marks, POINTS), CATEGORIES)
 
 
-def kinds_of(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
-    """The kind of each step. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
+def kinds_of(session: Session, skipped: Sequence[bool], warm: int = 0) -> Iterator[str]:
+    """The kind of each step, if ``warm`` steps are made already. A step that fp16 skipped has no optimizer state to
+    record, so another is recorded.
+    """
     if session.compiles and session.job.device != "cpu":
         yield "compiling"
     recorded = 0
@@ -179,7 +181,7 @@ def kinds_of(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
         yield from ["warmup"] * job.warmup + ["profiled"]
         return
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
-    yield from ["warmup"] * job.warmup + epoch * session.recipe.epochs
+    yield from ["warmup"] * max(job.warmup - warm, min(job.warmup, 1)) + epoch * session.recipe.epochs
     yield from last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)
 
 

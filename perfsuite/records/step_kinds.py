@@ -7,11 +7,15 @@ MOST_TRACED_STEPS = 30  # fp16 halves its loss scale in each step that overflows
 READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute perfsuite's own gradient norm
 FEWEST_BLOCKS = 5  # if there are enough steps
 MOST_BLOCKS = 20  # of unfenced steps; each gives one sample
+SCRIPT = "script"  # a process whose steps are few, and never fenced inside
+BLOCKS_OF_A_SCRIPT = 3  # single steps between counts of objects
 LARGEST_BLOCK = 5  # steps; in a trial with its many steps, short blocks meet the same conditions of the machine
 
 
-def block_size(steps: int) -> int:
+def block_size(steps: int, process: str = "") -> int:
     """How many steps an unfenced block has, for that number of timed steps."""
+    if process == SCRIPT:
+        return 1
     return max(1, min(LARGEST_BLOCK, steps // FEWEST_BLOCKS))
 
 
@@ -22,4 +26,6 @@ def last_kinds(steps: int, process: str, device: str, capped: bool) -> list[str]
     if not PROCESSES[process].whole:
         return ["counted"]
     blocks = [] if capped else ["unfenced"] * min(MOST_BLOCKS, steps // block_size(steps))
+    if process == SCRIPT:
+        blocks = blocks[:BLOCKS_OF_A_SCRIPT]
     return [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]

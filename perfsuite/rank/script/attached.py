@@ -28,7 +28,7 @@ from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.job import PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
-from perfsuite.records.step_kinds import READS_NORM, block_size
+from perfsuite.records.step_kinds import READS_NORM
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
 END_SECONDS = 60.0  # for the other ranks to be done, too
@@ -66,10 +66,12 @@ class Attached:
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
         self.period = self.count = 0
+        self.kinds = kinds_of(self.session, [False] * MOST)
         self.begun = time.perf_counter()
         self.seconds: dict[str, float] = {}
         self.owner = os.getpid()
         self.done = False
+        _seed(job.seed + self.session.rank)
         sys.excepthook = self._failed(sys.excepthook)
         atexit.register(self._ended)
 
@@ -143,8 +145,9 @@ class Attached:
             for meter in self.meters:
                 meter.prepared(self.trainer)
         skipped: list[bool] = []
+        self.kinds = kinds_of(self.session, skipped, len(self.iterations) // self.period)
         self.seconds["steps"] = -time.perf_counter()
-        self.steps = _steps(self.session, self.trainer, self.meters, kinds_of(self.session, skipped), skipped)
+        self.steps = _steps(self.session, self.trainer, self.meters, self.kinds, skipped)
         next(self.steps)
 
     def _step(self, skipped: bool) -> None:
@@ -183,11 +186,12 @@ class Attached:
     def _ended(self) -> None:
         """The script has ended by itself, before its last step was measured."""
         if self._is_rank() and not self.done and not self._failure.exists():
-            made, asked = len(self.iterations) + self.count, self.session.job.steps
+            made, period = len(self.iterations) + self.count, self.period or 1
+            needed = made + period * (1 + sum(1 for _ in self.kinds))
             self._report(
                 RankError(
-                    f"The script ended after {made} iterations, before {asked} steps were timed. Let it train longer, "
-                    "or ask for fewer steps."
+                    f"The script ended after {made} iterations, but {self.session.job.steps} timed steps need about "
+                    f"{needed}: let it train longer, or ask for fewer (perf_steps in pytest's ini)."
                 )
             )
 
@@ -211,26 +215,33 @@ def _steps(
     take_turn = turns_of(session)
     for kind in kinds:
         take_turn(kind)
-        number = block_size(session.job.steps) if kind == "unfenced" else 1
         trainer.reads_norm = kind in READS_NORM
         align(session)
-        outcomes = []
-        with contextlib.ExitStack() as around:
-            for place in range(number):
-                with contextlib.ExitStack() as feeding:
-                    for meter in meters:
-                        feeding.enter_context(meter.feed(kind))
-                session.mark("batch")
-                if place == 0:
-                    for meter in meters:
-                        around.enter_context(meter.step(kind))
-                session.mark("other")
-                outcomes.append(trainer.outcome((yield)))
-        for outcome in outcomes:
-            finished = trainer.finished(outcome)
-            skipped.append(finished.skipped)
+        with contextlib.ExitStack() as feeding:
             for meter in meters:
-                meter.stepped(kind, finished)
+                feeding.enter_context(meter.feed(kind))
+        session.mark("batch")
+        with contextlib.ExitStack() as around:
+            for meter in meters:
+                around.enter_context(meter.step(kind))
+            session.mark("other")
+            was_skipped = yield
+        outcome = trainer.finished(trainer.outcome(was_skipped))
+        skipped.append(outcome.skipped)
+        for meter in meters:
+            meter.stepped(kind, outcome)
+
+
+def _seed(seed: int) -> None:
+    """The seeds of a script that sets none: its numbers then repeat. Those that it sets come later, and count."""
+    import random
+
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
 
 
 def _wait_for(files: Sequence[Path]) -> None:

@@ -6,7 +6,7 @@ different numbers of updates need more: five updates of a critic and one of a ge
 
 from collections.abc import Sequence
 
-FEWEST = 4  # iterations before a loop is called repeating; the first may differ, since it has the start in it
+FEWEST = 3  # iterations before a loop is called repeating; the first may differ, since it has the start in it
 MOST_PERIOD = 8
 MOST = 3 * MOST_PERIOD  # iterations without a repetition: there is none
 
