@@ -129,12 +129,15 @@ class ScriptServer:
         for rank in sorted(self._running):
             done = (self.folder / f"rank{rank}.json").exists()
             failed = (self.folder / f"rank{rank}.failure.json").exists()
-            if over or ((done or failed) and not psutil.pid_exists(self._ranks[rank])):
+            if over or ((done or failed) and not self._lives(rank)):
                 self._running.discard(rank)
                 if not done and not failed:
                     self._explain(rank)
                 ended.append({"ended": self._ranks[rank], "status": 0 if done else 1 << 8})
         return ended
+
+    def _lives(self, rank: int) -> bool:
+        return self._ranks[rank] > 0 and psutil.pid_exists(self._ranks[rank])
 
     def _begun(self, seconds: float) -> list[dict[str, Any]]:
         """Whether all ranks train. A rank of another number is another world size, which the rank itself reports."""
@@ -144,10 +147,9 @@ class ScriptServer:
             pid = self.folder / PID.format(rank=rank)
             if pid.exists():
                 self._ranks[rank] = int(pid.read_text())
-        failures = sorted(self.folder.glob("rank*.failure.json"))
-        if failures and (over or len(self._ranks) < len(self._wanted)):
-            return [{"error": codec.read(failures[0], Failure).message, "scheduler": True}]
-        if len(self._ranks) == len(self._wanted):
+        failed = any((self.folder / f"rank{rank}.failure.json").exists() for rank in self._wanted)
+        if len(self._ranks) == len(self._wanted) or failed:
+            self._ranks |= {rank: -1 - rank for rank in self._wanted if rank not in self._ranks}  # they never came
             self._running = set(self._ranks)
             return [{"started": [self._ranks[rank] for rank in self._wanted]}]
         if over:
@@ -202,7 +204,7 @@ class ScriptServer:
         """End the command with all that it started, which may lie in sessions of their own."""
         if self._process is None:
             return
-        family = {*pids, *self._ranks.values(), self._process.pid}
+        family = {pid for pid in (*pids, *self._ranks.values(), self._process.pid) if pid > 0}
         for pid in list(family):
             with contextlib.suppress(psutil.Error):
                 family |= {child.pid for child in psutil.Process(pid).children(recursive=True)}

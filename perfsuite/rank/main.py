@@ -250,6 +250,7 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
         flags=flags(session.job.device) if session else {},
         installed=_evidence(installed, Installed()),
         add=error.add if isinstance(error, Unsupported) else (),
+        world_size=getattr(error, "world_size", None),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 

@@ -28,7 +28,6 @@ from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.job import PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
-from perfsuite.records.step_kinds import READS_NORM
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
 END_SECONDS = 60.0  # for the other ranks to be done, too
@@ -49,6 +48,14 @@ def attach_deepspeed(engine: Any) -> None:
     """Called when DeepSpeed's engine is imported."""
     if _here:
         watch_deepspeed(engine, _here.watched)
+
+
+class OtherRanks(RankError):
+    """The script has another world size than its cell."""
+
+    def __init__(self, world_size: int, text: str) -> None:
+        super().__init__(text)
+        self.world_size = world_size
 
 
 class Attached:
@@ -128,9 +135,10 @@ class Attached:
         part.write_text(f"{os.getpid()}")
         part.rename(self.folder / PID.format(rank=rank))
         if ranks != self.session.world_size:
-            raise RankError(
+            raise OtherRanks(
+                ranks,
                 f"The script trains on {ranks} {'rank' if ranks == 1 else 'ranks'}, but its cell has "
-                f"{self.session.world_size}: write the hardware with _x{ranks}, such as cpu_x{ranks}."
+                f"{self.session.world_size}: write the hardware with _x{ranks}, such as cpu_x{ranks}.",
             )
 
     def _measure(self) -> None:
@@ -215,7 +223,7 @@ def _steps(
     take_turn = turns_of(session)
     for kind in kinds:
         take_turn(kind)
-        trainer.reads_norm = kind in READS_NORM
+        trainer.reads_norm = kind == "warmup"  # nowhere else: it calls operators, which other steps count
         align(session)
         with contextlib.ExitStack() as feeding:
             for meter in meters:
