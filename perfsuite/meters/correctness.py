@@ -30,6 +30,7 @@ class Correctness(Meter):
         super().__init__(session)
         self.losses: list[float | None] = []
         self.norms: list[float | None] = []
+        self.own = session.strategy.engine.process == "script"
         self.training = session.strategy.engine.process != "inference"
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
@@ -41,10 +42,7 @@ class Correctness(Meter):
         if not math.isfinite(loss):
             raise RankError(f"The loss is {loss} in step {step}.")
         self.losses.append(loss)
-        if not self.training or (kind not in READS_NORM and outcome.gradient_norm is None):
-            return
-        if outcome.gradient_norm is None:
-            self.uncounted["gradient_norm"] = "no parameter of an optimizer had a gradient"
+        if not self.training or (outcome.gradient_norm is None and (self.own or kind not in READS_NORM)):
             return
         norm = float(outcome.gradient_norm)
         if not math.isfinite(norm) and not outcome.skipped:
@@ -57,9 +55,12 @@ class Correctness(Meter):
         assert self.losses[-1] is not None
         loss = {"loss": Reading(value=self.losses[-1], samples=list(self.losses))}
         loss = {name: reading for name, reading in loss.items() if name not in self.uncounted}
-        if not self.training or "gradient_norm" in self.uncounted:
+        if not self.training:
             return loss
         known = [norm for norm in self.norms if norm is not None]
+        if not known and self.own:
+            self.uncounted["gradient_norm"] = "no warm-up step had gradients when its optimizer stepped"
+            return loss
         if not known:
             raise RankError(
                 f"All {len(self.norms)} steps with a norm overflowed in fp16, so the optimizer made no step."
