@@ -62,7 +62,7 @@ class Side:
         if self.strategy is not None:
             suffixes = CellId.split(text).suffixes
             return make_cell(cell.model.name, self.strategy, cell.hardware.name, self.catalog, suffixes)
-        if self.copy is not None:
+        if self.copy is not None and not cell.model.command:
             modules = [cell.model.build.split(":")[0].split(".")[0], "perfsuite"]
             origins = [Path(origin) for origin in self.environment.origins(modules)]
             if not any(path.is_relative_to(self.copy) for path in [*origins, *self.catalog.folders]):

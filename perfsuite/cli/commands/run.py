@@ -77,9 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     if measurement.failure:
         print("\n".join([f"{cell.id}: {measurement.failure.message}", *last_lines(measurement.failure)]))
         return 1
-    print(
-        f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}\n{render_measured(measurement, metrics)}"
-    )
+    print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}")
+    print(render_measured(measurement, metrics))
     print(guard(cell, measurement, words))
     return 0
 
