@@ -166,8 +166,8 @@ class ScriptServer:
             return f"The command {how} before its first optimizer step."
         if not list(self.folder.glob("attached.*")):
             return (
-                "The command ended, and no process of it imported torch where perfsuite could attach: it attaches by "
-                "PYTHONPATH, which python -I and -E ignore."
+                "The command ended, and no process of it was seen to import torch. perfsuite attaches by PYTHONPATH, "
+                "which python -I and -E ignore."
             )
         return (
             "The command ended, and no process of it made a step of a torch.optim.Optimizer. If the script has an "
@@ -177,9 +177,10 @@ class ScriptServer:
     def _explain(self, rank: int) -> None:
         """Write the failure of a rank that ended without a word."""
         assert self._process
-        status, step = self._process.wait(), read_progress(self.folder / f"rank{rank}.progress").step
+        status, marks = self._process.wait(), read_progress(self.folder / f"rank{rank}.progress")
+        made = max(0, marks.step - 1)  # the last one has begun
         how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
-        message = f"The script ended {how} after {show_several(step, 'iteration')}, before all steps were measured."
+        message = f"The script ended {how} after {show_several(made, 'iteration')}, before all steps were measured."
         codec.write(self.folder / f"rank{rank}.failure.json", Failure(kind="raised", rank=rank, message=message))
 
     def fileno(self) -> int:

@@ -39,7 +39,15 @@ from perfsuite.records.installed import Installed
 from perfsuite.records.job import SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
-from perfsuite.records.step_kinds import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
+from perfsuite.records.step_kinds import (
+    MOST_TRACED_STEPS,
+    READS_NORM,
+    SCRIPT,
+    TRACED_STEPS,
+    block_size,
+    last_kinds,
+    warmup_of_script,
+)
 
 EVALUATED_BATCHES = 2
 FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
@@ -162,8 +170,8 @@ def memory_curve(session: Session) -> dict[str, str]:
     return pack(curve(whole_steps(memory.events, memory.marks), memory.marks, POINTS), CATEGORIES)
 
 
-def kinds_of(session: Session, skipped: Sequence[bool], warm: int = 0) -> Iterator[str]:
-    """The kind of each step, if ``warm`` steps are made already. A step that fp16 skipped has no optimizer state to
+def kinds_of(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
+    """The kind of each step. A step that fp16 skipped has no optimizer state to
     record, so another is recorded.
     """
     if session.compiles and session.job.device != "cpu":
@@ -180,9 +188,11 @@ def kinds_of(session: Session, skipped: Sequence[bool], warm: int = 0) -> Iterat
     if job.traces:
         yield from ["warmup"] * job.warmup + ["profiled"]
         return
+    process = session.strategy.engine.process
+    warmup = warmup_of_script(job.warmup) if process == SCRIPT else job.warmup
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
-    yield from ["warmup"] * max(job.warmup - warm, min(job.warmup, 1)) + epoch * session.recipe.epochs
-    yield from last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)
+    yield from ["warmup"] * warmup + epoch * session.recipe.epochs
+    yield from last_kinds(job.steps, process, job.device, job.capacity_bytes is not None)
 
 
 def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:

@@ -8,6 +8,7 @@ READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute 
 FEWEST_BLOCKS = 5  # if there are enough steps
 MOST_BLOCKS = 20  # of unfenced steps; each gives one sample
 SCRIPT = "script"  # a process whose steps are few, and never fenced inside
+FEWEST_SEEN = 3  # iterations before a script's loop is called repeating; the first may differ, since it has the start
 BLOCKS_OF_A_SCRIPT = 3  # single steps between counts of objects
 LARGEST_BLOCK = 5  # steps; in a trial with its many steps, short blocks meet the same conditions of the machine
 
@@ -29,3 +30,13 @@ def last_kinds(steps: int, process: str, device: str, capped: bool) -> list[str]
     if process == SCRIPT:
         blocks = blocks[:BLOCKS_OF_A_SCRIPT]
     return [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]
+
+
+def warmup_of_script(warmup: int) -> int:
+    """Warm-up steps behind the recorded ones: those that showed the loop count too, but one reads the gradients."""
+    return max(warmup - FEWEST_SEEN, min(warmup, 1))
+
+
+def steps_of_script(steps: int, warmup: int, device: str) -> int:
+    """All steps that a script must make, for so many timed ones."""
+    return FEWEST_SEEN + TRACED_STEPS + warmup_of_script(warmup) + steps + len(last_kinds(steps, SCRIPT, device, False))

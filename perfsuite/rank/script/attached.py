@@ -7,7 +7,9 @@ nothing of the script runs behind its last step.
 
 import atexit
 import contextlib
+import faulthandler
 import os
+import signal
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
@@ -28,6 +30,7 @@ from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.job import PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
+from perfsuite.records.step_kinds import steps_of_script
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
 END_SECONDS = 60.0  # for the other ranks to be done, too
@@ -73,7 +76,6 @@ class Attached:
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
         self.period = self.count = 0
-        self.kinds = kinds_of(self.session, [False] * MOST)
         self.begun = time.perf_counter()
         self.seconds: dict[str, float] = {}
         self.owner = os.getpid()
@@ -130,6 +132,7 @@ class Attached:
         self.session.listeners.append(self.progress.mark)
         self.session.waits = self.progress.wait
         self.reading.close()
+        faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a hanging rank for its stack
         self.seconds["start"] = time.perf_counter() - self.begun
         part = self.folder / f"{PID.format(rank=rank)}.part"
         part.write_text(f"{os.getpid()}")
@@ -153,9 +156,9 @@ class Attached:
             for meter in self.meters:
                 meter.prepared(self.trainer)
         skipped: list[bool] = []
-        self.kinds = kinds_of(self.session, skipped, len(self.iterations) // self.period)
+        kinds = kinds_of(self.session, skipped)
         self.seconds["steps"] = -time.perf_counter()
-        self.steps = _steps(self.session, self.trainer, self.meters, self.kinds, skipped)
+        self.steps = _steps(self.session, self.trainer, self.meters, kinds, skipped)
         next(self.steps)
 
     def _step(self, skipped: bool) -> None:
@@ -194,12 +197,11 @@ class Attached:
     def _ended(self) -> None:
         """The script has ended by itself, before its last step was measured."""
         if self._is_rank() and not self.done and not self._failure.exists():
-            made, period = len(self.iterations) + self.count, self.period or 1
-            needed = made + period * (1 + sum(1 for _ in self.kinds))
+            made, job = len(self.iterations) + self.count, self.session.job
+            needed = steps_of_script(job.steps, job.warmup, job.device) * (self.period or 1)
             self._report(
                 RankError(
-                    f"The script ended after {made} iterations, but {self.session.job.steps} timed steps need about "
-                    f"{needed}: let it train longer, or ask for fewer (perf_steps in pytest's ini)."
+                    f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}: let it train longer, or ask for fewer by --steps, or perf_steps in pytest's ini."
                 )
             )
 

@@ -6,7 +6,8 @@ different numbers of updates need more: five updates of a critic and one of a ge
 
 from collections.abc import Sequence
 
-FEWEST = 3  # iterations before a loop is called repeating; the first may differ, since it has the start in it
+from perfsuite.records.step_kinds import FEWEST_SEEN
+
 MOST_PERIOD = 8
 MOST = 3 * MOST_PERIOD  # iterations without a repetition: there is none
 
@@ -15,7 +16,7 @@ def period_of(iterations: Sequence[str]) -> int | None:
     """The number of iterations in a step, by the events of each; None if they do not repeat yet."""
     later = list(iterations[1:])
     for period in range(1, MOST_PERIOD + 1):
-        if len(later) < max(FEWEST - 1, 2 * period):
+        if len(later) < max(FEWEST_SEEN - 1, 2 * period):
             return None
         if all(later[at] == later[at - period] for at in range(period, len(later))):
             return period
