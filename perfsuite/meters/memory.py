@@ -47,6 +47,7 @@ class Memory(Meter):
 
     processes = OF_STEPS
     launches = ("measured", "traced")
+    early = True
     inner = 50
 
     def __init__(self, session: Session) -> None:

@@ -69,7 +69,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     session.listeners[:], session.memory = progress, None
     gc.collect()
     with _timed("check", session, phases_seconds):
-        for kind in _kinds_of_meters(session):
+        for kind in kinds_of_meters(session):
             sample.readings.update(kind(session).readings() if kind.alone else {})
     return sample
 
@@ -77,11 +77,12 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
 def meters_of(session: Session, made: Sequence[Meter] = ()) -> list[Meter]:
     """The meters that watch the cell's steps, the outermost first. Those that are already ``made`` are kept."""
     ready = {type(meter): meter for meter in made}
-    kinds = [kind for kind in _kinds_of_meters(session) if not kind.alone]
+    kinds = [kind for kind in kinds_of_meters(session) if not kind.alone]
     return sorted((ready.get(kind) or kind(session) for kind in kinds), key=lambda meter: meter.inner)
 
 
-def _kinds_of_meters(session: Session) -> list[type[Meter]]:
+def kinds_of_meters(session: Session) -> list[type[Meter]]:
+    """Those for the cell's process and its launch, in no order."""
     kinds: list[type[Meter]] = [module.METER for module in session.catalog.modules("metric")]
     process, launch = session.strategy.engine.process, "traced" if session.job.traces else "measured"
     return [kind for kind in kinds if process in kind.processes and launch in kind.launches]

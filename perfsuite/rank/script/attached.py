@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.errors import RankError
-from perfsuite.meters.memory import Memory
-from perfsuite.rank.main import kinds_of, meters_of, report, sample_of
+from perfsuite.rank.main import kinds_of, kinds_of_meters, meters_of, report, sample_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.loop import MOST, period_of
 from perfsuite.rank.script.script_trainer import ScriptTrainer
@@ -70,7 +69,7 @@ class Attached:
         self.session = Session.open(job, int(os.environ.get("RANK", "0")), folder / SCRATCH)
         self.reading = self.session.undone.enter_context(contextlib.ExitStack())
         self.reading.enter_context(self.session.opened.watching())
-        self.memory = Memory(self.session)
+        self.early = [kind(self.session) for kind in kinds_of_meters(self.session) if kind.early]
         self.watched = Watched(self.session.mark, self.iterated)
         self.iterations: list[str] = []
         self.progress: ProgressWriter | None = None
@@ -151,7 +150,7 @@ class Attached:
         roots = list(self.watched.roots.values())
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
-            self.meters = meters_of(self.session, [self.memory])
+            self.meters = meters_of(self.session, self.early)
             self.trainer = ScriptTrainer(self.session, model, self.watched)
             for meter in self.meters:
                 meter.prepared(self.trainer)
@@ -201,7 +200,8 @@ class Attached:
             needed = steps_of_script(job.steps, job.warmup, job.device) * (self.period or 1)
             self._report(
                 RankError(
-                    f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}: let it train longer, or ask for fewer by --steps, or perf_steps in pytest's ini."
+                    f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}: let it "
+                    "train longer, or ask for fewer by --steps, or perf_steps in pytest's ini."
                 )
             )
 
