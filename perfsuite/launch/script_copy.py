@@ -38,8 +38,8 @@ def copy_folder(top: Path, copy: Path) -> None:
             size += 0 if path.is_symlink() else path.stat().st_size
             if size > MOST_BYTES:
                 raise UsageError(
-                    f"A script runs in a copy of {top}, which is larger than {show_bytes(MOST_BYTES)}: move its data "
-                    "and checkpoints out of it, and give the script their absolute path."
+                    f"A script runs in a copy of {top}, which is larger than {show_bytes(MOST_BYTES)}. Move its data "
+                    "out of it, and give the script their absolute path."
                 )
             shutil.copy2(path, there / name, follow_symlinks=False)
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from perfsuite.catalog.cell import Cell, make_cell
+from perfsuite.catalog.cell_id import CPU, HardwareName
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, script
 from perfsuite.cli.shared_options import add_html, add_settings, count, html_of, settings_of, write_html
@@ -57,13 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
     settings, page = settings_of(arguments), html_of(arguments)
     check_output("--json", arguments.json)
     catalog = Catalog(extra_models=(model,))
-    cell = make_cell(model.name, ENGINE, arguments.hardware or "cpu_x1", catalog)
+    cell = make_cell(model.name, ENGINE, arguments.hardware or str(HardwareName(CPU, 1)), catalog)
     metrics = catalog.metrics(ENGINE)
     with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
         first = runner.measure(cell, live.show)
         ranks = first.failure.world_size if first.failure else None
         if ranks and not arguments.hardware:
-            cell = make_cell(model.name, ENGINE, f"cpu_x{ranks}", catalog)
+            cell = make_cell(model.name, ENGINE, str(HardwareName(CPU, ranks)), catalog)
             first = runner.measure(cell, live.show)
         measured = [first]
         while len(measured) < arguments.launches and first.outcome == "fits":
@@ -95,7 +96,7 @@ def guard(cell: Cell, measurement: Measurement, words: Sequence[str]) -> str:
 def name_of(words: Sequence[str]) -> str:
     """The name of the script in a command: that of its first Python file, or of its first word."""
     if not words:
-        raise UsageError("Give what trains behind --, such as: perfsuite run -- python train.py.")
+        raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
     file = next((word for word in words if word.endswith(".py")), words[0])
     name = re.sub(r"\W+", "_", Path(file).stem).strip("_").lower()
     return name if name[:1].isalpha() else f"script_{name}"

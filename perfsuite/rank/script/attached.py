@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.errors import RankError
 from perfsuite.rank.main import kinds_of, kinds_of_meters, meters_of, report, sample_of
 from perfsuite.rank.meter import Meter
@@ -34,6 +35,12 @@ from perfsuite.records.step_kinds import steps_of_script
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
 END_SECONDS = 60.0  # for the other ranks to be done, too
 _here: "Attached | None" = None
+
+
+def step() -> None:
+    """What perfsuite.step() calls in a process that is attached."""
+    if _here:
+        _here.step()
 
 
 def attach(torch: Any) -> None:
@@ -96,6 +103,13 @@ class Attached:
             self._report(error)
             _leave(1)
 
+    def step(self) -> None:
+        """The script says itself that a step has ended. From then on, its optimizers do not."""
+        if self.watched.is_here:
+            self.watched.by_hand = True
+            self.watched.note("S")
+            self.iterated(False)
+
     def _iterated(self, skipped: bool) -> None:
         if self.progress is None:
             self._join()
@@ -137,10 +151,11 @@ class Attached:
         part.write_text(f"{os.getpid()}")
         part.rename(self.folder / PID.format(rank=rank))
         if ranks != self.session.world_size:
+            device = HardwareName.parse(CellId.parse(self.session.job.cell).hardware).kind
             raise OtherRanks(
                 ranks,
                 f"The script trains on {ranks} {'rank' if ranks == 1 else 'ranks'}, but its cell has "
-                f"{self.session.world_size}: write the hardware with _x{ranks}, such as cpu_x{ranks}.",
+                f"{self.session.world_size}: its hardware is {HardwareName(device, ranks)}.",
             )
 
     def _measure(self) -> None:
@@ -200,8 +215,8 @@ class Attached:
             needed = steps_of_script(job.steps, job.warmup, job.device) * (self.period or 1)
             self._report(
                 RankError(
-                    f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}: let it "
-                    "train longer, or ask for fewer by --steps, or perf_steps in pytest's ini."
+                    f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}. Let it "
+                    "train longer, or ask for fewer timed steps: --steps, or perf_steps in pytest's ini."
                 )
             )
 

@@ -33,6 +33,7 @@ class Watched:
         self.events = ""  # of this iteration, each kind once in a row
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
+        self.by_hand = False  # the script says itself where a step ends
         self._running: list[str] = []
         self._stepped = False
         self._thread = threading.get_ident()
@@ -41,6 +42,11 @@ class Watched:
     def is_here(self) -> bool:
         """Whether the calling thread is the one that is watched."""
         return threading.get_ident() == self._thread
+
+    @property
+    def counts(self) -> bool:
+        """Whether the first optimizer's step ends an iteration."""
+        return self.engine is None and not self.by_hand
 
     def forked(self) -> None:
         """This process is a child of the one that was watched, with a thread of its own."""
@@ -72,7 +78,7 @@ class Watched:
         self._stepped = True
         number = self._number(optimizer)
         self.note(f"O{number}")
-        if number == 0 and self.engine is None and not self.runs("optimizer"):  # else its GradScaler goes on
+        if number == 0 and self.counts and not self.runs("optimizer"):  # else its GradScaler goes on
             self.iterated(False)
 
     def scaled(self, optimizer: Any, step: Callable[[], Any]) -> Any:
@@ -85,7 +91,7 @@ class Watched:
             self.end("optimizer")
             if not self._stepped:
                 self.note(f"O{self._number(optimizer)}")
-            if self._number(optimizer) == 0 and self.engine is None:
+            if self._number(optimizer) == 0 and self.counts:
                 self.iterated(not self._stepped)
 
     def _number(self, optimizer: Any) -> int:
@@ -146,7 +152,7 @@ def watch_deepspeed(engine: Any, watched: Watched) -> None:
                 return step(self, *args, **kwargs)
             finally:
                 watched.end("optimizer")
-                if updates:
+                if updates and not watched.by_hand:
                     watched.note("O")
                     watched.iterated(self.skipped_steps > before)
 
