@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.launch.places import place_of
 from perfsuite.run.runner import Runner, Settings
@@ -38,7 +39,7 @@ def main():
     cell = parse_cell(arguments.cell, catalog)
     found: dict[str, list[tuple[float, ...]]] = {"cold": [], "warm": []}
     for _ in range(arguments.repeat):
-        runner = Runner(catalog, Settings(), places=place_of(arguments.launcher, Path.cwd(), print))
+        runner = Runner(catalog, Settings(), places=place_of(arguments.launcher, read_project(Path.cwd()).slurm, print))
         try:
             for times in found.values():
                 times.append(measure(runner, cell))

@@ -1,11 +1,21 @@
 """perfsuite: stops LLM-training performance from regressing. Start with `pytest --perf -k zero3`."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfsuite.catalog.definitions import Model, Workload
 
-__all__ = ["Model", "Workload"]
+__all__ = ["Model", "Workload", "step"]
+
+
+def step() -> None:
+    """Say that a training step has ended, in a script whose optimizer is none of torch's. Nothing happens if nobody
+    measures.
+    """
+    attached = sys.modules.get("perfsuite.rank.script.attached")
+    if attached:
+        attached.step()
 
 
 def __getattr__(name: str) -> Any:

@@ -70,6 +70,8 @@ class Model:
     model with another number. ``source`` says where the dimensions come from. ``packages`` are distributions that it
     needs in addition to torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial
     restores them.
+
+    A script (task "script") has a ``command`` that trains, and the ``folder`` in which it starts.
     """
 
     name: str
@@ -89,6 +91,8 @@ class Model:
     cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
     divisible: Mapping[str, int] | None = None  # sizes that a tensor-parallel width must divide; None: there is no plan
     packages: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    folder: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

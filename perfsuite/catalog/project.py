@@ -8,6 +8,9 @@ which difference on an exact metric matters, and how SLURM starts nodes.
 [tool.perfsuite.quarantine]
 "gpt2_tiny-zero2+bf16-cpu_x2" = { until = 2026-12-24, reason = "issue 31" }
 
+[tool.perfsuite.scripts]                # a name for each, and the command that trains
+train = "torchrun --nproc-per-node 2 train.py --lr 1e-4"
+
 [tool.perfsuite.materiality]            # the share of its old value from which an exact metric matters
 python_calls = 0                        # each call more is red
 
@@ -67,12 +70,15 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells, those of ``materiality`` metrics."""
+    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells, those of ``materiality`` metrics.
+    ``scripts`` are commands, by the names of their models.
+    """
 
     owners: dict[str, str] = {}
     quarantine: dict[str, Quarantine] = {}
     materiality: dict[str, float] = {}
     slurm: Slurm = Slurm()
+    scripts: dict[str, str] = {}
 
     def owner(self, cell: str) -> str:
         """Empty if the cell has none."""

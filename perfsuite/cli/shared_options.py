@@ -13,6 +13,7 @@ from perfsuite.catalog.cpu_kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import scripts
 from perfsuite.cli.ini import ini_of
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import Refused, UsageError
@@ -46,8 +47,10 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{named} names {folder}, which is not a folder.")
-    materiality = read_project(ini_of(Path.cwd()).folder).materiality
-    return Catalog(tuple(folder.absolute() for folder in folders), materiality=materiality)
+    root = ini_of(Path.cwd()).folder
+    project = read_project(root)
+    own = scripts(project.scripts, root)
+    return Catalog(tuple(folder.absolute() for folder in folders), own, project.materiality)
 
 
 def add_html(parser: argparse.ArgumentParser) -> None:

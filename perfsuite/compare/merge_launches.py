@@ -1,12 +1,14 @@
 """Several launches of one cell as one measurement: times vary from launch to launch, more than from step to step."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.compare.gather import derived
 from perfsuite.compare.rules import rule_of
 from perfsuite.records.failure import Failure
@@ -18,7 +20,8 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     """One measurement of all launches: times pooled, derived metrics computed again, the rest from the first launch.
 
     A launch that did not fit is the result. An exact metric that differs between launches makes the result a failure
-    that names it: nothing can be compared with a number that does not repeat itself.
+    that names it: nothing can be compared with a number that does not repeat itself. A script's may differ: its batches
+    have other lengths, or its ranks race. They are then only shown.
     """
     first, metrics = measurements[0], list(metrics)
     for measurement in measurements:
@@ -26,8 +29,11 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
             return measurement
     wall_seconds = sum(measurement.wall_seconds for measurement in measurements)
     launches = [launch for one in measurements for launch in one.launches]
+    own = CellId.split(first.cell).engine == SCRIPT
+    others = [found for one in measurements[1:] for found in _differing(first, one, metrics)]
+    unrepeated = {metric.name: new.value for metric, _, new in others}
     for number, one in enumerate(measurements[1:], 2):
-        problem = _differs(first, one, metrics, number)
+        problem = _absent(first, one, metrics, number) or ("" if own else _differs(first, one, metrics, number))
         if problem:
             failure = Failure(kind="result", rank=None, message=problem, versions=first.versions)
             return msgspec.structs.replace(
@@ -51,21 +57,37 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
             made = derived(metric, readings, first.world_size)
             if made is not None:
                 readings[metric.name] = made
-    return msgspec.structs.replace(first, readings=readings, launches=launches, wall_seconds=wall_seconds)
+    more: dict[str, Any] = {"launches": launches, "wall_seconds": wall_seconds, "unrepeated": unrepeated}
+    return msgspec.structs.replace(first, readings=readings, **more)
+
+
+def _differing(
+    first: Measurement, other: Measurement, metrics: Iterable[Metric]
+) -> Iterator[tuple[Metric, Reading, Reading]]:
+    """The metrics that should repeat themselves and did not."""
+    strategy = CellId.split(first.cell).strategy
+    for metric in metrics:
+        old, new = first.readings.get(metric.name), other.readings.get(metric.name)
+        if old and new and rule_of(metric).differs(metric, old, new, strategy):
+            yield metric, old, new
+
+
+def _absent(first: Measurement, other: Measurement, metrics: Iterable[Metric], number: int) -> str:
+    """The first number that launch ``number`` or the first lacks, as an error; empty if there is none."""
+    for metric in metrics:
+        if (metric.name in first.readings) != (metric.name in other.readings):
+            return f"{metric.title} was measured in launch {number} or in the first, but not in both."
+    return ""
 
 
 def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric], number: int) -> str:
     """The first number that should repeat itself and did not in launch ``number``, as an error; empty if all did."""
-    for metric in metrics:
-        old, new = first.readings.get(metric.name), other.readings.get(metric.name)
-        if (old is None) != (new is None):
-            return f"{metric.title} was measured in launch {number} or in the first, but not in both."
-        if old and new and rule_of(metric).differs(metric, old, new, CellId.split(first.cell).strategy):
-            values = f"{metric.show(old.value)} ({old.value:,}) in the first launch and {metric.show(new.value)}"
-            return (
-                f"{metric.title} is {values} ({new.value:,}) in launch {number}. It does not repeat itself, so it "
-                "cannot be compared."
-            )
+    for metric, old, new in _differing(first, other, metrics):
+        values = f"{metric.show(old.value)} ({old.value:,}) in the first launch and {metric.show(new.value)}"
+        return (
+            f"{metric.title} is {values} ({new.value:,}) in launch {number}. It does not repeat itself, so it "
+            "cannot be compared."
+        )
     return ""
 
 

@@ -18,6 +18,6 @@ def make_job(cell: Cell, catalog: Catalog, import_path: Iterable[str], **how: An
         device=cell.hardware.torch_device,
         world_size=cell.hardware.world_size,
         catalogs=[str(folder) for folder in catalog.folders],
-        import_path=[entry for entry in import_path if entry],
+        import_path=[] if cell.model.command else [entry for entry in import_path if entry],  # a script has its own
         **how,
     )

@@ -63,7 +63,7 @@ class Launcher:
         self.environment = environment
         self.kernels = kernels
         self.places = places
-        self._servers: dict[tuple[str, str, int], list[RankServer]] = {}
+        self._servers: dict[tuple[str, str, int, str], list[RankServer]] = {}
 
     def run(self, job: Job, devices: list[int], watch: Watcher) -> list[RankSample]:
         """Run a cell's ranks to their end and return their samples, rank by rank.
@@ -104,13 +104,14 @@ class Launcher:
 
     def _servers_for(self, job: Job, visible: str) -> list[RankServer]:
         """The warm ones, if they live. The one that was idle longest ends for a new one: each holds much memory."""
-        key = (job.device, visible, job.nodes)
+        script = job.model if job.model.command else None
+        key = (job.device, visible, job.nodes, job.model.name if script else "")
         servers = self._servers.pop(key, [])
         if not servers or not all(server.alive() for server in servers):
             idle = [self._servers.pop(one) for one in list(self._servers)[: 1 - MOST_SERVERS]]
             for server in (*servers, *itertools.chain.from_iterable(idle)):
                 server.close()
-            kind = ServerKind(job.device, visible, self.environment, self.kernels)
+            kind = ServerKind(job.device, visible, self.environment, self.kernels, script)
             servers = self.places.at(job.nodes).servers(kind, job.nodes)
         self._servers[key] = servers
         return servers

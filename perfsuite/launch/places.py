@@ -13,6 +13,7 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices, islands, why_absent
+from perfsuite.launch.scripts import ScriptServer
 from perfsuite.launch.servers import LocalServer, RankServer, ServerKind
 from perfsuite.records.measurement import Machine
 
@@ -75,7 +76,7 @@ class ThisMachine:
         return lease(devices, hardware.ranks, islands(devices))
 
     def servers(self, kind: ServerKind, nodes: int) -> list[RankServer]:
-        return [LocalServer(kind)]
+        return [ScriptServer(kind) if kind.script else LocalServer(kind)]
 
     def conditions(self, hardware: Hardware, devices: Sequence[int]) -> Observer:
         return Conditions(list(devices))

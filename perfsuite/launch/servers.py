@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
+from perfsuite.catalog.definitions import Model
 from perfsuite.environments.environments import Environment
 from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.paths import code_folders
@@ -32,13 +33,14 @@ END_SECONDS = 10.0  # for killed ranks to free their memory
 @dataclass(frozen=True)
 class ServerKind:
     """What a server is started with. ``visible`` are the accelerators that its ranks see, as CUDA_VISIBLE_DEVICES;
-    empty for a CPU, and for all that the node gives.
+    empty for a CPU, and for all that the node gives. ``script`` is a cell's, if a script makes its ranks.
     """
 
     device: str  # "cpu" or "cuda"
     visible: str
     environment: Environment
     kernels: str
+    script: Model | None = None
 
 
 class RankServer(Protocol):

@@ -2,10 +2,11 @@
 itself; a number that is not finite ends the cell.
 """
 
+import dataclasses
 import math
 from typing import Any
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_MODELS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import local
@@ -19,21 +20,29 @@ BEFORE_TIMED = ("traced", "warmup")
 
 
 class Correctness(Meter):
-    """Reads both numbers after the clock has stopped, and checks at the end that replicas are still equal."""
+    """Reads both numbers after the clock has stopped, and checks at the end that replicas are still equal. A script's
+    norm is that of the gradients that each rank has.
+    """
+
+    processes = (*OF_MODELS, "script")
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.losses: list[float | None] = []
         self.norms: list[float | None] = []
-        self.training = session.strategy.engine.process == "training"
+        self.own = session.strategy.engine.process == "script"
+        self.training = session.strategy.engine.process != "inference"
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         step = len(self.losses)
+        if outcome.loss is None:
+            self.uncounted["loss"] = "backward begins with no single number"
+            outcome = dataclasses.replace(outcome, loss=0.0)
         loss = float(outcome.loss)
         if not math.isfinite(loss):
             raise RankError(f"The loss is {loss} in step {step}.")
         self.losses.append(loss)
-        if not self.training or (kind not in READS_NORM and outcome.gradient_norm is None):
+        if not self.training or (outcome.gradient_norm is None and (self.own or kind not in READS_NORM)):
             return
         norm = float(outcome.gradient_norm)
         if not math.isfinite(norm) and not outcome.skipped:
@@ -45,9 +54,13 @@ class Correctness(Meter):
         self._check_replicas()
         assert self.losses[-1] is not None
         loss = {"loss": Reading(value=self.losses[-1], samples=list(self.losses))}
+        loss = {name: reading for name, reading in loss.items() if name not in self.uncounted}
         if not self.training:
             return loss
         known = [norm for norm in self.norms if norm is not None]
+        if not known and self.own:
+            self.uncounted["gradient_norm"] = "no warm-up step had gradients when its optimizer stepped"
+            return loss
         if not known:
             raise RankError(
                 f"All {len(self.norms)} steps with a norm overflowed in fp16, so the optimizer made no step."
@@ -87,7 +100,7 @@ METRICS = (
     # AVX2's and AVX-512's kernels differ by 3e-4 if a ReLU's input is nearly zero.
     Metric(
         name="gradient_norm",
-        processes=("training",),
+        processes=("training", "script"),
         bound=1e-3,
         title="gradient norm",
         unit=NUMBER,

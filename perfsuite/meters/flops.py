@@ -2,10 +2,11 @@
 
 Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without checkpointing and with full (not causal)
 attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A);
-inference is the forward alone, a third of it. Hardware FLOPs are counted in a real step, recomputation included. MFU
-and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's on a GPU, on
-a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A measured peak
-below the cell's own rate is invalid: then there is no MFU and no HFU.
+inference is the forward alone, a third of it. A script's model is not built again: its model FLOPs are those of a real
+step without what a forward recomputes inside of a backward. Hardware FLOPs are counted in a real step, recomputation
+included. MFU and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's
+on a GPU, on a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A
+measured peak below the cell's own rate is invalid: then there is no MFU and no HFU.
 
 A count that fails, for whatever reason, leaves its metric out with the reason (RankSample.uncounted), and the cell
 trains on. The model runs on fake tensors in a fork of the rank, since it may keep one, or die of one.
@@ -17,10 +18,10 @@ import contextlib
 import itertools
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_MODELS, Metric
 from perfsuite.errors import Unsupported
 from perfsuite.rank.batches import make_sample
 from perfsuite.rank.build_model import build_for_counting
@@ -43,6 +44,8 @@ MOST_READS = 10_000  # of numbers on the host; all are 1, so a loop that waits f
 class Flops(Meter):
     """Counts on fake tensors before the first step, and in the one counted step."""
 
+    processes = (*OF_MODELS, "script")
+
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.counter: Any = None
@@ -50,6 +53,8 @@ class Flops(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
+        if self.session.strategy.engine.process == "script":
+            return
         known = self.session.job.model_flop
         self.model_flop = known if known and self.session.leads_replica else 0
         if known is None and self.session.leads_replica:
@@ -65,7 +70,7 @@ class Flops(Meter):
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if kind != "counted":
             return contextlib.nullcontext()
-        self.counter = _flop_counter()
+        self.counter = _flop_counter(lambda: self.trainer.recomputing)
         counting = contextlib.ExitStack()
         if "torch._dynamo" in sys.modules:  # dispatch modes cannot see compiled code, so this step runs without it
             import torch
@@ -75,7 +80,10 @@ class Flops(Meter):
         return counting
 
     def readings(self) -> dict[str, Reading]:
-        counted = self.counted(self.model_flop, Reading(value=int(self.counter.get_total_flops())))
+        hardware = int(self.counter.get_total_flops())
+        if self.session.strategy.engine.process == "script":
+            self.model_flop = hardware - self.counter.recomputed
+        counted = self.counted(self.model_flop, Reading(value=hardware))
         return {**counted, "peak_flops": Reading(value=max(self.peak, self._peak()))}
 
     def counted(self, model_flop: int, hardware: Reading) -> dict[str, Reading]:
@@ -197,7 +205,7 @@ def measure_matmul(session: Session) -> float:
     return best
 
 
-def _flop_counter() -> Any:
+def _flop_counter(recomputing: Callable[[], bool] = bool) -> Any:
     """torch's counter, for this rank's work: for a DTensor it would count the work of all ranks. It does not know the
     CPU's fused attention, which gets a formula here. A formula that fails does not end the step: ``why_not`` says it.
     """
@@ -212,6 +220,7 @@ def _flop_counter() -> Any:
 
     class Counter(FlopCounterMode):
         why_not = ""
+        recomputed = 0
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
@@ -220,7 +229,9 @@ def _flop_counter() -> Any:
         def _safe(self, operator: Any, formula: Any) -> Any:
             def count(*args: Any, **kwargs: Any) -> int:
                 try:
-                    return int(formula(*args, **kwargs))
+                    flop = int(formula(*args, **kwargs))
+                    self.recomputed += flop if recomputing() else 0
+                    return flop
                 except Exception as error:
                     self.why_not = self.why_not or f"the formula for {operator} fails: {reason_of(error)}"
                     return 0

@@ -24,9 +24,9 @@ from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
-from perfsuite.rank.trainer import Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import TRACED_STEPS
+from perfsuite.records.step_kinds import SCRIPT, TRACED_STEPS
 from perfsuite.records.suspects import fold
 from perfsuite.units import BYTES
 
@@ -49,6 +49,7 @@ class Memory(Meter):
 
     processes = OF_STEPS
     launches = ("measured", "traced")
+    early = True
     inner = 50
 
     def __init__(self, session: Session) -> None:
@@ -61,6 +62,8 @@ class Memory(Meter):
         self.settled, self.watched = contextlib.ExitStack(), contextlib.ExitStack()
         self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
+        self.steps = 0  # since the recording stopped
+        self.grown = self.steps_to_count = 0
         self.reserved: int | None = None
         self.free: int | None = None
         self.source.record(True)
@@ -135,6 +138,9 @@ class Memory(Meter):
         refused = self.source.refused()
         return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
 
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        self.steps += not self.recording
+
     def stop_recording(self) -> None:
         """Stop the log. From here on, only bytes that stay alive are watched."""
         self.recording = False
@@ -164,6 +170,8 @@ class Memory(Meter):
             for category, processes in HELD.items()
             if process in processes
         }
+        if process == SCRIPT:
+            readings["grown_bytes"] = Reading(value=max(0, self.grown) // max(1, self.steps_to_count))
         if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)
         if self.free is not None:
@@ -172,7 +180,8 @@ class Memory(Meter):
 
     def _check_growth(self) -> None:
         grown = live_bytes(self.source) - self.recorded_live
-        if grown > 0:
+        self.grown, self.steps_to_count = grown, self.steps
+        if grown > 0 and self.session.strategy.engine.process != SCRIPT:  # a script may keep what it likes
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
                 f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"
@@ -189,7 +198,7 @@ def _some(sizes: dict[str, int]) -> dict[str, int]:
     return {category: size for category, size in sizes.items() if size}
 
 
-_BOTH, _TRAINING = ("training", "inference"), ("training",)
+_BOTH, _TRAINING = ("training", "inference", "script"), ("training", "script")
 HELD = {
     "parameters": _BOTH,
     "master_parameters": _TRAINING,
@@ -208,6 +217,7 @@ METRICS = (
     ),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric(name="setup_memory_bytes", title="setup memory", unit=BYTES),
+    Metric(name="grown_bytes", title="memory grown/step", unit=BYTES, hold="exact", processes=(SCRIPT,)),
     Metric(name="reserved_memory_bytes", title="reserved", unit=BYTES, optional=True),
     Metric(name="free_memory_bytes", title="left on the device", unit=BYTES, optional=True, fold="min", worse="lower"),
     *(

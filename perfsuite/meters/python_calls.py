@@ -28,7 +28,7 @@ from perfsuite.records.suspects import AT
 from perfsuite.units import WHOLE
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
-OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server
+OURS = "perfsuite"
 YOURS = "yours"
 # torch wraps functions here once its compiler is imported, which another cell of the same rank server may have done.
 WRAPPERS = ("torch._dynamo", "torch._compile", "torch.compiler")
@@ -55,7 +55,8 @@ class PythonCalls(Meter):
         counter = CallCounter()
         with _uncollected(), torch.autograd.set_multithreading_enabled(False), counter.counting():
             yield
-        self.calls = counter.by_function(self.packages)
+        ours = (OURS,) if self.session.strategy.engine.process == "script" else (OURS, "__main__")
+        self.calls = counter.by_function(self.packages, ours)  # a rank's main module is the rank server, or the script
 
     def readings(self) -> dict[str, Reading]:
         return {"python_calls": by_part(self.calls, None)}
@@ -100,13 +101,13 @@ class CallCounter:
 
         return profile
 
-    def by_function(self, packages: tuple[str, ...]) -> Counter[str]:
+    def by_function(self, packages: tuple[str, ...], ours: tuple[str, ...] = (OURS, "__main__")) -> Counter[str]:
         """The calls by ``package: function @ module``, without those of the standard library and of perfsuite."""
         calls: Counter[str] = Counter()
         for number, count in self.counts.items():
             code, module = self.known[number]
             top = module.partition(".")[0]
-            if top in OURS or top in sys.stdlib_module_names or module.startswith(("namedtuple_", *WRAPPERS)):
+            if top in ours or top in sys.stdlib_module_names or module.startswith(("namedtuple_", *WRAPPERS)):
                 continue
             package = top if top in packages else YOURS
             calls[f"{package}: {code.co_qualname}{AT}{module or code.co_filename}"] += count

@@ -7,6 +7,7 @@ import pytest
 from perfsuite.catalog.cell import Cell, grid, make_cell, move, named_whole, parse_cell, parse_hardware, taken, why_not
 from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import scripts
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import local_hardware
@@ -46,7 +47,9 @@ def catalog_of(config: pytest.Config) -> Catalog:
                 raise UsageError(f"perf_catalog names {folder}, which is not a folder.")
         models = [model for some in config.hook.pytest_perf_models(config=config) for model in some]
         measures = config.getoption("--perf")
-        materiality = read_project(config.rootpath).materiality if measures else {}
+        project = read_project(config.rootpath)
+        materiality = project.materiality if measures else {}
+        models += scripts(project.scripts, config.rootpath)
         config.stash[_CATALOG] = Catalog(folders, tuple(models), materiality)
         if measures:
             config.stash[_CATALOG].all("metric")  # a mistake in the user's own files must not wait for the first cell

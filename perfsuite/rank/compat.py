@@ -51,6 +51,7 @@ NAMES = {
     "torch.autograd._get_sequence_nr": Private("the number that autograd gives the next node, in a trace"),
     "torch.autograd._profiler_enabled": Private("a switch of torch that changes times"),
     "torch.cuda._is_in_bad_fork": Private("whether the rank server touched CUDA before it forked"),
+    "torch.utils.data.dataloader._BaseDataLoaderIter": Private("when a script's data is made"),
     "torch.cuda.memory._record_memory_history": Private("the history of CUDA's allocator"),
     "torch.cuda.memory._snapshot": Private("the history of CUDA's allocator"),
     "torch.distributed._compute_bucket_assignment_by_size": Private("DDP's buckets, in a timed trace"),

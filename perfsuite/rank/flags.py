@@ -25,6 +25,7 @@ PREFIXES = (
     *("ACCELERATE_", "MALLOC_", "LD_PRELOAD"),
 )
 PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_VERSION")  # suffixes of names of places and versions
+OF_LAUNCHERS = ("TORCHELASTIC_",)  # prefixes of what a launcher tells its ranks, another text at each launch
 ROOMS = ("rank", "meters", "techniques", "engines")  # the code of perfsuite that a step runs
 DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the machine's record names the devices
 
@@ -57,7 +58,8 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: " ".join(map(os.path.basename, value.split(":"))) if name == "LD_PRELOAD" else value
         for name, value in sorted(environment.items())
-        if name.startswith(PREFIXES) and not name.endswith(PLACES) and name not in left_out
+        if name.startswith(PREFIXES) and not name.startswith(OF_LAUNCHERS)
+        if not name.endswith(PLACES) and name not in left_out
     }
 
 

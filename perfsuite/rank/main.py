@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.process_group import join, leave
 from perfsuite.rank.session import Session
-from perfsuite.rank.trainer import Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.curves import POINTS, pack
@@ -40,7 +40,15 @@ from perfsuite.records.installed import Installed
 from perfsuite.records.job import JOB, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
-from perfsuite.records.step_kinds import MOST_OVERFLOWS, READS_NORM, TRACED_STEPS, block_size, last_kinds
+from perfsuite.records.step_kinds import (
+    MOST_OVERFLOWS,
+    READS_NORM,
+    SCRIPT,
+    TRACED_STEPS,
+    block_size,
+    last_kinds,
+    warmup_of_script,
+)
 
 EVALUATED_BATCHES = 2
 FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
@@ -53,17 +61,40 @@ OUT_OF_MEMORY = (
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     """Train the cell and return this rank's measurements."""
-    engine, progress = session.strategy.engine, list(session.listeners)
-    kinds = [module.METER for module in session.catalog.modules("metric")]
-    launch = "traced" if session.job.traces else "measured"
-    kinds = [kind for kind in kinds if engine.process in kind.processes and launch in kind.launches]
-    meters = [kind(session) for kind in kinds if not kind.alone]
-    meters.sort(key=lambda meter: meter.inner)
-    evidence = drive(session, meters, _kinds(session), phases_seconds)
+    progress = list(session.listeners)
+    meters = meters_of(session)
+    evidence = drive(session, meters, kinds_of(session), phases_seconds)
+    sample = sample_of(session, meters, evidence, phases_seconds)
+    meters.clear()  # with them goes the trainer, whose memory another one needs
+    session.listeners[:], session.memory = progress, None
+    gc.collect()
+    with _timed("check", session, phases_seconds):
+        for kind in kinds_of_meters(session):
+            sample.readings.update(kind(session).readings() if kind.alone else {})
+    return sample
 
+
+def meters_of(session: Session, made: Sequence[Meter] = ()) -> list[Meter]:
+    """The meters that watch the cell's steps, the outermost first. Those that are already ``made`` are kept."""
+    ready = {type(meter): meter for meter in made}
+    kinds = [kind for kind in kinds_of_meters(session) if not kind.alone]
+    return sorted((ready.get(kind) or kind(session) for kind in kinds), key=lambda meter: meter.inner)
+
+
+def kinds_of_meters(session: Session) -> list[type[Meter]]:
+    """Those for the cell's process and its launch, in no order."""
+    kinds: list[type[Meter]] = [module.METER for module in session.catalog.modules("metric")]
+    process, launch = session.strategy.engine.process, "traced" if session.job.traces else "measured"
+    return [kind for kind in kinds if process in kind.processes and launch in kind.launches]
+
+
+def sample_of(
+    session: Session, meters: Sequence[Meter], evidence: dict[str, str | int], phases_seconds: dict[str, float]
+) -> RankSample:
+    """What the meters read, when all steps are made."""
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
     session.undone.close()  # the flags are to be the user's
-    sample = RankSample(
+    return RankSample(
         rank=session.rank,
         readings=readings,
         engine=evidence,
@@ -76,13 +107,6 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         memory_curve=memory_curve(session),
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},
     )
-    meters.clear()  # with them goes the trainer, whose memory another one needs
-    session.listeners[:], session.memory = progress, None
-    gc.collect()
-    with _timed("check", session, phases_seconds):
-        for kind in kinds:
-            readings.update(kind(session).readings() if kind.alone else {})
-    return sample
 
 
 def drive(
@@ -90,7 +114,7 @@ def drive(
 ) -> dict[str, str | int]:
     """Build, prepare, prove the engine and step, watched by the meters; for measuring and for tracing.
 
-    ``kinds`` says what each step is for. A traced step that fp16 skips is made again: it has no optimizer state.
+    ``kinds`` says what each step is for.
     """
     with _timed("build", session, phases_seconds), session.opened.watching():
         model = build_model(session)
@@ -102,9 +126,8 @@ def drive(
     seed_steps(session)
     take_turn = turns_of(session)
     phases_seconds["steps"] = -time.perf_counter()
-    numbers, waiting, overflows = itertools.count(), deque(kinds), 0
-    while waiting:
-        kind = waiting.popleft()
+    numbers, waiting = itertools.count(), Waiting(kinds)
+    for kind in waiting:
         take_turn(kind)
         if kind == "evaluation":
             _evaluate(session, trainer, meters)
@@ -121,14 +144,31 @@ def drive(
         for outcome in outcomes:
             for meter in meters:
                 meter.stepped(kind, outcome)
-        if kind == "traced" and outcomes[-1].skipped:
-            overflows += 1
-            if overflows == MOST_OVERFLOWS:
-                raise RankError(f"fp16 overflowed in {overflows} steps, so there are too few to record.")
-            waiting.appendleft(kind)
+        waiting.made(kind, outcomes[-1])
     phases_seconds["steps"] += time.perf_counter()
     trainer.check()
     return evidence
+
+
+class Waiting:
+    """The kinds of the steps that are to be made. A traced step that fp16 skips is made again: it has no optimizer
+    state.
+    """
+
+    def __init__(self, kinds: Iterable[str]) -> None:
+        self._kinds, self._overflows = deque(kinds), 0
+
+    def __iter__(self) -> Iterator[str]:
+        while self._kinds:
+            yield self._kinds.popleft()
+
+    def made(self, kind: str, outcome: StepOutcome) -> None:
+        """A step is made. Raises RankError if too many were skipped."""
+        if kind == "traced" and outcome.skipped:
+            self._kinds.appendleft(kind)
+            self._overflows += 1
+            if self._overflows == MOST_OVERFLOWS:
+                raise RankError(f"fp16 overflowed in {self._overflows} steps, so there are too few to record.")
 
 
 def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str, number: int) -> list[MicroBatch]:
@@ -148,15 +188,16 @@ def memory_curve(session: Session) -> dict[str, str]:
     return pack(curve(whole_steps(memory.events, memory.marks), memory.marks, POINTS), CATEGORIES)
 
 
-def _kinds(session: Session) -> list[str]:
+def kinds_of(session: Session) -> list[str]:
     """The kind of each step of a measurement."""
-    job = session.job
+    job, process = session.job, session.strategy.engine.process
+    warmup = warmup_of_script(job.warmup) if process == SCRIPT else job.warmup
     compiling = ["compiling"] * (session.compiles and job.device != "cpu")
-    begin = [*compiling, *["traced"] * TRACED_STEPS, *["warmup"] * job.warmup]
+    begin = [*compiling, *["traced"] * TRACED_STEPS, *["warmup"] * warmup]
     if job.traces:
         return [*begin, "profiled"]
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
-    last = last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)
+    last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None)
     return [*begin, *epoch * session.recipe.epochs, *last]
 
 
@@ -196,11 +237,11 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
         leave()
         return 0
     except BaseException as error:
-        _report(error, folder, rank, progress.where, session)
+        report(error, folder, rank, progress.where, session)
         return 1
 
 
-def _report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
+def report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
     """Write the reason why this rank ends to a file; the first rank to do so is the culprit."""
     if isinstance(error, RankError):
         print(error, file=sys.stderr)  # its message is complete
@@ -225,6 +266,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         flags=flags(session.job.device) if session else {},
         installed=_evidence(installed, Installed()),
         add=error.add if isinstance(error, Unsupported) else (),
+        world_size=getattr(error, "world_size", None),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 

@@ -47,6 +47,7 @@ class Meter:
     launches: tuple[str, ...] = ("measured",)  # and the kinds of launches; those that are "traced" measure nothing
     watches = ""  # the kind of steps around which ``watching`` is, if it watches only one kind
     alone = False  # made and read when all others are read and their trainer is released; it watches no step
+    early = False  # made before the model is, whose every allocation it must see
     inner = 0  # meters with a larger number are entered later: the clock's is the largest
 
     def __init__(self, session: Session) -> None:

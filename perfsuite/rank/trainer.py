@@ -32,11 +32,12 @@ class Trainer:
 
     ``reads_norm`` says whether the next step computes a gradient norm that its recipe does not need. A timed step does
     not: only the library's own work is timed. ``loop`` is what a technique brought to make the steps, None for the
-    engine's own.
+    engine's own. ``recomputing`` says whether a forward runs inside of a backward, if that is known.
     """
 
     reads_norm = True
     loop: Any = None
+    recomputing = False
 
     def __init__(self, session: Session, model: Module) -> None:
         self.session = session

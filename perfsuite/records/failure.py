@@ -12,7 +12,8 @@ class Failure(Record, frozen=True, kw_only=True):
     """Why a cell has no measurement: which rank failed first, how, and its last lines.
 
     After an out-of-memory, ``parts`` are the tensors on that rank by category, including the failed request; empty if
-    that is unknown, as before the first step. ``add`` are techniques with which an unsupported cell may run.
+    that is unknown, as before the first step. ``add`` are techniques with which an unsupported cell may run,
+    ``world_size`` the ranks of a script whose cell has another number.
     """
 
     kind: FailureKind
@@ -25,6 +26,7 @@ class Failure(Record, frozen=True, kw_only=True):
     flags: dict[str, str] = {}
     installed: Installed = Installed()
     add: tuple[str, ...] = ()
+    world_size: int | None = None
 
     @property
     def alone(self) -> str:

@@ -57,7 +57,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     before format 4 and without steps. ``imports`` are the repository's files that the cell depends on, by folder,
     with the beginnings of their git hashes (run/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
     ``installed`` is empty in older records. ``uncounted`` are metrics that could not be counted, with the reasons;
-    older records name none.
+    older records name none. ``unrepeated`` are metrics of a script that should repeat themselves and do not, with the
+    value of another launch.
     """
 
     cell: str
@@ -78,6 +79,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     imports: dict[str, str] = {}
     memory_curve: dict[str, str] = {}
     uncounted: dict[str, str] = {}
+    unrepeated: dict[str, int | float] = {}
 
     @property
     def steps(self) -> int:

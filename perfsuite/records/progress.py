@@ -18,6 +18,8 @@ PHASES = (
     "compile",
     "turn",
     "batch",
+    "data",
+    "other",
     "forward",
     "backward",
     "optimizer",

@@ -12,10 +12,11 @@ AT = " @ "
 LAYERS = "*"
 EXPOSED = "exposed_communication_seconds"  # waiting for other ranks, in any phase
 PHASES = {  # of a step, with times named "<phase>_seconds", and the kinds of cells that have them
-    "data": ("training", "inference"),
-    "forward": ("training", "inference"),
-    "backward": ("training",),
-    "optimizer": ("training",),
+    "data": ("training", "inference", "script"),
+    "forward": ("training", "inference", "script"),
+    "backward": ("training", "script"),
+    "optimizer": ("training", "script"),
+    "other": ("script",),
 }
 _DIGITS = 4  # of a layer's index; no model has more
 

@@ -94,6 +94,7 @@ class Because(StrEnum):
     NOT_FINITE = "not finite"
     ABSENT = "absent"
     UNCOUNTED = "uncounted"
+    UNREPEATED = "unrepeated"  # of a script
     NO_METRIC = "no metric"
     FEWER_SAMPLES = "fewer samples"
     STEP_DIFFERS = "step differs"

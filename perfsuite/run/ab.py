@@ -16,7 +16,7 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell, make_cell, parse_cell
 from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import Metric, Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison, compare, differences
 from perfsuite.compare.paired import MOST_PAIRS, decision
@@ -62,7 +62,7 @@ class Side:
         if self.strategy is not None:
             suffixes = CellId.split(text).suffixes
             return make_cell(cell.model.name, self.strategy, cell.hardware.name, self.catalog, suffixes)
-        if self.copy is not None:
+        if self.copy is not None and not cell.model.command:
             modules = [cell.model.build.split(":")[0].split(".")[0], "perfsuite"]
             origins = [Path(origin) for origin in self.environment.origins(modules)]
             if not any(path.is_relative_to(self.copy) for path in [*origins, *self.catalog.folders]):
@@ -135,7 +135,15 @@ def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catal
             raise UsageError(
                 f"{revision} has no folder {folder}, which --catalog or perf_catalog names. {_COMMIT.format('it')}"
             )
-    return Catalog(tuple(folders), catalog.extra_models, catalog.materiality)
+    models = tuple(_at(model, root, copy) for model in catalog.extra_models)
+    return Catalog(tuple(folders), models, catalog.materiality)
+
+
+def _at(model: Model, root: Path, copy: Path) -> Model:
+    """A script starts in the copy; other models are imported from there."""
+    folder = Path(model.folder)
+    inside = bool(model.command) and folder.is_relative_to(root)
+    return dataclasses.replace(model, folder=str(copy / folder.relative_to(root))) if inside else model
 
 
 class Experiment:

@@ -10,7 +10,7 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.predict.traced_memory import predict
-from perfsuite.rank.main import _kinds
+from perfsuite.rank.main import kinds_of
 
 LINES = Path(__file__).parents[2] / "docs" / "memory_emulated.jsonl"
 CELLS = {
@@ -44,8 +44,8 @@ def test_a_prediction_is_equal_to_what_an_emulated_gpu_measured(predicted, reaso
 @pytest.mark.parametrize(("device", "compiles", "first"), [("cuda", True, "compiling"), ("cpu", True, "traced")])
 def test_the_step_that_compiles_is_recorded_on_a_cpu_only(device, compiles, first):
     """On a GPU Inductor tries kernels with memory of its own. Every other step is the same."""
-    assert _kinds(_session(device, compiles))[0] == first
-    assert _kinds(_session(device, False))[0] == "traced"
+    assert kinds_of(_session(device, compiles))[0] == first
+    assert kinds_of(_session(device, False))[0] == "traced"
 
 
 def _session(device, compiles):

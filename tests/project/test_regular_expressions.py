@@ -45,6 +45,7 @@ EXPRESSIONS = {
     },
     "catalog/registry.py": {r"[a-z]\w*": "names of files of the user's: a module"},
     "catalog/strategies.py": {r"(.*?[^\d])(\d{1,6})": "an option or a marker: a technique with its number"},
+    "cli/commands/run.py": {r"\W+": "the name of the user's script"},
     "cli/commands/baseline/survey.py": {r"::\S+\[(\S+)\]$": "pytest's output of --collect-only"},
     "emulation/devices.py": {r"(\w+)(?::(\d+))?": "an option: --gpus"},
     "emulation/installed.py": {

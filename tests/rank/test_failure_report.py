@@ -17,7 +17,7 @@ def report(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
 
     def report(error):
-        main._report(error, tmp_path, 0, "in forward of step 3", None)
+        main.report(error, tmp_path, 0, "in forward of step 3", None)
         return codec.read(tmp_path / "rank0.failure.json", Failure)
 
     return report

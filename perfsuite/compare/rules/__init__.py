@@ -38,6 +38,8 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
     if new and old and (other := _another(metric, scope)):
         why = reason(Because.OTHER_RELEASE, name=other.name, before=other.before, after=other.after)
         return line_of(metric, Status.NOT_HELD, old, new, reason=why)
+    if new and old and (why := _unrepeated(metric, scope)):
+        return None if metric.hold == "shown" else line_of(metric, Status.NOT_HELD, old, new, reason=why)
     if new and old and scope.finite:
         return _line_of_rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
@@ -74,6 +76,14 @@ def _line_of_rule(metric: Metric, new: Reading, old: Reading, scope: Scope) -> L
     if not isinstance(line, Line):
         raise UsageError(f"{subject} returned {type(line).__name__}: return a Line, as line_of() makes.")
     return line
+
+
+def _unrepeated(metric: Metric, scope: Scope) -> Reason | None:
+    """Why the metric is only shown: another launch of one side had another value."""
+    for side in (scope.old, scope.new):
+        if metric.name in side.unrepeated:
+            return reason(Because.UNREPEATED, unit=metric.unit, other=side.unrepeated[metric.name])
+    return None
 
 
 def _uncounted(metric: Metric, measurement: Measurement) -> Reason | None:

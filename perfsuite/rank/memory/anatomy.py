@@ -52,7 +52,7 @@ class _Block:
             return self.category
         if self.communicated:
             return "communication"
-        if self.phase == "batch":
+        if self.phase in ("batch", "data"):
             return "batch"
         return "activations" if self.activation else "temporaries"
 

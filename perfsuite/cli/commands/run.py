@@ -1,0 +1,102 @@
+"""``perfsuite run -- COMMAND``: measures a training script as it is, started by its own launcher.
+
+Exit codes in addition to the usual ones: 1 if it could not be measured.
+"""
+
+import argparse
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from perfsuite.catalog.cell import Cell, make_cell
+from perfsuite.catalog.cell_id import CPU, HardwareName
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import ENGINE, script
+from perfsuite.cli.shared_options import add_html, add_settings, count, html_of, settings_of, write_html
+from perfsuite.compare.judge import judge
+from perfsuite.compare.merge_launches import merge
+from perfsuite.errors import UsageError
+from perfsuite.launch.machine import refuse_emulated
+from perfsuite.paths import check_output
+from perfsuite.records import codec
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
+from perfsuite.run.runner import Runner
+from perfsuite.show.html.run_report import run_document
+from perfsuite.show.text.live import LiveLine
+from perfsuite.show.text.measured import render_measured
+from perfsuite.show.text.verdict_text import last_lines
+from perfsuite.units import show_several
+
+HELP = "Measure a training script as it is, started by its own launcher."
+STARTS_PROCESSES = True
+LAUNCHES = 2  # one alone does not say which numbers repeat
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=_COMMAND)
+    parser.add_argument("--hardware", metavar="H", help="The device and the ranks, by default as the script says.")
+    parser.add_argument("--launches", type=count, default=LAUNCHES, metavar="N", help=_LAUNCHES)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the measurement as JSON.")
+    add_settings(parser, steps=10, warmup=5)
+    add_html(parser)
+
+
+_COMMAND = "What trains, as in a shell: torchrun --nproc-per-node 2 train.py --lr 1e-4."
+_LAUNCHES = f"Launches ({LAUNCHES}): numbers that differ between them are only shown."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure the command, and print what is known of it."""
+    refuse_emulated("perfsuite run")
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    model = script(name_of(words), shlex.join(words), Path.cwd())
+    settings, page = settings_of(arguments), html_of(arguments)
+    check_output("--json", arguments.json)
+    catalog = Catalog(extra_models=(model,))
+    cell = make_cell(model.name, ENGINE, arguments.hardware or str(HardwareName(CPU, 1)), catalog)
+    metrics = catalog.metrics(ENGINE)
+    with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
+        first = runner.measure(cell, live.show)
+        ranks = first.failure.world_size if first.failure else None
+        if ranks and not arguments.hardware:
+            cell = make_cell(model.name, ENGINE, str(HardwareName(CPU, ranks)), catalog)
+            first = runner.measure(cell, live.show)
+        measured = [first]
+        while len(measured) < arguments.launches and first.outcome == "fits":
+            measured.append(runner.measure(cell, live.show))
+    measurement = merge(measured, metrics)
+    if arguments.json:
+        codec.write(arguments.json, measurement)
+    if page:
+        verdict = judge(measurement, None, metrics, strategy=ENGINE)
+        write_html(page, run_document([Result(measurement=measurement, baseline=None, verdict=verdict)], metrics))
+    if measurement.failure:
+        print("\n".join([f"{cell.id}: {measurement.failure.message}", *last_lines(measurement.failure)]))
+        return 1
+    print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}")
+    print(render_measured(measurement, metrics))
+    print(guard(cell, measurement, words))
+    return 0
+
+
+def guard(cell: Cell, measurement: Measurement, words: Sequence[str]) -> str:
+    """How the script gets a baseline."""
+    return (
+        "To guard it, add to pyproject.toml:\n"
+        f"  [tool.perfsuite.scripts]\n  {cell.model.name} = {json.dumps(shlex.join(words))}\n"
+        f'and a test with @pytest.mark.perf_cell("{cell.id}"), then run: pytest --perf --perf-update=new'
+    )
+
+
+def name_of(words: Sequence[str]) -> str:
+    """The name of the script in a command: that of its first Python file, or of its first word."""
+    if not words:
+        raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
+    file = next((word for word in words if word.endswith(".py")), words[0])
+    name = re.sub(r"\W+", "_", Path(file).stem).strip("_").lower()
+    return name if name[:1].isalpha() else f"script_{name}"

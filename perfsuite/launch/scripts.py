@@ -1,0 +1,251 @@
+"""Starts a user's script by its own launcher, in a copy of its folder, as the rank server of its cell.
+
+Each process of the command finds rank/script/attach on PYTHONPATH. One that trains writes its process id into the
+cell's folder, and is a rank from then on.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
+from perfsuite.environments import git
+from perfsuite.environments.environments import Environment
+from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.launch.script_copy import copy_folder, moved
+from perfsuite.launch.servers import ServerKind
+from perfsuite.paths import code_folders
+from perfsuite.rank.flags import OWN
+from perfsuite.records import codec
+from perfsuite.records.failure import Failure
+from perfsuite.records.job import PID
+from perfsuite.records.progress import read_progress
+from perfsuite.records.waits import wait_readable
+from perfsuite.records.workspaces import Workspace
+from perfsuite.units import printable, show_several
+
+HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
+HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
+LOG = "script.log"
+TAIL_LINES = 12
+END_SECONDS = 10.0
+PYTHONS = ("python", "python3")
+
+
+class ScriptServer:
+    """A server of one script; launch/servers.py has the protocol."""
+
+    node = ""
+
+    def __init__(self, kind: ServerKind) -> None:
+        assert kind.script
+        self.model, self.kind, self.environment = kind.script, kind, kind.environment
+        self._held = Workspace("script")
+        self.workspace = self._held.folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._exit = -1
+        self._pending: list[dict[str, Any]] = []
+        self._ranks: dict[int, int] = {}  # pid by rank
+        self._running: set[int] = set()
+        self._wanted: list[int] = []
+        self.folder = self.workspace
+        self._folders = code_folders(self.workspace)
+
+    def alive(self) -> bool:
+        """Until it is closed: each request starts the command anew."""
+        return self._held.lock >= 0
+
+    def start(self, folder: Path, ranks: list[int]) -> None:
+        """Start the command for a cell."""
+        self.folder, self._wanted = folder, ranks
+        self._ranks.clear()
+        self._running.clear()
+        self._pending.clear()
+        for rank in self._wanted:
+            (self.folder / f"rank{rank}.log").symlink_to(LOG)
+        try:
+            self._run()
+        except (OSError, PerfsuiteError) as error:
+            self._pending = [{"error": str(error), "scheduler": True}]
+
+    def _run(self) -> None:
+        top = git.repository_of(Path(self.model.folder))
+        copy = self.folder / "copy"
+        copy_folder(top, copy)
+        here = copy / Path(self.model.folder).resolve().relative_to(top.resolve())
+        words = moved(self.model.command, top, copy)
+        with (self.folder / LOG).open("wb") as log:
+            self._process = subprocess.Popen(
+                program(words, here, self.environment),
+                cwd=here,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._variables(top, copy),
+                pass_fds=[self._held.lock],
+                start_new_session=True,
+            )
+        if self._exit >= 0:
+            os.close(self._exit)
+        self._exit = os.pidfd_open(self._process.pid)
+
+    def _variables(self, top: Path, copy: Path) -> dict[str, str]:
+        variables = self.environment.variables()
+        path = os.pathsep.join(moved(variables.get("PYTHONPATH", "").split(os.pathsep), top, copy))
+        ours = {
+            "PERFSUITE_SCRIPT": str(self.folder),
+            "PERFSUITE_HOME": str(HOME),
+            "PERFSUITE_COPY": f"{copy}{os.pathsep}{top}",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), path])),
+            "PATH": os.pathsep.join([str(Path(self.environment.python).parent), os.environ.get("PATH", os.defpath)]),
+            "PYTHONUNBUFFERED": "1",
+            **self._folders,
+        }
+        if self.kind.device == "cpu":
+            variables = pinned(variables, self.kind.kernels)
+            ours |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
+            ours |= {} if "OMP_NUM_THREADS" in variables else {"OMP_NUM_THREADS": "1"}  # like torchrun
+        elif self.kind.visible:
+            ours |= {"CUDA_VISIBLE_DEVICES": self.kind.visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return {**variables, **ours, OWN: " ".join([*ours, *VARIABLES])}
+
+    def receive(self, seconds: float) -> list[dict[str, Any]]:
+        """What has happened: ranks that began to train, and those that have ended."""
+        if self._pending:
+            messages, self._pending = self._pending, []
+            return messages
+        assert self._process
+        if not self._running:
+            return self._begun(seconds)
+        over = self._process.poll() is not None
+        ended = []
+        for rank in sorted(self._running):
+            done = (self.folder / f"rank{rank}.json").exists()
+            failed = (self.folder / f"rank{rank}.failure.json").exists()
+            if over or ((done or failed) and not self._lives(rank)):
+                self._running.discard(rank)
+                if not done and not failed:
+                    self._explain(rank)
+                ended.append({"ended": self._ranks[rank], "status": 0 if done else 1 << 8})
+        return ended
+
+    def _lives(self, rank: int) -> bool:
+        import psutil  # it knows neither macOS nor Windows
+
+        return self._ranks[rank] > 0 and psutil.pid_exists(self._ranks[rank])
+
+    def _begun(self, seconds: float) -> list[dict[str, Any]]:
+        """Whether all ranks train. A rank of another number is another world size, which the rank itself reports."""
+        assert self._process
+        over = wait_readable([self], seconds)
+        for rank in self._wanted:
+            pid = self.folder / PID.format(rank=rank)
+            if pid.exists():
+                self._ranks[rank] = int(pid.read_text())
+        failed = any((self.folder / f"rank{rank}.failure.json").exists() for rank in self._wanted)
+        if len(self._ranks) == len(self._wanted) or failed:
+            self._ranks |= {rank: -1 - rank for rank in self._wanted if rank not in self._ranks}  # they never came
+            self._running = set(self._ranks)
+            return [{"started": [self._ranks[rank] for rank in self._wanted]}]
+        if over:
+            return [{"error": self._why_no_step(self._process.wait()), "scheduler": True}]
+        return []
+
+    def _why_no_step(self, status: int) -> str:
+        """Why the command has ended without a rank that trains."""
+        how = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+        if self._ranks:
+            missing = [rank for rank in self._wanted if rank not in self._ranks]
+            return f"The command {how}, and rank {missing[0]} has made no optimizer step."
+        if status:
+            return f"The command {how} before its first optimizer step."
+        if not list(self.folder.glob("attached.*")):
+            return (
+                "The command ended, and no process of it was seen to import torch. perfsuite attaches by PYTHONPATH, "
+                "which python -I and -E ignore."
+            )
+        return (
+            "The command ended, and no process of it made a step of a torch.optim.Optimizer. If the script has an "
+            "optimizer of its own, call perfsuite.step() where its step ends."
+        )
+
+    def _explain(self, rank: int) -> None:
+        """Write the failure of a rank that ended without a word."""
+        assert self._process
+        status, marks = self._process.wait(), read_progress(self.folder / f"rank{rank}.progress")
+        made = max(0, marks.step - 1)  # the last one has begun
+        how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+        message = f"The script ended {how} after {show_several(made, 'iteration')}, before all steps were measured."
+        codec.write(self.folder / f"rank{rank}.failure.json", Failure(kind="raised", rank=rank, message=message))
+
+    def fileno(self) -> int:
+        """Readable when the command has ended."""
+        return self._exit
+
+    def mirror(self, folder: Path) -> None:
+        """The cell's folder is this machine's."""
+
+    def ask_for_stacks(self, pids: Iterable[int]) -> None:
+        """Let ranks write their Python stacks into the log."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+
+    def tail(self) -> str:
+        """The last lines of the command."""
+        log = self.folder / LOG
+        return "\n".join(printable(log.read_text(errors="replace")).splitlines()[-TAIL_LINES:]) if log.exists() else ""
+
+    def end(self, pids: Sequence[int]) -> None:
+        """End the command with all that it started, which may lie in sessions of their own."""
+        import psutil
+
+        if self._process is None:
+            return
+        family = {pid for pid in (*pids, *self._ranks.values(), self._process.pid) if pid > 0}
+        for pid in list(family):
+            with contextlib.suppress(psutil.Error):
+                family |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        deadline = time.monotonic() + END_SECONDS
+        while any(map(psutil.pid_exists, family)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        shutil.rmtree(self.folder / "copy", ignore_errors=True)
+
+    def close(self) -> None:
+        """End what runs, and remove the workspace."""
+        if self.alive():
+            self.end([])
+            if self._exit >= 0:
+                os.close(self._exit)
+                self._exit = -1
+            self._held.close()
+
+
+def program(words: Sequence[str], folder: Path, environment: Environment) -> list[str]:
+    """The command for the environment's Python, which also runs a launcher that is a Python script.
+
+    Raises UsageError if there is no such program.
+    """
+    first, *rest = words
+    if first in PYTHONS:
+        return [environment.python, *rest]
+    path = os.pathsep.join([str(Path(environment.python).parent), os.environ.get("PATH", os.defpath)])
+    found = str(folder / first) if "/" in first else shutil.which(first, path=path)
+    if not found or not Path(found).is_file():
+        raise UsageError(f"There is no program {first}: give the command as in a shell, such as python train.py.")
+    if found.endswith(".py"):
+        return [environment.python, found, *rest]
+    with open(found, "rb") as file:
+        line = file.readline(200)
+    is_python = line.startswith(b"#!") and b"python" in line
+    return [environment.python, found, *rest] if is_python else [found, *rest]

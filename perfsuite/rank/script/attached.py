@@ -1,0 +1,287 @@
+"""Attaches to a process of a measured command once it has imported torch. If it trains, it is a rank.
+
+Its first iterations show how the loop repeats. Then come the steps of a cell, by the same meters: a generator makes
+them, and goes on whenever the script has made one. When all are made, the rank writes its sample and ends at once, so
+nothing of the script runs behind its last step.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfsuite.catalog.cell_id import CellId, HardwareName
+from perfsuite.errors import RankError
+from perfsuite.rank.main import Waiting, kinds_of, kinds_of_meters, meters_of, report, sample_of
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.script.loop import MOST, period_of
+from perfsuite.rank.script.script_trainer import ScriptTrainer
+from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
+from perfsuite.rank.session import Session
+from perfsuite.rank.turns import align, turns_of
+from perfsuite.records import codec
+from perfsuite.records.job import JOB, PID, SCRATCH, Job
+from perfsuite.records.progress import ProgressWriter
+from perfsuite.records.step_kinds import steps_of_script
+
+FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
+END_SECONDS = 60.0  # for the other ranks to be done, too
+_here: "Attached | None" = None
+
+
+def step() -> None:
+    """What perfsuite.step() calls in a process that is attached."""
+    if _here:
+        _here.step()
+
+
+def attach(torch: Any) -> None:
+    """Called when torch is imported."""
+    global _here
+    folder = Path(os.environ[FOLDER])
+    (folder / f"attached.{os.getpid()}").touch()
+    _here = Attached(folder)
+    watch_torch(torch, _here.watched)
+    os.register_at_fork(after_in_child=_here.forked)
+
+
+def attach_deepspeed(engine: Any) -> None:
+    """Called when DeepSpeed's engine is imported."""
+    if _here:
+        watch_deepspeed(engine, _here.watched)
+
+
+class OtherRanks(RankError):
+    """The script has another world size than its cell."""
+
+    def __init__(self, world_size: int, text: str) -> None:
+        super().__init__(text)
+        self.world_size = world_size
+
+
+class Attached:
+    """This process. Its memory is recorded from here on, since the script builds its model next."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        job = codec.read(folder / JOB, Job)
+        self.session = Session.open(job, int(os.environ.get("RANK", "0")), folder / SCRATCH)
+        self.reading = self.session.undone.enter_context(contextlib.ExitStack())
+        self.reading.enter_context(self.session.opened.watching())
+        self.early = [kind(self.session) for kind in kinds_of_meters(self.session) if kind.early]
+        self.watched = Watched(self.session.mark, self.iterated)
+        self.iterations: list[str] = []
+        self.progress: ProgressWriter | None = None
+        self.steps: Generator[None, bool, None] | None = None
+        self.period = self.count = 0
+        self.begun = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+        self.owner = os.getpid()
+        self.done = False
+        _seed(job.seed + self.session.rank)
+        sys.excepthook = self._failed(sys.excepthook)
+        atexit.register(self._ended)
+
+    def forked(self) -> None:
+        """In a child of this process, which may train: it is another rank then."""
+        self.watched.forked()
+        self.iterations, self.progress, self.steps = [], None, None
+
+    def iterated(self, skipped: bool) -> None:
+        """The script has made an iteration. Nothing that goes wrong here reaches the script: it might catch it."""
+        try:
+            self._iterated(skipped)
+        except BaseException as error:
+            self._report(error)
+            _leave(1)
+
+    def step(self) -> None:
+        """The script says itself that a step has ended. From then on, its optimizers do not."""
+        if self.watched.is_here:
+            self.watched.by_hand = True
+            self.watched.note("S")
+            self.iterated(False)
+
+    def _iterated(self, skipped: bool) -> None:
+        if self.progress is None:
+            self._join()
+        if self.steps is None:
+            self.session.mark("batch")
+            self.session.mark("other")
+            self.iterations.append(self.watched.events)
+            self.watched.events = ""
+            self.watched.losses.clear()
+            self.period = period_of(self.iterations) or 0
+            if self.period:
+                self._measure()
+            elif len(self.iterations) > MOST:
+                seen = ", ".join(self.iterations[-3:])
+                raise RankError(
+                    f"The loop does not repeat: the last of {len(self.iterations)} iterations were {seen} (D data, F "
+                    "forward, B backward, O0 the first optimizer). Call perfsuite.step() where a step ends."
+                )
+            return
+        self.count += 1
+        if self.count % self.period == 0:
+            self._step(skipped)
+
+    def _join(self) -> None:
+        """The first iteration: only now is the process group known, and that this process is a rank."""
+        import torch.distributed as dist
+
+        joined = dist.is_available() and dist.is_initialized()
+        self.owner = os.getpid()
+        rank = self.session.rank = dist.get_rank() if joined else 0
+        ranks = dist.get_world_size() if joined else 1
+        self.progress = ProgressWriter(self.folder / f"rank{rank}.progress")
+        self.session.listeners.append(self.progress.mark)
+        self.session.waits = self.progress.wait
+        self.reading.close()
+        faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a hanging rank for its stack
+        self.seconds["start"] = time.perf_counter() - self.begun
+        part = self.folder / f"{PID.format(rank=rank)}.part"
+        part.write_text(f"{os.getpid()}")
+        part.rename(self.folder / PID.format(rank=rank))
+        if ranks != self.session.world_size:
+            device = HardwareName.parse(CellId.parse(self.session.job.cell).hardware).kind
+            raise OtherRanks(
+                ranks,
+                f"The script trains on {ranks} {'rank' if ranks == 1 else 'ranks'}, but its cell has "
+                f"{self.session.world_size}: its hardware is {HardwareName(device, ranks)}.",
+            )
+
+    def _measure(self) -> None:
+        """The loop is known: from the next iteration on, steps are measured."""
+        import torch
+
+        roots = list(self.watched.roots.values())
+        model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
+        with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
+            self.meters = meters_of(self.session, self.early)
+            self.trainer = ScriptTrainer(self.session, model, self.watched)
+            for meter in self.meters:
+                meter.prepared(self.trainer)
+        kinds = kinds_of(self.session)
+        self.seconds["steps"] = -time.perf_counter()
+        self.steps = _steps(self.session, self.trainer, self.meters, kinds)
+        next(self.steps)
+
+    def _step(self, skipped: bool) -> None:
+        assert self.steps
+        self.watched.events = ""
+        try:
+            self.steps.send(skipped)
+        except StopIteration:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.seconds["steps"] += time.perf_counter()
+        sample = sample_of(self.session, self.meters, self.trainer.check(), self.seconds)
+        sample = msgspec.structs.replace(
+            sample, files=[self._original(file) for file in sample.files], opened=[*map(self._original, sample.opened)]
+        )
+        rank, ranks = self.session.rank, self.session.world_size
+        codec.write(self.folder / f"rank{rank}.json", sample)
+        self.done = True
+        _wait_for([self.folder / f"rank{one}.json" for one in range(ranks)])
+        _leave(0)
+
+    def _original(self, file: str) -> str:
+        """The user's file, of which the script has a copy."""
+        copy, _, original = os.environ["PERFSUITE_COPY"].partition(os.pathsep)
+        return original + file.removeprefix(copy) if file.startswith(f"{copy}/") else file
+
+    def _failed(self, before: Any) -> Any:
+        def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+            if self._is_rank() and not isinstance(error, KeyboardInterrupt):
+                self._report(error)
+            before(kind, error, traceback)
+
+        return hook
+
+    def _ended(self) -> None:
+        """The script has ended by itself, before its last step was measured."""
+        if self._is_rank() and not self.done and not self._failure.exists():
+            made, job = len(self.iterations) + self.count, self.session.job
+            needed = steps_of_script(job.steps, job.warmup, job.device) * (self.period or 1)
+            self._report(
+                RankError(
+                    f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}. Let it "
+                    "train longer, or ask for fewer timed steps: --steps, or perf_steps in pytest's ini."
+                )
+            )
+
+    def _is_rank(self) -> bool:
+        return self.progress is not None and self.owner == os.getpid()
+
+    @property
+    def _failure(self) -> Path:
+        return self.folder / f"rank{self.session.rank}.failure.json"
+
+    def _report(self, error: BaseException) -> None:
+        self.done = True
+        where = self.progress.where if self.progress else "at its start"
+        report(error, self.folder, self.session.rank, where, self.session)
+
+
+def _steps(
+    session: Session, trainer: ScriptTrainer, meters: Sequence[Meter], kinds: Iterable[str]
+) -> Generator[None, bool, None]:
+    """The steps, watched by the meters. Each ``yield`` lets the script make one, and gets whether it was skipped."""
+    take_turn = turns_of(session)
+    waiting = Waiting(kinds)
+    for kind in waiting:
+        take_turn(kind)
+        trainer.reads_norm = kind == "warmup"  # nowhere else: it calls operators, which other steps count
+        align(session)
+        with contextlib.ExitStack() as feeding:
+            for meter in meters:
+                feeding.enter_context(meter.feed(kind))
+        session.mark("batch")
+        with contextlib.ExitStack() as around:
+            for meter in meters:
+                around.enter_context(meter.step(kind))
+            session.mark("other")
+            was_skipped = yield
+        outcome = trainer.finished(trainer.outcome(was_skipped))
+        for meter in meters:
+            meter.stepped(kind, outcome)
+        waiting.made(kind, outcome)
+
+
+def _seed(seed: int) -> None:
+    """The seeds of a script that sets none: its numbers then repeat. Those that it sets come later, and count."""
+    import random
+
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
+
+
+def _wait_for(files: Sequence[Path]) -> None:
+    """Until the other ranks are done: they may still need this one."""
+    deadline = time.monotonic() + END_SECONDS
+    while not all(file.exists() for file in files) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _leave(status: int) -> None:
+    """End this process and its children, whatever the script would do at its end."""
+    import multiprocessing
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(status)

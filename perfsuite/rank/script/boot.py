@@ -1,0 +1,55 @@
+"""Waits until a process imports what perfsuite attaches to. Imports nothing but the standard library before that.
+
+A library asks ``find_spec("torch")`` long before it imports torch, so the finder stays until the module is executed.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+AFTER = {  # module → the function of perfsuite that is called once it is executed
+    "torch": "perfsuite.rank.script.attached:attach",
+    "deepspeed.runtime.engine": "perfsuite.rank.script.attached:attach_deepspeed",
+}
+
+
+def boot() -> None:
+    """Attach to this process, once."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """Finds what the others find, with a loader that calls a function behind the module's own code."""
+
+    def __init__(self) -> None:
+        self._searched: set[str] = set()
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        if name not in AFTER or name in self._searched:
+            return None
+        self._searched.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searched.discard(name)
+        if spec is not None and spec.loader is not None:
+            _call_after(spec, AFTER[name])
+        return spec
+
+
+def _call_after(spec: ModuleSpec, reference: str) -> None:
+    loader: Any = spec.loader
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        del loader.exec_module  # the loader is the ordinary one again
+        where, _, function = reference.partition(":")
+        getattr(importlib.import_module(where), function)(module)
+
+    loader.exec_module = exec_module  # on the instance: its type stays

@@ -1,0 +1,115 @@
+"""A script's training as meters see an engine: its modules, its tensors, and what each step gave."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perfsuite.rank.norms import local
+from perfsuite.rank.script.watched import Watched
+from perfsuite.rank.session import Session
+from perfsuite.rank.torch_types import Module, Tensor
+from perfsuite.rank.trainer import StepOutcome, Trainer
+
+
+class ScriptTrainer(Trainer):
+    """Makes no steps: the script does."""
+
+    def __init__(self, session: Session, model: Module, watched: Watched | None = None) -> None:
+        super().__init__(session, model)
+        assert watched, "only a script's own process has this trainer"
+        self.watched = watched
+        self.norm: float | None = None
+        watched.before_optimizer = self._read_norm
+
+    @property
+    def recomputing(self) -> bool:  # type: ignore[override]
+        return self.watched.recomputing
+
+    def check(self) -> dict[str, str | int]:
+        """What is really active, so that a library's silent fallback is a difference."""
+        return active(self.watched)
+
+    def outcome(self, skipped: bool) -> StepOutcome:
+        """Of the step that has ended, whose losses and norm are forgotten. The loss is what backward began with, summed
+        over the micro-batches; None if it was no single number.
+        """
+        losses, norm = list(self.watched.losses), self.norm
+        self.watched.losses.clear()
+        self.norm = None
+        loss = sum(float(loss) for loss in losses) if losses else None
+        return StepOutcome(loss, norm, skipped)
+
+    def _read_norm(self) -> None:
+        """The 2-norm of the gradients that this rank has when its optimizer steps, of all optimizers of a step."""
+        if not self.reads_norm:
+            return
+        import torch
+
+        with torch.no_grad():
+            gradients = [local(one.grad) for one in self._optimized() if one.grad is not None]
+            if gradients:
+                self.norm = math.hypot(*(float(torch.linalg.vector_norm(one.float())) for one in gradients))
+
+    def _optimized(self) -> Iterator[Any]:
+        for optimizer in self.watched.optimizers.values():
+            for group in optimizer.param_groups:
+                yield from group["params"]
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every (category, tensor) that the modules and the optimizers know."""
+        known = set()
+        for module in self.watched.roots.values():
+            for parameter in module.parameters():
+                known.add(id(parameter))
+                yield "parameters", local(parameter)
+                if parameter.grad is not None:
+                    yield "gradients", local(parameter.grad)
+        for parameter in self._optimized():
+            if id(parameter) not in known:
+                yield "master_parameters", local(parameter)
+            if parameter.grad is not None:
+                yield "gradients", local(parameter.grad)
+        for optimizer in self.watched.optimizers.values():
+            for state in list(optimizer.state.values()):
+                yield from (("optimizer_state", one) for one in _tensors(state))
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors of an optimizer's state."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+    elif hasattr(value, "untyped_storage"):
+        yield local(value)
+
+
+def active(watched: Watched) -> dict[str, str | int]:
+    """The optimizers, wrappers and engine that the script really uses, and its ranks."""
+    import torch
+    import torch.distributed as dist
+
+    modules = [module for root in watched.roots.values() for module in root.modules()]
+    wrappers = sorted({type(one).__name__ for one in modules if _wraps(type(one))})
+    evidence: dict[str, str | int] = {
+        "optimizers": ", ".join(_name(type(one)) for one in watched.optimizers.values()),
+        "wrappers": ", ".join(wrappers) or "none",
+        "world size": dist.get_world_size() if dist.is_initialized() else 1,
+        "autocast": str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "off",
+    }
+    if watched.engine is not None:
+        evidence["ZeRO stage"] = int(watched.engine.zero_optimization_stage())
+    return evidence
+
+
+def _wraps(kind: type) -> bool:
+    module = kind.__module__
+    return kind.__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine") or (
+        kind.__name__.startswith("FSDP") and module.startswith("torch.distributed")
+    )
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

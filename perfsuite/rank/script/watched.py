@@ -1,0 +1,231 @@
+"""What a training loop does, seen from outside: torch's hooks tell when data, forward, backward and optimizer begin.
+
+    data        the DataLoader's iterator
+    forward     the outermost call of a module
+    backward    torch's autograd engine
+    optimizer   the step of any torch.optim.Optimizer, of a GradScaler, or of DeepSpeed's engine
+
+The first torch.optim.Optimizer to step is number 0. When it has stepped, an iteration has ended. A GradScaler that
+skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 steps the inner optimizer many times.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from perfsuite.rank.torch_types import Module, Tensor
+
+LETTERS = {"data": "D", "forward": "F", "backward": "B"}
+
+
+class Watched:
+    """The loop of this process. ``mark`` gets each phase as it begins, ``iterated`` is called at the end of each
+    iteration with whether its update was skipped. Other threads than the one that attached are not watched.
+    """
+
+    def __init__(self, mark: Callable[[str], None], iterated: Callable[[bool], None]) -> None:
+        self.mark, self.iterated = mark, iterated
+        self.roots: dict[int, Module] = {}  # modules that were called outermost, in training mode
+        self.optimizers: dict[int, Any] = {}
+        self.losses: list[Tensor] = []  # what backward began with in this iteration
+        self.before_optimizer: Callable[[], None] = lambda: None
+        self.events = ""  # of this iteration, each kind once in a row
+        self.recomputing = False  # a forward inside of a backward: activation checkpointing
+        self.engine: Any = None  # DeepSpeed's, if it makes the steps
+        self.by_hand = False  # the script says itself where a step ends
+        self._running: list[str] = []
+        self._stepped = False
+        self._thread = threading.get_ident()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is the one that is watched."""
+        return threading.get_ident() == self._thread
+
+    @property
+    def counts(self) -> bool:
+        """Whether the first optimizer's step ends an iteration."""
+        return self.engine is None and not self.by_hand
+
+    def forked(self) -> None:
+        """This process is a child of the one that was watched, with a thread of its own."""
+        self._thread = threading.get_ident()
+        self.events, self._running = "", []
+        self.losses.clear()
+
+    def begin(self, phase: str) -> None:
+        """A phase begins, perhaps inside of another."""
+        self._running.append(phase)
+        self.mark(phase)
+
+    def end(self, phase: str) -> None:
+        """It ends: the one around it goes on."""
+        self._running.pop()
+        self.note(LETTERS.get(phase, ""))
+        self.mark(self._running[-1] if self._running else "other")
+
+    def runs(self, phase: str) -> bool:
+        """Whether the phase has begun and not ended."""
+        return phase in self._running
+
+    def note(self, event: str) -> None:
+        if event and not self.events.endswith(event):
+            self.events += event
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        self._stepped = True
+        number = self._number(optimizer)
+        self.note(f"O{number}")
+        if number == 0 and self.counts and not self.runs("optimizer"):  # else its GradScaler goes on
+            self.iterated(False)
+
+    def scaled(self, optimizer: Any, step: Callable[[], Any]) -> Any:
+        """A GradScaler's step, which may skip the optimizer's."""
+        self._stepped = False
+        self.begin("optimizer")
+        try:
+            return step()
+        finally:
+            self.end("optimizer")
+            if not self._stepped:
+                self.note(f"O{self._number(optimizer)}")
+            if self._number(optimizer) == 0 and self.counts:
+                self.iterated(not self._stepped)
+
+    def _number(self, optimizer: Any) -> int:
+        self.optimizers.setdefault(id(optimizer), optimizer)
+        return list(self.optimizers).index(id(optimizer))
+
+
+def watch_torch(torch: Any, watched: Watched) -> None:
+    """Put the hooks into torch."""
+    from torch.optim import optimizer as optimizers
+    from torch.utils.data import dataloader
+
+    hooked = optimizers.Optimizer.profile_hook_step  # wraps the step of each class of optimizers, at its first instance
+
+    def watched_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        inner = hooked(step)
+
+        @functools.wraps(inner)
+        def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not watched.is_here:
+                return inner(self, *args, **kwargs)
+            watched.optimizers.setdefault(id(self), self)
+            watched.before_optimizer()
+            watched.begin("optimizer")
+            try:
+                return inner(self, *args, **kwargs)
+            finally:
+                watched.end("optimizer")
+                watched.stepped(self)
+
+        return stepping
+
+    # Not torch's global hooks: meters register others of those, which is not possible while they are called.
+    optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
+    _around(dataloader._BaseDataLoaderIter, "__next__", watched, "data")
+    _watch_forward(torch.nn.Module, watched)
+    _watch_backward(torch.autograd, watched)
+    scaler = torch.amp.GradScaler
+    _replace(scaler, "step", functools.partial(_scaling, watched))
+
+
+def _scaling(watched: Watched, step: Callable[..., Any]) -> Callable[..., Any]:
+    def scaling(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        return watched.scaled(optimizer, lambda: step(self, optimizer, *args, **kwargs))
+
+    return scaling
+
+
+def watch_deepspeed(engine: Any, watched: Watched) -> None:
+    """DeepSpeed's engine steps at the boundary of an accumulation; before that, its step does nothing."""
+
+    def make(step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
+            watched.engine = self
+            updates, before = self.is_gradient_accumulation_boundary(), self.skipped_steps
+            watched.begin("optimizer")
+            try:
+                return step(self, *args, **kwargs)
+            finally:
+                watched.end("optimizer")
+                if updates and not watched.by_hand:
+                    watched.note("O")
+                    watched.iterated(self.skipped_steps > before)
+
+        return stepping
+
+    _replace(engine.DeepSpeedEngine, "step", make)
+
+
+def _around(owner: Any, name: str, watched: Watched, phase: str) -> None:
+    """A method of the owner is a phase."""
+
+    def make(method: Callable[..., Any]) -> Callable[..., Any]:
+        def around(*args: Any, **kwargs: Any) -> Any:
+            if not watched.is_here:
+                return method(*args, **kwargs)
+            watched.begin(phase)
+            try:
+                return method(*args, **kwargs)
+            finally:
+                watched.end(phase)
+
+        return around
+
+    _replace(owner, name, make)
+
+
+def _watch_forward(module: Any, watched: Watched) -> None:
+    call = module.__call__
+    inside = threading.local()
+
+    @functools.wraps(call)
+    def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(inside, "on", False) or not watched.is_here:
+            return call(self, *args, **kwargs)
+        inside.on = True
+        recomputing = watched.runs("backward")
+        if recomputing:
+            watched.recomputing = True
+        else:
+            if self.training:
+                watched.roots.setdefault(id(self), self)
+            watched.begin("forward")
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            inside.on = False
+            if recomputing:
+                watched.recomputing = False
+            else:
+                watched.end("forward")
+
+    module.__call__ = calling
+
+
+def _watch_backward(autograd: Any, watched: Watched) -> None:
+    def make(run: Callable[..., Any]) -> Callable[..., Any]:
+        def running(*args: Any, **kwargs: Any) -> Any:
+            if not watched.is_here or watched.runs("backward"):
+                return run(*args, **kwargs)
+            first = args[0][0] if args and args[0] else None
+            if first is not None and first.numel() == 1:
+                watched.losses.append(first.detach())
+            watched.begin("backward")
+            try:
+                return run(*args, **kwargs)
+            finally:
+                watched.end("backward")
+
+        return running
+
+    _replace(autograd, "_engine_run_backward", make)
+
+
+def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    real = getattr(owner, name)
+    setattr(owner, name, functools.wraps(real)(make(real)))

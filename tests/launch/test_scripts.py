@@ -1,0 +1,254 @@
+"""Training scripts as they are: each kind of loop is measured, and each kind of bad script is told in one sentence."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perfsuite.catalog.cell import make_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import ENGINE, script
+from perfsuite.errors import UsageError
+from perfsuite.launch import script_copy
+from perfsuite.run.runner import Runner, Settings
+
+START = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+def step(scale=1.0):
+    loss = model(torch.randn(4, 8)).pow(2).mean() * scale
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+DDP = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    loss = model(torch.randn(4, 8)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+ADVERSARIAL = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+one, other = nn.Linear(8, 4), nn.Linear(4, 1)
+critic, maker = torch.optim.Adam(other.parameters()), torch.optim.Adam(one.parameters())
+for _ in range(60):
+    critic.zero_grad(); other(one(torch.randn(4, 8)).detach()).mean().backward(); critic.step()
+    maker.zero_grad(); (-other(one(torch.randn(4, 8))).mean()).backward(); maker.step()
+"""
+TORCHRUN = ("torchrun", "--nproc-per-node", "2", "train.py")
+SHORT = Settings(steps=3, warmup=1, start_timeout=60.0, step_timeout=20.0)
+
+
+def measured(folder, text, command=("python", "train.py"), hardware="cpu_x1", settings=SHORT):
+    """The measurement of a script."""
+    (folder / "train.py").write_text(text)
+    model = script("train", " ".join(command), folder)
+    catalog = Catalog(extra_models=(model,))
+    runner = Runner(catalog, settings)
+    try:
+        return runner.measure(make_cell("train", ENGINE, hardware, catalog))
+    finally:
+        runner.close()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Two launches of a plain loop."""
+    folder = tmp_path_factory.mktemp("plain")
+    return [measured(folder, START + "for _ in range(60): step()") for _ in range(2)]
+
+
+def test_a_plain_loop_is_measured(plain):
+    """Its model has 8 x 8 weights and 8 biases, AdamW two tensors and a step for each."""
+    readings = plain[0].readings
+
+    assert plain[0].outcome == "fits", plain[0].failure
+    assert readings["parameters_bytes"].value == 288
+    assert readings["gradients_bytes"].value == 288
+    assert readings["optimizer_state_bytes"].value == 2 * 288 + 2 * 4
+    assert readings["model_flop"].value == 2 * 2 * 4 * 8 * 8  # forward, and the gradient of the weights
+    assert len(readings["loss"].samples) == len(readings["step_time_seconds"].samples) + 3 + 1 + 3 + 2
+    assert plain[0].engine["optimizers"] == "torch.optim.adamw.AdamW"
+
+
+def test_its_counts_repeat(plain):
+    """To the byte, in launches of their own."""
+    first, second = ({name: (reading.value, reading.parts) for name, reading in one.readings.items()} for one in plain)
+    exact = [metric.name for metric in Catalog().metrics("script") if metric.hold == "exact" and metric.name in first]
+
+    assert len(exact) > 10
+    assert {name: first[name] for name in exact} == {name: second[name] for name in exact}
+
+
+def test_two_ranks_are_measured(tmp_path):
+    """By torchrun: one all-reduce of the gradients."""
+    done = measured(tmp_path, DDP, TORCHRUN, "cpu_x2")
+
+    assert done.outcome == "fits", done.failure
+    assert done.readings["collectives"].ranks == [1, 1]
+    assert done.readings["communication_bytes"].parts == {"all_reduce": 288}
+    assert done.engine["wrappers"] == "DistributedDataParallel"
+
+
+def test_two_optimizers_make_one_step(tmp_path):
+    """Of one loop: both losses are summed, and both models are at its peak."""
+    done = measured(tmp_path, ADVERSARIAL)
+
+    assert done.outcome == "fits", done.failure
+    assert done.engine["optimizers"].count("Adam") == 2
+    assert done.readings["parameters_bytes"].value == 4 * (8 * 4 + 4 + 4 + 1)
+
+
+def test_a_step_is_said_by_hand(tmp_path):
+    """By a script with an optimizer of its own."""
+    own = """
+import perfsuite
+for _ in range(60):
+    loss = model(torch.randn(4, 8)).pow(2).mean()
+    loss.backward()
+    with torch.no_grad():
+        for one in model.parameters():
+            one -= 0.1 * one.grad
+            one.grad = None
+    perfsuite.step()
+"""
+    done = measured(tmp_path, START + own)
+
+    assert done.outcome == "fits", done.failure
+    assert done.engine["optimizers"] == ""
+
+
+def test_by_hand_costs_nothing_elsewhere():
+    """Without perfsuite's hook nothing happens, and torch is not imported."""
+    code = "import perfsuite, sys; perfsuite.step(); print('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("for _ in range(9): model(torch.randn(4, 8))", "no process of it made a step of a torch.optim.Optimizer"),
+        ("for _ in range(9): step()", "ended after 9 iterations, but 3 timed steps need 15"),
+        ("step(); raise ValueError('bad batch')", "ValueError in other of step 1: bad batch"),
+        ("import os\nfor _ in range(7): step()\nos._exit(3)", "ended with status 3 after 7 iterations"),
+        ("for n in range(60): step(float('nan') if n > 7 else 1.0)", "The loss is nan"),
+        ("input()", "ended with status 1 before its first optimizer step"),
+    ],
+    ids=["never steps", "few steps", "raises", "os._exit", "nan", "reads stdin"],
+)
+def test_a_bad_script_is_told(tmp_path, text, said):
+    """In one sentence; nothing of it stays."""
+    before = Counter(_commands())
+
+    done = measured(tmp_path, START + text)
+
+    assert said in done.failure.message
+    assert not [command for command in Counter(_commands()) - before if "train.py" in command]
+
+
+def _commands():
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        found.append(" ".join(process.info["cmdline"] or []))
+    return found
+
+
+def test_a_script_that_catches_everything_ends(tmp_path):
+    """It cannot catch its end, since that is no exception."""
+    text = "for _ in range(999):\n    try: step()\n    except BaseException: pass"
+
+    assert measured(tmp_path, START + text).outcome == "fits"
+
+
+def test_a_program_without_torch_is_told(tmp_path):
+    """There is nothing to measure."""
+    done = measured(tmp_path, "print('hello')")
+
+    assert "no process of it was seen to import torch" in done.failure.message
+    assert "hello" in done.failure.tail
+
+
+def test_another_number_of_ranks_is_told(tmp_path):
+    """With the hardware that the cell should have."""
+    done = measured(tmp_path, DDP, TORCHRUN, "cpu_x1")
+
+    assert "The script trains on 2 ranks, but its cell has 1: its hardware is cpu_x2." in done.failure.message
+    assert done.failure.world_size == 2
+
+
+def test_what_it_writes_is_in_a_copy(tmp_path):
+    """A checkpoint of the user's stays as it was, and an output folder may not exist."""
+    (tmp_path / "last.pt").write_text("mine")
+    text = "import os\nos.makedirs('out')\nfor _ in range(60): step(); torch.save(1, 'last.pt'); torch.save(1, 'out/1')"
+
+    assert measured(tmp_path, START + text).outcome == "fits"
+    assert (tmp_path / "last.pt").read_text() == "mine"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_copy_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    """Rather than that it fills the disk."""
+    monkeypatch.setattr(script_copy, "MOST_BYTES", 10)
+    (tmp_path / "data").write_text("more than ten bytes")
+
+    with pytest.raises(UsageError, match="larger than 10 B"):
+        script_copy.copy_folder(tmp_path, tmp_path / "copy")
+
+
+def test_a_virtual_environment_is_not_copied(tmp_path):
+    """Nor what git keeps; links stay links."""
+    for name in (".git/config", "mine/pyvenv.cfg", "src/net.py"):
+        (tmp_path / "top" / name).parent.mkdir(parents=True)
+        (tmp_path / "top" / name).touch()
+    (tmp_path / "top" / "link").symlink_to("src/net.py")
+
+    script_copy.copy_folder(tmp_path / "top", tmp_path / "copy")
+
+    there = sorted(str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*"))
+    assert there == ["link", "src", "src/net.py"]
+    assert Path(tmp_path / "copy" / "link").is_symlink()
+
+
+@pytest.mark.parametrize("command", ["", "'"])
+def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
+    """With the name of its script."""
+    with pytest.raises(UsageError, match="command of the script train"):
+        script("train", command, tmp_path)
+
+
+def test_a_program_that_is_not_there_is_told(tmp_path):
+    """With the way out."""
+    assert "There is no program nosuch: give" in measured(tmp_path, "", ["nosuch", "train.py"]).failure.message
+
+
+def test_the_command_prints_and_writes_what_it_measured(tmp_path):
+    """And says how the script is guarded."""
+    (tmp_path / "my-train.py").write_text(START + "for _ in range(60): step()")
+    command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--steps", "3", "--warmup", "1", "--json", "m.json"]
+
+    done = subprocess.run(
+        [*command, "--launches", "1", "--", "python", "my-train.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "peak memory" in done.stdout
+    assert "step by step:" in done.stdout
+    assert 'my_train = "python my-train.py"' in done.stdout
+    assert json.loads((tmp_path / "m.json").read_text())["cell"] == "my_train-script-cpu_x1"
