@@ -108,6 +108,8 @@ class ScriptServer:
             "PYTHONUNBUFFERED": "1",
             **self._folders,
         }
+        if "PYTHONHASHSEED" not in variables:  # else each launch goes through a set of names in another order
+            ours["PYTHONHASHSEED"] = "0"
         if self.kind.device == "cpu":
             variables = pinned(variables, self.kind.kernels)
             ours |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"}

@@ -138,6 +138,7 @@ class Attached:
         part.write_text(f"{os.getpid()}")
         part.rename(self.folder / PID.format(rank=rank))
         if ranks != self.session.world_size:
+            self.session.rank %= self.session.world_size  # the first to report ends the others, which may be the cell's
             raise OtherRanks(
                 ranks,
                 f"The script trains on {ranks} {'rank' if ranks == 1 else 'ranks'}, but its cell has "
