@@ -1,18 +1,7 @@
 """Ranks that a user's launcher starts: which of them speaks first, and what all of them get to see."""
 
-from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
+from small_scripts import measured
 
-import pytest
-
-from perfsuite.catalog.cell import make_cell
-from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.scripts import ENGINE, script
-from perfsuite.records.measurement import Measurement
-from perfsuite.run.runner import Runner, Settings
-
-STEPS = Settings(steps=1, warmup=1)
 TRAIN = """
 import time, torch
 import torch.distributed as dist
@@ -26,39 +15,35 @@ for step in range(40):
     optimizer.step()
 """
 LATE = "dist.init_process_group('gloo'); dist.barrier(); time.sleep(30 * (dist.get_rank() == 0))"
-Run = Callable[..., Measurement]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Measures a script with something at its start."""
-
-    def run(start: str, launcher: str = "python", ranks: int = 1) -> Measurement:
-        (tmp_path / "train.py").write_text(TRAIN.format(start=start))
-        catalog = Catalog(extra_models=(script("train", f"{launcher} train.py", tmp_path),))
-        with closing(Runner(catalog, STEPS)) as runner:
-            return runner.measure(make_cell("train", ENGINE, f"cpu_x{ranks}", catalog))
-
-    return run
-
-
-def test_any_rank_tells_how_many_there_are(run):
+def test_any_rank_tells_how_many_there_are(tmp_path):
     """The launcher ends the others as soon as one has ended, perhaps before rank 0 has made a step."""
-    measured = run(LATE, "torchrun --nproc-per-node 2")
+    told = measured(tmp_path, TRAIN.format(start=LATE), "torchrun --nproc-per-node 2")
 
-    assert measured.failure.world_size == 2
+    assert told.failure.world_size == 2
 
 
-def test_a_script_hashes_alike_in_each_launch(run, monkeypatch):
+def test_what_a_rank_raised_before_it_trained_is_said(tmp_path):
+    """The launcher's own summary, which ends the log, names no error."""
+    text = TRAIN.format(start="raise LookupError('no data for this rank')")
+    told = measured(tmp_path, text, "torchrun --nproc-per-node 2")
+
+    assert "before its first optimizer step: LookupError: no data for this rank" in told.failure.message
+
+
+def test_a_script_hashes_alike_in_each_launch(tmp_path, monkeypatch):
     """Else it goes through a set of labels in another order, and trains on other numbers."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    first, second = (run("") for _ in range(2))
+    first, second = (measured(tmp_path, TRAIN.format(start="")) for _ in range(2))
 
     assert first.readings["loss"].samples == second.readings["loss"].samples
 
 
-def test_a_hash_seed_of_ones_own_stays(run, monkeypatch):
+def test_a_hash_seed_of_ones_own_stays(tmp_path, monkeypatch):
     """The user chose it."""
     monkeypatch.setenv("PYTHONHASHSEED", "12")
 
-    assert run("import os; assert os.environ['PYTHONHASHSEED'] == '12'").failure is None
+    text = TRAIN.format(start="import os; assert os.environ['PYTHONHASHSEED'] == '12'")
+
+    assert measured(tmp_path, text).failure is None
