@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
@@ -24,7 +25,7 @@ from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
-from perfsuite.records.job import PID
+from perfsuite.records.job import ATTACHED, PID
 from perfsuite.records.progress import read_progress
 from perfsuite.records.waits import wait_readable
 from perfsuite.records.workspaces import Workspace
@@ -34,6 +35,7 @@ HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
 HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
 LOG = "script.log"
 TAIL_LINES = 12
+MOST_OF_ERROR = 300  # characters
 END_SECONDS = 10.0
 PYTHONS = ("python", "python3")
 
@@ -107,6 +109,8 @@ class ScriptServer:
             "PYTHONUNBUFFERED": "1",
             **self._folders,
         }
+        if "PYTHONHASHSEED" not in variables:  # else each launch goes through a set of names in another order
+            ours["PYTHONHASHSEED"] = "0"
         if self.kind.device == "cpu":
             variables = pinned(variables, self.kind.kernels)
             ours |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
@@ -163,9 +167,14 @@ class ScriptServer:
         if self._ranks:
             missing = [rank for rank in self._wanted if rank not in self._ranks]
             return f"The command {how}, and rank {missing[0]} has made no optimizer step."
+        attached = sorted(self.folder.glob(ATTACHED.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
         if status:
-            return f"The command {how} before its first optimizer step."
-        if not list(self.folder.glob("attached.*")):
+            raised = next(
+                filter(None, (file.read_text(errors="replace") for file in attached)), ""
+            )  # not the launcher's
+            why = f": {printable(shorten(raised, MOST_OF_ERROR))}" if raised else "."
+            return f"The command {how} before its first optimizer step{why}"
+        if not attached:
             return (
                 "The command ended, and no process of it was seen to import torch. perfsuite attaches by PYTHONPATH, "
                 "which python -I and -E ignore."

@@ -39,6 +39,7 @@ MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels are fast only 
 MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best run within this time
 COUNT_SECONDS = 180.0  # the other ranks wait, and the launcher ends those that do so for 300
 MOST_READS = 10_000  # of numbers on the host; all are 1, so a loop that waits for another one never ends
+NONE_KNOWN = "it has no operator that torch's counter of FLOPs knows"
 
 
 class Flops(Meter):
@@ -83,6 +84,8 @@ class Flops(Meter):
         hardware = int(self.counter.get_total_flops())
         if self.session.strategy.engine.process == "script":
             self.model_flop = hardware - self.counter.recomputed
+            if not self.model_flop:
+                self.uncounted["model_flop"] = NONE_KNOWN
         counted = self.counted(self.model_flop, Reading(value=hardware))
         return {**counted, "peak_flops": Reading(value=max(self.peak, self._peak()))}
 
@@ -123,7 +126,7 @@ def count_model_flop(session: Session) -> int:
     else:
         flop = in_a_fork(count, COUNT_SECONDS)
     if not flop:
-        raise NoAnswer("it has no operator that torch's counter of FLOPs knows")
+        raise NoAnswer(NONE_KNOWN)
     return flop * session.recipe.accumulation
 
 

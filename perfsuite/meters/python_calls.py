@@ -8,8 +8,8 @@ measurement records; "yours" is everything else except the standard library and 
 The count repeats exactly. Garbage is not collected meanwhile, so no finalizer runs by chance. Other threads do not
 count, and autograd runs CUDA's backward in the rank's own thread for this step. Comparisons (``__eq__``) do not count:
 how often a hash table compares its keys depends on their addresses (DTensor's caches do so in C++). Nor does the
-polling of a device. The count depends on the minor version of Python, which compiles the same code to more or fewer
-calls (comprehensions are calls before 3.12).
+polling of a device, nor a progress bar, which draws by the clock. The count depends on the minor version of Python,
+which compiles the same code to more or fewer calls (comprehensions are calls before 3.12).
 """
 
 import contextlib
@@ -33,6 +33,7 @@ YOURS = "yours"
 # torch wraps functions here once its compiler is imported, which another cell of the same rank server may have done.
 WRAPPERS = ("torch._dynamo", "torch._compile", "torch.compiler")
 BY_CHANCE = frozenset({"__eq__", "query"})  # functions whose number of calls varies between launches
+DRAWN = ("tqdm",)  # progress bars, which draw again when a tenth of a second has passed
 
 
 class PythonCalls(Meter):
@@ -97,6 +98,9 @@ class CallCounter:
                 number = id(code)
                 if number not in known:
                     known[number] = (code, frame.f_globals.get("__name__") or "")
+                if known[number][1].startswith(DRAWN):
+                    silent = frame
+                    return
                 counts[number] += 1
 
         return profile

@@ -7,6 +7,7 @@ JOB = "job.json"
 TRACE = "{prefix}rank{rank}.json.gz"  # of a launch that is traced: a rank's Chrome trace, for ui.perfetto.dev
 SNAPSHOT = "{prefix}rank{rank}.pickle"  # and its memory snapshot, for docs.pytorch.org/memory_viz
 PID = "rank{rank}.pid"  # of a script: a rank that has begun to train
+ATTACHED = "attached.{pid}"  # of a script: a process that has imported torch, with what it raised before it trained
 SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are removed when the cell ends
 GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is the number of a rank
 

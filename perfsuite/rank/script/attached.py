@@ -28,7 +28,7 @@ from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
-from perfsuite.records.job import JOB, PID, SCRATCH, Job
+from perfsuite.records.job import ATTACHED, JOB, PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.step_kinds import steps_of_script
 
@@ -47,7 +47,7 @@ def attach(torch: Any) -> None:
     """Called when torch is imported."""
     global _here
     folder = Path(os.environ[FOLDER])
-    (folder / f"attached.{os.getpid()}").touch()
+    (folder / ATTACHED.format(pid=os.getpid())).touch()
     _here = Attached(folder)
     watch_torch(torch, _here.watched)
     os.register_at_fork(after_in_child=_here.forked)
@@ -152,6 +152,7 @@ class Attached:
         part.rename(self.folder / PID.format(rank=rank))
         if ranks != self.session.world_size:
             device = HardwareName.parse(CellId.parse(self.session.job.cell).hardware).kind
+            self.session.rank %= self.session.world_size  # the first to report ends the others, which may be the cell's
             raise OtherRanks(
                 ranks,
                 f"The script trains on {ranks} {'rank' if ranks == 1 else 'ranks'}, but its cell has "
@@ -203,6 +204,8 @@ class Attached:
         def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
             if self._is_rank() and not isinstance(error, KeyboardInterrupt):
                 self._report(error)
+            elif not self.progress:
+                (self.folder / ATTACHED.format(pid=os.getpid())).write_text(f"{kind.__name__}: {error}")
             before(kind, error, traceback)
 
         return hook

@@ -1,0 +1,49 @@
+"""Ranks that a user's launcher starts: which of them speaks first, and what all of them get to see."""
+
+from small_scripts import measured
+
+TRAIN = """
+import time, torch
+import torch.distributed as dist
+{start}
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    loss = model(torch.full((4, 8), float(hash("name") % 1000))).abs().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+LATE = "dist.init_process_group('gloo'); dist.barrier(); time.sleep(30 * (dist.get_rank() == 0))"
+
+
+def test_any_rank_tells_how_many_there_are(tmp_path):
+    """The launcher ends the others as soon as one has ended, perhaps before rank 0 has made a step."""
+    told = measured(tmp_path, TRAIN.format(start=LATE), "torchrun --nproc-per-node 2")
+
+    assert told.failure.world_size == 2
+
+
+def test_what_a_rank_raised_before_it_trained_is_said(tmp_path):
+    """The launcher's own summary, which ends the log, names no error."""
+    text = TRAIN.format(start="raise LookupError('no data for this rank')")
+    told = measured(tmp_path, text, "torchrun --nproc-per-node 2")
+
+    assert "before its first optimizer step: LookupError: no data for this rank" in told.failure.message
+
+
+def test_a_script_hashes_alike_in_each_launch(tmp_path, monkeypatch):
+    """Else it goes through a set of labels in another order, and trains on other numbers."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    first, second = (measured(tmp_path, TRAIN.format(start="")) for _ in range(2))
+
+    assert first.readings["loss"].samples == second.readings["loss"].samples
+
+
+def test_a_hash_seed_of_ones_own_stays(tmp_path, monkeypatch):
+    """The user chose it."""
+    monkeypatch.setenv("PYTHONHASHSEED", "12")
+
+    text = TRAIN.format(start="import os; assert os.environ['PYTHONHASHSEED'] == '12'")
+
+    assert measured(tmp_path, text).failure is None

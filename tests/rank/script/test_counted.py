@@ -1,0 +1,23 @@
+"""What is counted of a script's own model, which may have operators that nobody knows."""
+
+from small_scripts import measured
+
+NO_MATMUL = """
+import torch
+
+weight = torch.nn.Parameter(torch.ones(8))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(40):
+    optimizer.zero_grad()
+    (weight * 2).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_model_without_a_known_operator_has_no_flops(tmp_path):
+    """It is measured all the same; MFU divides by its FLOPs."""
+    known = measured(tmp_path, NO_MATMUL)
+
+    assert known.failure is None
+    assert "no operator that torch's counter of FLOPs knows" in known.uncounted["model_flop"]
+    assert "mfu" not in known.readings
