@@ -74,6 +74,12 @@ for family in sys.argv[1:]:
             "embedded": network.get_input_embeddings().num_embeddings,
             "undeclared": [key for key in model.config if not hasattr(type(config)(), key)],
             "unchanged": before == model,
+            "plan": network.tp_plan and [
+                config.num_attention_heads,
+                config.num_key_value_heads,
+                config.intermediate_size,
+                config.vocab_size,
+            ],
         }
 print(json.dumps(built))
 """
@@ -267,3 +273,16 @@ def test_building_changes_nothing(model, built):
     """A definition is the same after a model was built from it, so that the next rank builds the same."""
 
     assert built[model.name]["unchanged"]
+
+
+@every_model
+def test_plans_are_those_of_transformers(model, built):
+    """A model has a tensor-parallel plan where transformers has one, and what a width must divide is its config's."""
+
+    assert list((model.divisible or {}).values()) == (built[model.name]["plan"] or [])
+
+
+def test_some_model_has_a_plan(built):
+    """Otherwise the test above says nothing."""
+
+    assert any(one["plan"] for one in built.values())

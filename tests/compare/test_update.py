@@ -26,10 +26,8 @@ FAULTS = ("wrong_reduction", "last_micro_batch", "not_divided", "wrong_scale")
 WITHOUT = {("single", "wrong_reduction"), ("autotp", "wrong_reduction")}  # they reduce nothing over replicas here
 QUICK = {
     ("zero3", "wrong_reduction"),
-    ("fsdp2", "wrong_reduction"),
     ("single", "last_micro_batch"),
     ("ddp", "not_divided"),
-    ("pp_1f1b", "wrong_scale"),
     ("pp_deepspeed", "wrong_scale"),
 }
 

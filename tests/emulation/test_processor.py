@@ -12,8 +12,8 @@ def test_a_cpu_cell_has_processor_time(measure):
 
 
 def test_a_step_that_sleeps_takes_no_processor_time(measure):
-    """Half a second of sleep is in the step time alone."""
+    """A fifth of a second of sleep is in the step time alone."""
     slept = measure(CELL, "naps").readings
 
-    assert slept["step_time_seconds"].value > 0.5
+    assert slept["step_time_seconds"].value > 0.2
     assert slept["processor_time_seconds"].value < 0.5 * slept["step_time_seconds"].value

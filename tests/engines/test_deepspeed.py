@@ -17,7 +17,9 @@ BOUND = 1e-4
             for model in ("llama_tiny", "t5_tiny")
         ),
         ("llama_tiny-single+nodrop-cpu_x1-b4", "llama_tiny-autotp+dp2+nodrop-cpu_x4"),
-        ("llama_tiny-single+nodrop-cpu_x1-b4", "llama_tiny-autotp+ckpt+nodrop-cpu_x2-b4"),
+        pytest.param(
+            "llama_tiny-single+nodrop-cpu_x1-b4", "llama_tiny-autotp+ckpt+nodrop-cpu_x2-b4", marks=pytest.mark.slow
+        ),
         ("llama_tiny-single+nodrop-cpu_x1-b4", "llama_tiny-autotp+acc2+nodrop-cpu_x2"),
         ("llama_tiny-single+clip+nodrop-cpu_x1-b4", "llama_tiny-autotp+clip+nodrop-cpu_x2-b4"),
     ],

@@ -11,7 +11,7 @@ DECODERS = ["gpt2_tiny_l4", "llama_tiny_l4", "bloom_tiny"]
 PIPELINES = ["pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_deepspeed"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", slow_unless("zero1".__ne__, ENGINES))  # zero2 divides what it does, and more
 @pytest.mark.parametrize("model", slow_unless("gpt2_tiny".__eq__, FAMILIES))
 def test_engine_agrees_with_single(measure, model, engine):
     """Two ranks with a micro-batch of two take the same steps as one rank with four."""
@@ -72,7 +72,7 @@ def test_layout_agrees_with_single(measure, parallel):
     assert worst(single, other, "gradient_norm") < BOUND
 
 
-@pytest.mark.parametrize("engine", slow_unless({"zero2", "fsdp1"}.__contains__, ENGINES))
+@pytest.mark.parametrize("engine", slow_unless({"zero2"}.__contains__, ENGINES))
 def test_accumulation_agrees_with_a_larger_micro_batch(measure, engine):
     """Two micro-batches of two make the same step as one of four, although padding differs between them."""
     single = measure("gpt2_tiny-single+nodrop-cpu_x1-b8")

@@ -1,10 +1,7 @@
 """Tensor parallelism by transformers' own plan: what it divides, computes and sends, and what it refuses."""
 
 import dataclasses
-import json
 import re
-import subprocess
-import sys
 
 import pytest
 from faults import named
@@ -19,34 +16,12 @@ from perfsuite.rank.tp_plan import UNDIVIDED
 
 BOUND = 1e-4
 SCALARS = 64  # bytes: the squares of the divided gradients are summed over the ranks
-
-# Asks transformers about every plan; torch must stay out of the pytest process.
-ASK = """
-import json, torch, transformers
-from perfsuite.catalog.registry import Catalog
-
-told = {}
-for model in Catalog().all("model").values():
-    if not model.config_class:
-        continue
-    config = getattr(transformers, model.config_class)(**model.config)
-    with torch.device("meta"):
-        network = getattr(transformers, model.model_class)(config)
-    told[model.name] = network.tp_plan and [
-        config.num_attention_heads,
-        config.num_key_value_heads,
-        config.intermediate_size,
-        config.vocab_size,
-    ]
-print(json.dumps(told))
-"""
-
-
-@pytest.fixture(scope="module")
-def asked():
-    """What transformers says of every model of the catalog."""
-    done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+# Their messages are those of bf16, of ckpt, and of the tied head and of replicas, each of which runs by default.
+ALIKE = (
+    "llama_tiny-tp+pure_bf16-cpu_x2",
+    "llama_tiny-tp+ckpt_selective-cpu_x2",
+    "llama_tied-tp+dp2-cpu_x4",
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +60,6 @@ def train(runner, models):
     return train
 
 
-def test_plans_are_those_of_transformers(catalog, asked):
-    """A model has a plan where transformers has one, and what a width must divide is its config's."""
-    known = {name: catalog.get("model", name).divisible for name in asked}
-
-    assert {name: list((divisible or {}).values()) for name, divisible in known.items()} == {
-        name: numbers or [] for name, numbers in asked.items()
-    }
-    assert any(asked.values())
-
-
 @pytest.mark.parametrize("model", ["gpt2_tiny", "bloom_tiny", "t5_tiny"])
 def test_a_model_without_a_plan_is_refused(catalog, model):
     """transformers has no plan for it, and the refusal says so."""
@@ -119,7 +84,7 @@ def test_replicas_leave_the_rest_to_tensor_parallelism(catalog):
 @pytest.mark.parametrize(
     ("single", "parallel"),
     slow_unless(
-        lambda case: "acc2" in case[0] or "tied" in case[0],
+        lambda case: "acc2" in case[0] or case[0] == "llama_tied-single-cpu_x1",
         [
             ("llama_tiny-single-cpu_x1", "llama_tiny-tp-cpu_x2"),
             ("llama_wide-single-cpu_x1", "llama_wide-tp-cpu_x4"),
@@ -146,17 +111,20 @@ def test_bf16_agrees_with_single(train):
 
 @pytest.mark.parametrize(
     "cell_id",
-    [
-        "llama_tiny-tp-cpu_x2",
-        "llama_wide-tp-cpu_x4",
-        "llama_tied-tp-cpu_x2",
-        "llama_tiny-tp+bf16-cpu_x2",
-        "llama_tiny-tp+pure_bf16-cpu_x2",
-        "llama_tiny-tp+ckpt_selective-cpu_x2",
-        "llama_tiny-tp+acc2+clip+ckpt-cpu_x2",
-        "llama_tiny-tp+dp2-cpu_x4",
-        "llama_tied-tp+dp2-cpu_x4",
-    ],
+    slow_unless(
+        lambda cell_id: cell_id not in ALIKE,
+        [
+            "llama_tiny-tp-cpu_x2",
+            "llama_wide-tp-cpu_x4",
+            "llama_tied-tp-cpu_x2",
+            "llama_tiny-tp+bf16-cpu_x2",
+            "llama_tiny-tp+pure_bf16-cpu_x2",
+            "llama_tiny-tp+ckpt_selective-cpu_x2",
+            "llama_tiny-tp+acc2+clip+ckpt-cpu_x2",
+            "llama_tiny-tp+dp2-cpu_x4",
+            "llama_tied-tp+dp2-cpu_x4",
+        ],
+    ),
 )
 def test_messages_are_those_of_the_theory(train, cell_id):
     """The counted bytes of every collective are the plan's; only scalars come on top."""
@@ -237,7 +205,7 @@ def test_the_plans_limits_hold_for_every_engine(catalog, technique):
 @pytest.mark.parametrize(
     ("technique", "bound"),
     slow_unless(
-        lambda case: case[0] in ("adamw_fused", "adamw4bit_ao"),
+        lambda case: case[0] == "adamw4bit_ao",
         [
             ("adamw_fused", BOUND),
             ("adamw_foreach", BOUND),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import slurm_cluster
 from faults import named
+from sampling import slow_unless
 
 from conftest import SETTINGS, Measure
 from perfsuite.catalog.cell import parse_cell
@@ -33,6 +34,7 @@ PAIRS = [
     ("llama_tiny-tp-cpu_x1n2", "llama_tiny-tp-cpu_x2"),
     ("gpt2_tiny-fsdp2-cpu_x2n2", "gpt2_tiny-fsdp2-cpu_x4"),
 ]
+SLURM = [PAIRS[0], PAIRS[-1]]  # with one rank on each node and with two
 Act = Callable[[], object]
 
 
@@ -105,7 +107,7 @@ def running(cluster: slurm_cluster.Slurm) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(("two_nodes", "one_node"), PAIRS)
+@pytest.mark.parametrize(("two_nodes", "one_node"), slow_unless(SLURM.__contains__, PAIRS))  # torchrun has the others
 def test_two_nodes_have_the_numbers_of_one(
     measure_there: Callable[[str], Measurement], measure: Measure, two_nodes: str, one_node: str
 ) -> None:
@@ -250,7 +252,7 @@ def test_nodes_that_never_come_are_explained(
     cluster: slurm_cluster.Slurm, monkeypatch: pytest.MonkeyPatch, options: Slurm, message: str
 ) -> None:
     """A wrong address, a setup that fails, a job that waits: one sentence, no job left, and no second attempt."""
-    monkeypatch.setattr("perfsuite.launch.slurm.REACH_SECONDS", 3.0)
+    monkeypatch.setattr("perfsuite.launch.slurm.REACH_SECONDS", 1.0)
     place, said = SlurmNodes(options), list[str]()
     place.say = said.append
     runner = Runner(CATALOG, SETTINGS, places=place)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_cluster import CATALOG, PAIRS, assert_equal
+from test_cluster import CATALOG, PAIRS, SLURM, assert_equal
 
 from conftest import SETTINGS, Measure
 from perfsuite.catalog.cell import parse_cell
@@ -89,15 +89,23 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def test_torchrun_has_the_numbers_of_one_node(wire: Wire, measure: Measure) -> None:
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        pytest.param([pair for pair in PAIRS if pair not in SLURM], id="the others than SLURM's"),
+        pytest.param(SLURM, id="SLURM's", marks=pytest.mark.slow),
+    ],
+)
+def test_torchrun_has_the_numbers_of_one_node(wire: Wire, measure: Measure, pairs: list[tuple[str, str]]) -> None:
     """torchrun starts the same command on both; every exact metric is that of one node with as many ranks."""
+    engines = " or ".join(parse_cell(two, CATALOG).strategy.engine.name for two, _ in pairs)
 
     def start(number: int) -> subprocess.Popen[bytes]:
         where = [f"--master-addr={ADDRESSES[0]}", "--master-port=29700", f"--node-rank={number}"]
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *where]
         command = [*torchrun, "--no-python", sys.executable, "-m", "perfsuite.cli.main", "node", "--"]
         new = pytest_with(
-            f"--perf-steps={SETTINGS.steps}", "--perf-launches=1", "--perf-update=new"
+            f"--perf-steps={SETTINGS.steps}", "--perf-launches=1", "--perf-update=new", f"-k={engines}"
         )  # green: torchrun has nothing to report
         variables = {**os.environ, SECRET: RUN_SECRET}
         return subprocess.Popen(
@@ -110,7 +118,8 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire, measure: Measure) -> N
 
     assert codes == [0, 0]
     assert wire.pids() == []
-    for two, one in PAIRS:
+    assert measured.keys() == {two for two, _ in pairs}
+    for two, one in pairs:
         assert measured[two].machine.nodes == ["n0", "n1"]
         assert_equal(measured[two], measure(one))
 

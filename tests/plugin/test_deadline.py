@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +89,19 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+class Steps:
+    """Watches launches until all ranks of one are in that step."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.reached = number, False
+
+    def __call__(self, cell: object, progress: Sequence[Progress], seconds: float) -> None:
+        self.reached = self.reached or all(rank.step >= self.number for rank in progress)
+
+    def made(self) -> bool:
+        return self.reached
 
 
 def stop_when(ended: Callable[[], bool]) -> Callable[[], None]:
@@ -248,8 +261,9 @@ def test_a_launch_ends_and_leaves_no_rank(runner: Runner, catalog: Catalog) -> N
 def test_a_launch_that_hangs_is_ended_by_the_limit(catalog: Catalog, runner: Runner) -> None:
     """Whatever its own timeouts are."""
     one = Runner(catalog, replace(runner.settings, step_timeout=FOREVER, start_timeout=FOREVER))
-    with limit(5.0, "the test"), pytest.raises(OutOfTime):
-        one.measure(parse_cell(DDP, catalog), faults=["perfsuite.prove.selftest.faults:hangs"])
+    steps = Steps(2)  # in which rank 1 hangs
+    with limit(FOREVER, "the test", stop_when(steps.made)), pytest.raises(OutOfTime):
+        one.measure(parse_cell(DDP, catalog), steps, faults=["perfsuite.prove.selftest.faults:hangs"])
     one.close()
 
 
@@ -274,17 +288,12 @@ def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner, mo
     monkeypatch.setattr(ab, "Runner", lambda *arguments: made.append(Runner(*arguments)) or made[-1])
     here = Side("here", catalog)
     experiment = Experiment(here, here, [DDP], replace(runner.settings, steps=500), interleave=interleave)
-    with limit(FOREVER, "", one_launch()), pytest.raises(OutOfTime):
-        experiment.compare(experiment.cells[0], lambda *_: None, step_seconds=1e-3)
+    steps = Steps(20)
+    with limit(FOREVER, "", stop_when(steps.made)), pytest.raises(OutOfTime):
+        experiment.compare(experiment.cells[0], steps, step_seconds=1e-3)
 
     assert len(made) == 2
     assert not any(one._launcher._servers for one in made)
-
-
-def one_launch():
-    """A tick that ends everything after a moment of both sides."""
-    begin = time.monotonic()
-    return stop_when(lambda: time.monotonic() - begin > 10 * SOON)
 
 
 def test_a_trace_ends(catalog: Catalog) -> None:

@@ -3,20 +3,26 @@
 Tests of their start and their end start them in a process of their own.
 """
 
+import hashlib
 import itertools
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
+import msgspec
 import pytest
 
+from perfsuite.catalog.cell import Cell
 from perfsuite.environments.environments import Environment
 from perfsuite.launch import launcher, places, servers
 from perfsuite.predict.trace.tracing import Tracer
 from perfsuite.records.failure import Failure
+from perfsuite.records.job import Job
 from perfsuite.records.trace import Trace, TraceJob
-from perfsuite.run.runner import Runner
+from perfsuite.run.runner import Runner, _counted
 
 UNLIKE = {"HOME", "USERPROFILE", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}  # in each test
 QUICK = """
@@ -77,17 +83,50 @@ def rank_servers() -> Iterator[None]:
         server.close()
 
 
+class KnownFlop(dict[Any, int]):
+    """Model FLOPs that were counted in an environment, by what they depend on; workers share them by files."""
+
+    def __init__(self, folder: Path, environment: Environment) -> None:
+        super().__init__()
+        self.folder, self.environment = folder, environment
+
+    def file(self, key: Any) -> Path:
+        return self.folder / hashlib.sha256(repr((self.environment, key)).encode()).hexdigest()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        if key not in self and (file := self.file(key)).exists():
+            super().__setitem__(key, int(file.read_text()))
+        return super().get(key, default)
+
+    def __setitem__(self, key: Any, flop: int) -> None:
+        super().__setitem__(key, flop)
+        with NamedTemporaryFile("w", dir=self.folder, delete=False) as part:
+            part.write(str(flop))
+        Path(part.name).replace(self.file(key))  # whole or not at all: no lock is needed
+
+
 @pytest.fixture(scope="session", autouse=True)
-def counted_flop() -> Iterator[None]:
-    """Model FLOPs that one runner has counted are known to all others in the same environment."""
-    make, known = Runner.__init__, defaultdict[Environment, dict[Any, int]](dict)
+def counted_flop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Model FLOPs that one runner has counted are known to all others in the same environment, those of other
+    workers and with faults included. Counting takes as long as the steps. It builds a model of its own, which no fault
+    reaches.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if hasattr(request.config, "workerinput") else folder) / "counted-flop"
+    folder.mkdir(exist_ok=True)
+    make, make_job, known = Runner.__init__, Runner.job, dict[Environment, KnownFlop]()
 
     def sharing(self: Runner, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        self._model_flop = known[self._environment]
+        self._model_flop = known.setdefault(self._environment, KnownFlop(folder, self._environment))
+
+    def job(self: Runner, cell: Cell, faults: Any = (), *args: Any) -> Job:
+        made = make_job(self, cell, faults, *args)
+        return msgspec.structs.replace(made, model_flop=self._model_flop.get(_counted(cell))) if faults else made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runner, "__init__", sharing)
+        patch.setattr(Runner, "job", job)
         yield
 
 
