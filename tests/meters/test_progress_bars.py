@@ -2,7 +2,7 @@
 
 import io
 
-from tqdm.auto import tqdm
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from perfsuite.meters.python_calls import CallCounter
 
