@@ -1,7 +1,8 @@
 """A training script as a model of the catalog: ``train-script-cpu_x2`` is the cell of the script named train."""
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perfsuite.catalog.definitions import PROCESSES, Model, Workload
@@ -33,3 +34,12 @@ def script(name: str, command: str, folder: Path) -> Model:
 def scripts(commands: Mapping[str, str], folder: Path) -> tuple[Model, ...]:
     """Those of a project, by their names."""
     return tuple(script(name, command, folder) for name, command in commands.items())
+
+
+def name_of(words: Sequence[str]) -> str:
+    """The name of the script in a command: that of its first Python file, or of its first word."""
+    if not words:
+        raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
+    file = next((word for word in words if word.endswith(".py")), words[0])
+    name = re.sub(r"\W+", "_", Path(file).stem).strip("_").lower()
+    return name if name[:1].isalpha() else f"script_{name}"

@@ -162,10 +162,10 @@ def known_to_pytest():
 
 def check(command: str, whole: bool, known: set[str]) -> None:
     """Raise Wrong if there is no such command, or if it has no such flag."""
-    starts = command.startswith(("perfsuite emulate ", "perfsuite run "))
+    starts = command.startswith(("perfsuite emulate ", "perfsuite run ", "perfsuite init "))
     command, _, inner = command.partition(" -- ") if starts else (command, "", "")
     if inner:  # what it runs
-        if not command.startswith("perfsuite run"):  # a reader's own script
+        if command.startswith("perfsuite emulate"):  # a reader's own script
             check(inner, whole, known)
         command += " -- COMMAND"
     program, *words = shlex.split(command, comments=True)

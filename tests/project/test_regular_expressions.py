@@ -45,7 +45,13 @@ EXPRESSIONS = {
     },
     "catalog/registry.py": {r"[a-z]\w*": "names of files of the user's: a module"},
     "catalog/strategies.py": {r"(.*?[^\d])(\d{1,6})": "an option or a marker: a technique with its number"},
-    "cli/commands/run.py": {r"\W+": "the name of the user's script"},
+    "catalog/scripts.py": {r"\W+": "the name of the user's script"},
+    "cli/commands/init.py": {
+        r"\.backward\(|\bTrainer\(|\.train\(\)": "the user's code",
+        r"__main__|^\w+.*\.backward\(|argparse": "the user's code",
+        r"init_process_group|DistributedDataParallel|fully_shard|\bdeepspeed\b": "the user's code",
+        r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|ntasks)[= ](\d+)": "the options of launchers",
+    },
     "cli/commands/baseline/survey.py": {r"::\S+\[(\S+)\]$": "pytest's output of --collect-only"},
     "emulation/devices.py": {r"(\w+)(?::(\d+))?": "an option: --gpus"},
     "emulation/installed.py": {

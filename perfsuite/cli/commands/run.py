@@ -5,7 +5,6 @@ Exit codes in addition to the usual ones: 1 if it could not be measured.
 
 import argparse
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,18 +13,14 @@ from pathlib import Path
 from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.cell_id import CPU, HardwareName
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.scripts import ENGINE, script
+from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_settings, count, html_of, settings_of, write_html
-from perfsuite.compare.judge import judge
 from perfsuite.compare.merge_launches import merge
-from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.records import codec
-from perfsuite.records.measurement import Measurement
-from perfsuite.records.result import Result
 from perfsuite.run.runner import Runner
-from perfsuite.show.html.run_report import run_document
+from perfsuite.show.html.measured import measured_page
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.measured import render_measured
 from perfsuite.show.text.verdict_text import last_lines
@@ -72,31 +67,20 @@ def run(arguments: argparse.Namespace) -> int:
     measurement = merge(measured, metrics)
     if arguments.json:
         codec.write(arguments.json, measurement)
-    if page:
-        verdict = judge(measurement, None, metrics, strategy=ENGINE)
-        write_html(page, run_document([Result(measurement=measurement, baseline=None, verdict=verdict)], metrics))
     if measurement.failure:
         print("\n".join([f"{cell.id}: {measurement.failure.message}", *last_lines(measurement.failure)]))
-        return 1
-    print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}")
-    print(render_measured(measurement, metrics))
-    print(guard(cell, measurement, words))
-    return 0
+    else:
+        print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}")
+        print(render_measured(measurement, metrics))
+        print(guard(cell, words))
+    write_html(page, measured_page(measurement, metrics))
+    return 1 if measurement.failure else 0
 
 
-def guard(cell: Cell, measurement: Measurement, words: Sequence[str]) -> str:
+def guard(cell: Cell, words: Sequence[str]) -> str:
     """How the script gets a baseline."""
     return (
         "To guard it, add to pyproject.toml:\n"
         f"  [tool.perfsuite.scripts]\n  {cell.model.name} = {json.dumps(shlex.join(words))}\n"
         f'and a test with @pytest.mark.perf_cell("{cell.id}"), then run: pytest --perf --perf-update=new'
     )
-
-
-def name_of(words: Sequence[str]) -> str:
-    """The name of the script in a command: that of its first Python file, or of its first word."""
-    if not words:
-        raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
-    file = next((word for word in words if word.endswith(".py")), words[0])
-    name = re.sub(r"\W+", "_", Path(file).stem).strip("_").lower()
-    return name if name[:1].isalpha() else f"script_{name}"

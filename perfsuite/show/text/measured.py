@@ -16,8 +16,7 @@ SERIES = ("loss", "gradient_norm")  # metrics whose every step is shown
 
 def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
     """The numbers, the parts of the largest, the loss of every step, and what was really active."""
-    there = [metric for metric in metrics if metric.name in measurement.readings]
-    known = {metric.name: metric for metric in sorted(there, key=lambda metric: metric.column or len(there))}
+    known = in_order(measurement, metrics)
     wide = max((len(metric.title) for metric in known.values()), default=0)
     lines = []
     for name, metric in known.items():
@@ -31,11 +30,17 @@ def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
     return "\n".join([*lines, f"active: {_pairs(measurement.engine)}"])
 
 
+def in_order(measurement: Measurement, metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """The metrics that were measured, by name: those of the summary's columns come first."""
+    there = [metric for metric in metrics if metric.name in measurement.readings]
+    return {metric.name: metric for metric in sorted(there, key=lambda metric: metric.column or len(there))}
+
+
 def _details(reading: Reading, metric: Metric) -> list[str]:
     """The parts, and the largest of what they consist of."""
     parts = {part_name(part): size for part, size in reading.parts.items()}
-    named = [f"      {part}: {metric.show(size)}" for part, size in _largest(parts, len(parts))]
-    return named + [f"        {metric.show(size)} {name}" for name, size in _largest(reading.suspects, MOST_SUSPECTS)]
+    named = [f"      {part}: {metric.show(size)}" for part, size in largest(parts, len(parts))]
+    return named + [f"        {metric.show(size)} {name}" for name, size in largest(reading.suspects, MOST_SUSPECTS)]
 
 
 def _series(reading: Reading, metric: Metric) -> list[str]:
@@ -45,7 +50,8 @@ def _series(reading: Reading, metric: Metric) -> list[str]:
     return [f"      step by step: {' '.join(shown)}{more}"] if known else []
 
 
-def _largest(sizes: Mapping[str, int], most: int) -> list[tuple[str, int]]:
+def largest(sizes: Mapping[str, int], most: int) -> list[tuple[str, int]]:
+    """The largest first."""
     return sorted(sizes.items(), key=lambda item: -item[1])[:most]
 
 

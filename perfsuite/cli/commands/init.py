@@ -1,0 +1,126 @@
+"""``perfsuite init``: writes what guards a training script, for the user to read: its name, its test, its workflow.
+
+It changes no file but pyproject.toml, at whose end it puts a table.
+"""
+
+import argparse
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
+from perfsuite.catalog.scripts import ENGINE, name_of
+from perfsuite.errors import FileError, UsageError
+from perfsuite.records import codec
+from perfsuite.units import listed
+
+HELP = "Write what guards a training script: its name, its test and its workflow."
+PROJECT, TEST, WORKFLOW = "pyproject.toml", "test_perf.py", ".github/workflows/perf.yml"
+LEFT_OUT = {"tests", "test", "docs", "build", "dist", "node_modules", "site-packages"}
+TRAINS = re.compile(r"\.backward\(|\bTrainer\(|\.train\(\)")  # what a file that trains calls
+STARTS = re.compile(r"__main__|^\w+.*\.backward\(|argparse", re.MULTILINE)
+SHARDS = re.compile(r"init_process_group|DistributedDataParallel|fully_shard|\bdeepspeed\b")
+RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|ntasks)[= ](\d+)")
+MOST_FILES = 5000
+
+TABLE = """
+[tool.perfsuite.scripts]
+{name} = {command}
+"""
+TESTS = '''"""Guards {name} against becoming slower, larger or wrong: pytest --perf."""
+
+import pytest
+
+
+@pytest.mark.perf_cell("{cell}")
+def test_{name}(perf_cell):
+    perf_cell.check()
+'''
+JOBS = """name: perf
+
+on:
+  pull_request:
+
+permissions: {{}}
+
+jobs:
+  perf:
+    runs-on: ubuntu-latest
+    permissions:
+      contents: read
+    steps:
+      - uses: actions/checkout@v6
+        with:
+          persist-credentials: false
+      - uses: actions/setup-python@v6
+        with:
+          python-version: "3.11"
+      - run: pip install -r requirements.txt  # what {name} needs, and perfsuite: edit this line
+      - run: pytest --perf {test}
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=_COMMAND)
+
+
+_COMMAND = "What trains, as in a shell; by default the one script of this folder that trains."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the files, and say which."""
+    here = Path.cwd()
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    words = words or found(here)
+    name, command = name_of(words), shlex.join(words)
+    ranks = RANKS.search(command)
+    cell = str(CellId(name, ENGINE, str(HardwareName(CPU, int(ranks[1]) if ranks else 1))))
+    project = with_table(here / PROJECT, name, command)
+    test, workflow = here / TEST, here / WORKFLOW
+    for path in (test, workflow):
+        if path.exists():
+            raise UsageError(f"{path.relative_to(here)} is there already: nothing is written.")
+    workflow.parent.mkdir(parents=True, exist_ok=True)
+    codec.write_text(test, TESTS.format(name=name, cell=cell))
+    codec.write_text(workflow, JOBS.format(name=name, test=TEST))
+    codec.write_text(here / PROJECT, project)
+    print(f"{name}: {command}\nRead what is written: {listed([PROJECT, TEST, WORKFLOW])}. Commit it, then run:")
+    print(f"  pytest --perf {TEST} --perf-update=new\n  pytest --perf {TEST}")
+    return 0
+
+
+def with_table(path: Path, name: str, command: str) -> str:
+    """The project's file with the script. Raises UsageError if it has a table of scripts, FileError if it is none."""
+    text = path.read_text() if path.exists() else ""
+    try:
+        project = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{path} cannot be read: {error}.") from error
+    line = f"{name} = {json.dumps(command)}"
+    if "scripts" in project.get("tool", {}).get("perfsuite", {}):
+        raise UsageError(f"{path.name} has a table [tool.perfsuite.scripts] already: add {line} to it.")
+    return (text.rstrip() + "\n" if text.strip() else "") + TABLE.format(name=name, command=json.dumps(command))
+
+
+def found(folder: Path) -> list[str]:
+    """The command of the one script that trains. Raises UsageError if there are several, or none."""
+    files = [path for path in sorted(folder.rglob("*.py"))[:MOST_FILES] if not _left_out(path.relative_to(folder))]
+    texts = {str(path.relative_to(folder)): path.read_text(errors="replace") for path in files}
+    trains = [name for name, text in texts.items() if TRAINS.search(text) and STARTS.search(text)]
+    if len(trains) != 1:
+        which = f"{len(trains)} files may train ({listed(trains)})" if trains else "No file of this folder trains"
+        example = trains[0] if trains else "train.py"
+        raise UsageError(f"{which}: name the command, such as perfsuite init -- python {example}.")
+    launcher: Sequence[str] = ("python",)
+    if SHARDS.search(texts[trains[0]]):
+        launcher = ("torchrun", "--nproc-per-node", "2")
+    return [*launcher, trains[0]]
+
+
+def _left_out(path: Path) -> bool:
+    folders = set(path.parts[:-1])
+    return bool(folders & LEFT_OUT) or any(part.startswith(".") for part in path.parts) or path.name.startswith("test_")

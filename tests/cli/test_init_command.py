@@ -1,0 +1,62 @@
+"""perfsuite init: what guards a script is written for the user to read, and nothing of the user's is overwritten."""
+
+import tomllib
+
+import pytest
+
+from perfsuite.cli.main import main
+
+TRAINS = "import argparse\nloss.backward()\n"
+DISTRIBUTED = TRAINS + "torch.distributed.init_process_group()\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_one_script_that_trains_is_found(folder, capsys):
+    """Not a test, nor what has no loop. Its ranks are in the id of its cell."""
+    (folder / "tests").mkdir()
+    for name, text in {"train.py": DISTRIBUTED, "net.py": "class Net: ...", "tests/train.py": TRAINS}.items():
+        (folder / name).write_text(text)
+    (folder / "pyproject.toml").write_text("[project]\nname = 'mine'")
+
+    assert main(["init"]) == 0
+
+    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert project["project"]["name"] == "mine"
+    assert project["tool"]["perfsuite"]["scripts"] == {"train": "torchrun --nproc-per-node 2 train.py"}
+    assert '"train-script-cpu_x2"' in (folder / "test_perf.py").read_text()
+    assert "pytest --perf test_perf.py" in (folder / ".github/workflows/perf.yml").read_text()
+    assert "pytest --perf test_perf.py --perf-update=new" in capsys.readouterr().out
+
+
+def test_a_command_is_taken_as_it_is(folder):
+    """With its quotes."""
+    assert main(["init", "--", "python", "my-train.py", "--name", "a b"]) == 0
+
+    scripts = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["perfsuite"]["scripts"]
+    assert scripts == {"my_train": "python my-train.py --name 'a b'"}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "No file of this folder trains"),
+        ({"a.py": TRAINS, "b.py": TRAINS}, "2 files may train (a.py and b.py)"),
+        ({"a.py": TRAINS, "test_perf.py": ""}, "test_perf.py is there already: nothing is written"),
+        ({"a.py": TRAINS, "pyproject.toml": "["}, "pyproject.toml cannot be read"),
+        ({"a.py": TRAINS, "pyproject.toml": "[tool.perfsuite.scripts]"}, 'add a = "python a.py" to it'),
+    ],
+)
+def test_what_cannot_be_written_is_told(folder, capsys, files, said):
+    """In one sentence, and every file stays as it was."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+    assert main(["init"]) == 2
+
+    assert said in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in folder.iterdir()} == files
