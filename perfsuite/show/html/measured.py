@@ -20,8 +20,10 @@ def measured_page(measurement: Measurement, metrics: Iterable[Metric]) -> Docume
     rows: list[Sequence[str | Entry]] = []
     for name, metric in known.items():
         reading, other = measurement.readings[name], measurement.unrepeated.get(name)
-        rows.append([metric.title, metric.show(reading.value), "" if other is None else metric.show(other)])
-    numbers = Table(head=["metric", "measured", "another launch"], rows=rows, numbers=frozenset((1, 2)))
+        shown = [] if not measurement.unrepeated else ["" if other is None else metric.show(other)]
+        rows.append([metric.title, metric.show(reading.value), *shown])
+    head = ["metric", "measured", *(["another launch"] if measurement.unrepeated else [])]
+    numbers = Table(head=head, rows=rows, numbers=frozenset((1, 2)))
     details = [
         Section(heading=metric.title, tables=[_parts(measurement, metric)], folded=True)
         for name, metric in known.items()

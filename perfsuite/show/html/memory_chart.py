@@ -48,7 +48,8 @@ def over_a_step(
     points = list(zip(*(sizes.get(name, [0] * len(phases)) for name in CATEGORIES), strict=True))
     _, before = unpack(old)
     other = (names[0], [sum(point) for point in zip(*before.values(), strict=True)]) if before else None
-    title = f"{title}, {names[1]}" if other else f"{title}, {names[1]} (no curve of the {names[0]})"
+    lacks = f" (no curve of the {names[0]})" if names[0] and not other else ""
+    title = f"{title}, {names[1]}{lacks}"
     most = {name: (max(before.get(name, [0])), max(sizes.get(name, [0]))) for name in CATEGORIES} if before else {}
     moved = {name: signed(now - then) for name, (then, now) in most.items() if now != then}
     spans_, note = spans(phases), MOST_OF_EACH if moved else ""
