@@ -109,8 +109,8 @@ class KnownFlop(dict[Any, int]):
 @pytest.fixture(scope="session", autouse=True)
 def counted_flop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Model FLOPs that one runner has counted are known to all others in the same environment, those of other
-    workers and with faults included. Counting takes as long as the steps. It builds a model of its own, which no fault
-    reaches.
+    workers and with faults included. Counting takes as long as the steps. It builds a model of its own, so that only a
+    fault that replaces a library's code would move it: a test of such a count must count for itself.
     """
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if hasattr(request.config, "workerinput") else folder) / "counted-flop"
