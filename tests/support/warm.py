@@ -24,7 +24,8 @@ from perfsuite.records.job import Job
 from perfsuite.records.trace import Trace, TraceJob
 from perfsuite.run.runner import Runner, _counted
 
-UNLIKE = {"HOME", "USERPROFILE", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}  # in each test
+# In each test, or in a pytest that a test runs in this process; no rank reads them.
+UNLIKE = {"HOME", "USERPROFILE", "PY_COLORS", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}
 QUICK = """
 import subprocess
 from perfsuite.launch import server
@@ -47,9 +48,9 @@ class QuickServer(servers.LocalServer):
     code = ("-c", QUICK)
 
 
-def variables() -> str:
-    """The environment variables of a new process, but for those that each test has of its own."""
-    return repr(sorted(item for item in os.environ.items() if item[0] not in UNLIKE))
+def variables(*unread: str) -> str:
+    """The environment variables of a new process, but for those that each test has of its own, and the unread ones."""
+    return repr(sorted(item for item in os.environ.items() if item[0] not in {*UNLIKE, *unread}))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -108,8 +109,8 @@ class KnownFlop(dict[Any, int]):
 @pytest.fixture(scope="session", autouse=True)
 def counted_flop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Model FLOPs that one runner has counted are known to all others in the same environment, those of other
-    workers and with faults included. Counting takes as long as the steps. It builds a model of its own, which no fault
-    reaches.
+    workers and with faults included. Counting takes as long as the steps. It builds a model of its own, so that only a
+    fault that replaces a library's code would move it: a test of such a count must count for itself.
     """
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if hasattr(request.config, "workerinput") else folder) / "counted-flop"
@@ -138,7 +139,8 @@ def tracing_processes() -> Iterator[None]:
     keys, spoilt = dict[int, str](), set[int]()
 
     def lend(self: Tracer) -> Any:
-        key = repr((self.processes, variables()))
+        # The predictions are kept by the process of pytest, and how many forks trace at once is only speed.
+        key = variables("XDG_CACHE_HOME")
         while idle[key]:
             kept = idle[key].pop()
             if kept._process is not None and kept._process.poll() is None:
