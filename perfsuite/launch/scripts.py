@@ -26,6 +26,7 @@ from perfsuite.rank.flags import OWN
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import ATTACHED, PID
+from perfsuite.records.processes import end_with_parent
 from perfsuite.records.progress import read_progress
 from perfsuite.records.waits import wait_readable
 from perfsuite.records.workspaces import Workspace
@@ -92,6 +93,7 @@ class ScriptServer:
                 env=self._variables(top, copy),
                 pass_fds=[self._held.lock],
                 start_new_session=True,
+                preexec_fn=lambda: end_with_parent(signal.SIGTERM),  # a launcher then ends what it started
             )
         if self._exit >= 0:
             os.close(self._exit)

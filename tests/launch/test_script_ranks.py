@@ -1,5 +1,11 @@
 """Ranks that a user's launcher starts: which of them speaks first, and what all of them get to see."""
 
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
 from small_scripts import measured
 
 TRAIN = """
@@ -47,3 +53,25 @@ def test_a_hash_seed_of_ones_own_stays(tmp_path, monkeypatch):
     text = TRAIN.format(start="import os; assert os.environ['PYTHONHASHSEED'] == '12'")
 
     assert measured(tmp_path, text).failure is None
+
+
+def test_a_script_ends_with_who_measures_it(tmp_path):
+    """Even if that is killed, and can end nothing itself."""
+    told = tmp_path.with_suffix(".pid")
+    start = f"import os; from pathlib import Path; Path({str(told)!r}).write_text(f'{{os.getpid()}} '); time.sleep(60)"
+    (tmp_path / "train.py").write_text(TRAIN.format(start=start))
+    command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--", "torchrun", "--nproc-per-node", "1", "train.py"]
+    runs = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_until(lambda: told.exists() and told.read_text().endswith(" "))
+    runs.send_signal(signal.SIGKILL)
+    runs.wait()
+
+    wait_until(lambda: not psutil.pid_exists(int(told.read_text())))
+
+
+def wait_until(reached):
+    """Fails after minutes: another cell may be measured first."""
+    deadline = time.monotonic() + 300
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -44,6 +44,14 @@ def test_cell_overhead_adds_up():
     assert all(number > 0 for row in rows for number in row)
 
 
+def test_a_script_trains_alike_with_and_without():
+    """Each loss has the same bits, and both sides of a pair are timed."""
+    output = _run("script_overhead.py", "--pairs=1", "--steps=3")
+
+    assert "losses that differ: 0" in output
+    assert re.search(r"pair 1: step [\d.]+ ms, with perfsuite [\d.]+ ms .* 15 losses compared", output)
+
+
 @pytest.mark.parametrize(
     ("seconds", "rss", "status", "told"),
     [(5.9, 2**29, 0, "5.9 s | 6 s: met"), (6.1, 2**29, 1, "6 s: MISSED"), (1.0, 2**30, 1, "1024 MiB: MISSED")],
