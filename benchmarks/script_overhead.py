@@ -7,15 +7,16 @@ every step itself. Prints the ratio of a timed step, and ends with status 1 if a
 import argparse
 import math
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from perfsuite.catalog.cell import make_cell
+from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.cpu_kernels import PORTABLE, pinned
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, script
@@ -52,23 +53,26 @@ def read(file: Path) -> Rows:
     return [(loss, float(wall), float(cpu)) for loss, wall, cpu in rows]
 
 
-def without(folder: Path, made: int) -> Rows:
-    """By itself, with the kernels and the one thread that perfsuite gives it."""
-    file = folder / "out" / "steps.txt"
+def command_of(folder: Path, made: int) -> tuple[str, ...]:
+    """What trains. It runs in a copy of its folder, so it writes elsewhere."""
+    return ("python", "train.py", str(folder / "out" / "steps.txt"), str(made))
+
+
+def without(runner: Runner, cell: Cell, folder: Path, made: int) -> Rows:
+    """By itself, with the kernels and the one thread that perfsuite gives it, and with the machine for itself."""
     variables = {**pinned(dict(os.environ), PORTABLE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([sys.executable, "train.py", file, str(made)], cwd=folder / "source", env=variables, check=True)
-    return read(file)
+    with runner.lease(cell):
+        words = [sys.executable, *command_of(folder, made)[1:]]
+        subprocess.run(words, cwd=folder / "source", env=variables, check=True)
+    return read(folder / "out" / "steps.txt")
 
 
-def attached(folder: Path, made: int, settings: Settings) -> tuple[Rows, float]:
+def attached(runner: Runner, cell: Cell, folder: Path) -> tuple[Rows, float]:
     """Measured by perfsuite, with the step time that it reports."""
-    file = folder / "out" / "steps.txt"
-    catalog = Catalog(extra_models=(script("train", f"python train.py {file} {made}", folder / "source"),))
-    with closing(Runner(catalog, settings)) as runner:
-        measurement = runner.measure(make_cell("train", ENGINE, "cpu_x1", catalog))
+    measurement = runner.measure(cell)
     if measurement.failure:
         raise SystemExit(measurement.failure.message)
-    return read(file), measurement.readings["step_time_seconds"].value
+    return read(folder / "out" / "steps.txt"), measurement.readings["step_time_seconds"].value
 
 
 def _typical(seconds: Sequence[float]) -> float:
@@ -87,18 +91,21 @@ def main() -> int:
     timed = slice(first + 1, first + arguments.steps)  # the first interval has what the last warm-up step leaves behind
     made = steps_of_script(arguments.steps, WARMUP, "cpu") + MORE
     walls, processors, different = [], [], 0
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
         folder = Path(name).resolve()
-        for part in ("source", "out"):  # a script runs in a copy of its folder, so it writes elsewhere
+        for part in ("source", "out"):
             (folder / part).mkdir()
         (folder / "source" / "train.py").write_text(SCRIPT)
+        catalog = Catalog(extra_models=(script("train", shlex.join(command_of(folder, made)), folder / "source"),))
+        cell = make_cell("train", ENGINE, "cpu_x1", catalog)
+        runner = opened.enter_context(closing(Runner(catalog, settings)))
         for pair in range(arguments.pairs):
             sides: dict[str, Rows] = {}
             for side in ("with", "without") if pair % 2 else ("without", "with"):
                 if side == "with":
-                    sides[side], reported = attached(folder, made, settings)
+                    sides[side], reported = attached(runner, cell, folder)
                 else:
-                    sides[side] = without(folder, made)
+                    sides[side] = without(runner, cell, folder, made)
             compared = list(zip(sides["with"], sides["without"], strict=False))
             different += sum(one[0] != other[0] for one, other in compared)
             times = {

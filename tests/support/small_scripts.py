@@ -12,9 +12,11 @@ from perfsuite.run.runner import Runner, Settings
 FEW = Settings(steps=1, warmup=1)
 
 
-def measured(folder: Path, text: str, launcher: str = "python", ranks: int = 1) -> Measurement:
+def measured(
+    folder: Path, text: str, launcher: str = "python", ranks: int = 1, settings: Settings = FEW
+) -> Measurement:
     """One launch of a script with this text."""
     (folder / "train.py").write_text(text)
     catalog = Catalog(extra_models=(script("train", f"{launcher} train.py", folder),))
-    with closing(Runner(catalog, FEW)) as runner:
+    with closing(Runner(catalog, settings)) as runner:
         return runner.measure(make_cell("train", ENGINE, f"cpu_x{ranks}", catalog))

@@ -2,6 +2,8 @@
 
 from small_scripts import measured
 
+from perfsuite.run.runner import Settings
+
 NO_MATMUL = """
 import torch
 
@@ -12,6 +14,21 @@ for step in range(40):
     (weight * 2).sum().backward()
     optimizer.step()
 """
+LEAK = (
+    NO_MATMUL
+    + """
+    kept = [*kept, torch.zeros(1)] if step else [torch.zeros(10_000)]
+    if step == 8:
+        kept[0] = None
+"""
+)
+
+
+def test_a_leak_is_found_beside_what_is_freed(tmp_path):
+    """Four bytes in each step, and once 40,000 fewer, after the recorded steps."""
+    known = measured(tmp_path, LEAK, settings=Settings(steps=3, warmup=1))
+
+    assert known.readings["grown_bytes"].value == 4
 
 
 def test_a_model_without_a_known_operator_has_no_flops(tmp_path):
