@@ -137,12 +137,12 @@ def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Pat
     """The running environment with that revision of the repository in front; the repository's root, and the root of its
     copy. A package in ``src`` is found too. Raises UsageError if git does not know the revision.
     """
-    inside = git.run(repository, "rev-parse", "--show-prefix")
-    root, commit = git.repository_of(repository), git.commit_of(revision, repository)
+    commit = git.commit_of(revision, repository)
     if not commit:
         raise UsageError(
             f"git knows no revision {revision!r} in {repository}: write a branch, a tag or a commit of this repository."
         )
+    inside, root = git.run(repository, "rev-parse", "--show-prefix"), git.repository_of(repository)
 
     def extract(part: Path) -> None:
         part.mkdir()

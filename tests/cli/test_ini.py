@@ -118,7 +118,7 @@ def test_no_command_has_a_default_of_its_own(name, command):
     shared = [one for one in options(parser) if one.dest in ("baselines", "catalog", "time_tolerance")]
 
     assert all(one.default is None and f"perf_{one.dest} in pytest's ini" in one.help for one in shared)
-    assert shared or name in ("ladder", "node", "notify", "results")  # they read no catalog
+    assert shared or name in ("init", "ladder", "node", "notify", "results", "run")  # they read no catalog
 
 
 def test_a_command_finds_pytests_baselines(repository, capsys):

@@ -49,7 +49,12 @@ def test_the_step_that_compiles_is_recorded_on_a_cpu_only(device, compiles, firs
 
 
 def _session(device, compiles):
-    return SimpleNamespace(compiles=compiles, job=SimpleNamespace(device=device, warmup=0, traces="first."))
+    engine = SimpleNamespace(process="training")
+    return SimpleNamespace(
+        compiles=compiles,
+        strategy=SimpleNamespace(engine=engine),
+        job=SimpleNamespace(device=device, warmup=0, traces="first."),
+    )
 
 
 CAP = """

@@ -41,7 +41,12 @@ def entries():
 
 def test_every_pair_is_there(catalog, pairs, entries):
     """The file has every engine × technique of the catalog, in its order, and nothing else."""
-    wanted = [(engine, technique) for engine in catalog.all("engine") for technique in catalog.all("technique")]
+    wanted = [
+        (engine, technique)
+        for engine in catalog.all("engine")
+        if engine != "script"
+        for technique in catalog.all("technique")
+    ]
 
     assert [(claim.engine, claim.technique) for claim in pairs] == wanted
     assert list(entries) == wanted, "run: perfsuite support run"

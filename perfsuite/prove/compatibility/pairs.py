@@ -13,6 +13,7 @@ from perfsuite.catalog.cell import Cell, Hardware, make_cell, objection
 from perfsuite.catalog.definitions import PROCESSES, Device, Engine, Model, Technique
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UsageError
 
@@ -39,7 +40,12 @@ class Claim:
 
 def claims(catalog: Catalog) -> list[Claim]:
     """Every pair of the catalog, engine by engine."""
-    return [claim for engine in catalog.all("engine").values() for claim in _claims_of(engine, catalog)]
+    return [claim for engine in engines(catalog) for claim in _claims_of(engine, catalog)]
+
+
+def engines(catalog: Catalog) -> list[Engine]:
+    """Those that a technique can be added to: a script chooses its own."""
+    return [engine for engine in catalog.all("engine").values() if engine.process != SCRIPT]
 
 
 def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
