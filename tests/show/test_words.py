@@ -43,6 +43,7 @@ FACTS: dict[str, list[dict[str, Any]]] = {
     "not finite": [{"measured": True}, {"measured": False}],
     "absent": [{"measured": True}, {"measured": False}],
     "uncounted": [{"message": "its own operator has no formula."}],
+    "unrepeated": [{"unit": BYTES, "other": 2**20}],
     "no metric": [{}],
     "fewer samples": [{"measured": 2, "recorded": 3}],
     "step differs": [{"first": 1, "differing": 2, "steps": 3}],
