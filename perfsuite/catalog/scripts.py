@@ -1,5 +1,6 @@
 """A training script as a model of the catalog: ``train-script-cpu_x2`` is the cell of the script named train."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -37,9 +38,10 @@ def scripts(commands: Mapping[str, str], folder: Path) -> tuple[Model, ...]:
 
 
 def name_of(words: Sequence[str]) -> str:
-    """The name of the script in a command: that of its first Python file, or of its first word."""
+    """The name of the script in a command: that of its first Python file or module, or of its first word."""
     if not words:
         raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
-    file = next((word for word in words if word.endswith(".py")), words[0])
-    name = re.sub(r"\W+", "_", Path(file).stem).strip("_").lower()
+    modules = [after.rpartition(".")[2] for word, after in itertools.pairwise(words) if word == "-m"]
+    files = [Path(word).stem for word in words if word.endswith(".py")]
+    name = re.sub(r"\W+", "_", [*files, *modules[-1:], Path(words[0]).stem][0]).strip("_").lower()
     return name if name[:1].isalpha() else f"script_{name}"

@@ -194,7 +194,7 @@ class Experiment:
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         known = _first_launch(known[0], timed), _first_launch(known[1], timed)
         settings = self.settings
-        if self.pairs:
+        if self.pairs and not cells[1].model.command:  # a script has no more steps than it makes
             step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
             settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
         for _ in range(max(1, self.pairs)):

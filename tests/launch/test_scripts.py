@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -10,9 +11,10 @@ import pytest
 
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.scripts import ENGINE, script
+from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.errors import UsageError
 from perfsuite.launch import script_copy
+from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.runner import Runner, Settings
 
 START = """
@@ -223,6 +225,39 @@ def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
     """With the name of its script."""
     with pytest.raises(UsageError, match="command of the script train"):
         script("train", command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python train.py --data a.json", "train"),
+        ("torchrun --nproc-per-node 2 src/My-Train.py", "my_train"),
+        ("python -m nets.train --lr 1", "train"),
+        ("torchrun -m nets.train", "train"),
+        ("python -m torch.distributed.run -m nets.fit", "fit"),
+        ("./2nd", "script_2nd"),
+    ],
+)
+def test_a_script_is_named_by_its_file_or_module(command, name):
+    """In letters that the id of a cell may have."""
+    assert name_of(command.split()) == name
+
+
+def test_a_trial_asks_for_no_more_steps_than_the_cell(tmp_path, monkeypatch):
+    """Its pairs would be longer, but a script ends when its data do."""
+    asked = []
+    model = script("train", "python train.py", tmp_path)
+    catalog = Catalog(extra_models=(model,))
+    monkeypatch.setattr(Experiment, "_runners", lambda _, settings: asked.append(settings.steps) or nullcontext([]))
+    monkeypatch.setattr(Experiment, "_pair", lambda *_: iter(()))
+    monkeypatch.setattr("perfsuite.run.ab._ended", lambda *_: True)
+    monkeypatch.setattr("perfsuite.run.ab.compare", lambda *_, **__: None)
+    side = Side("here", catalog)
+    experiment = Experiment(side, side, ["train-script-cpu_x1"], SHORT)
+
+    experiment.compare(experiment.cells[0], lambda *_: None, step_seconds=0.001)
+
+    assert asked == [SHORT.steps]
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path):

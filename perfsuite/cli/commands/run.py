@@ -16,7 +16,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_settings, count, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
-from perfsuite.launch.machine import refuse_emulated
+from perfsuite.launch.machine import local_hardware, refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
@@ -53,13 +53,15 @@ def run(arguments: argparse.Namespace) -> int:
     settings, page = settings_of(arguments), html_of(arguments)
     check_output("--json", arguments.json)
     catalog = Catalog(extra_models=(model,))
-    cell = make_cell(model.name, ENGINE, arguments.hardware or str(HardwareName(CPU, 1)), catalog)
+    here = local_hardware(catalog)
+    device = HardwareName.parse(here[0]).kind if here else CPU
+    cell = make_cell(model.name, ENGINE, arguments.hardware or str(HardwareName(device, 1)), catalog)
     metrics = catalog.metrics(ENGINE)
     with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
         first = runner.measure(cell, live.show)
         ranks = first.failure.world_size if first.failure else None
         if ranks and not arguments.hardware:
-            cell = make_cell(model.name, ENGINE, str(HardwareName(CPU, ranks)), catalog)
+            cell = make_cell(model.name, ENGINE, str(HardwareName(device, ranks)), catalog)
             first = runner.measure(cell, live.show)
         measured = [first]
         while len(measured) < arguments.launches and first.outcome == "fits":

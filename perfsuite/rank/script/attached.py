@@ -163,6 +163,7 @@ class Attached:
         """The loop is known: from the next iteration on, steps are measured."""
         import torch
 
+        self._check_device()
         roots = list(self.watched.roots.values())
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
@@ -174,6 +175,15 @@ class Attached:
         self.seconds["steps"] = -time.perf_counter()
         self.steps = _steps(self.session, self.trainer, self.meters, kinds)
         next(self.steps)
+
+    def _check_device(self) -> None:
+        """Raise RankError if the script trains on another device than its cell names."""
+        there = sorted(self.watched.devices)
+        if there and self.session.job.device not in there:
+            raise RankError(
+                f"The script trains on {there[0]}, but its cell is on {self.session.job.device}: name its hardware, "
+                "such as cpu_x1."
+            )
 
     def _step(self, skipped: bool) -> None:
         assert self.steps

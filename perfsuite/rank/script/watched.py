@@ -44,6 +44,11 @@ class Watched:
         return threading.get_ident() == self._thread
 
     @property
+    def devices(self) -> set[str]:
+        """The types of the devices that hold the modules' parameters."""
+        return {one.device.type for root in self.roots.values() for one in root.parameters()}
+
+    @property
     def counts(self) -> bool:
         """Whether the first optimizer's step ends an iteration."""
         return self.engine is None and not self.by_hand
