@@ -6,7 +6,7 @@ import pytest
 
 from perfsuite.cli.main import main
 
-TRAINS = "import argparse\nloss.backward()\n"
+TRAINS = "for batch in data:\n    loss.backward()\n"
 DISTRIBUTED = TRAINS + "torch.distributed.init_process_group()\n"
 
 
@@ -19,7 +19,11 @@ def folder(tmp_path, monkeypatch):
 def test_the_one_script_that_trains_is_found(folder, capsys):
     """Not a test, nor what has no loop. Its ranks are in the id of its cell."""
     (folder / "tests").mkdir()
-    for name, text in {"train.py": DISTRIBUTED, "net.py": "class Net: ...", "tests/train.py": TRAINS}.items():
+    for name, text in {
+        "train.py": DISTRIBUTED,
+        "net.py": "def fit():\n    loss.backward()",
+        "tests/train.py": TRAINS,
+    }.items():
         (folder / name).write_text(text)
     (folder / "pyproject.toml").write_text("[project]\nname = 'mine'")
 

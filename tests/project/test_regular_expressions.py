@@ -48,7 +48,6 @@ EXPRESSIONS = {
     "catalog/scripts.py": {r"\W+": "the name of the user's script"},
     "cli/commands/init.py": {
         r"\.backward\(|\bTrainer\(|\.train\(\)": "the user's code",
-        r"__main__|^\w+.*\.backward\(|argparse": "the user's code",
         r"init_process_group|DistributedDataParallel|fully_shard|\bdeepspeed\b": "the user's code",
         r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|ntasks)[= ](\d+)": "the options of launchers",
     },

@@ -4,6 +4,7 @@ It changes no file but pyproject.toml, at whose end it puts a table.
 """
 
 import argparse
+import ast
 import json
 import re
 import shlex
@@ -21,7 +22,6 @@ HELP = "Write what guards a training script: its name, its test and its workflow
 PROJECT, TEST, WORKFLOW = "pyproject.toml", "test_perf.py", ".github/workflows/perf.yml"
 LEFT_OUT = {"tests", "test", "docs", "build", "dist", "node_modules", "site-packages"}
 TRAINS = re.compile(r"\.backward\(|\bTrainer\(|\.train\(\)")  # what a file that trains calls
-STARTS = re.compile(r"__main__|^\w+.*\.backward\(|argparse", re.MULTILINE)
 SHARDS = re.compile(r"init_process_group|DistributedDataParallel|fully_shard|\bdeepspeed\b")
 RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|ntasks)[= ](\d+)")
 MOST_FILES = 5000
@@ -110,7 +110,7 @@ def found(folder: Path) -> list[str]:
     """The command of the one script that trains. Raises UsageError if there are several, or none."""
     files = [path for path in sorted(folder.rglob("*.py"))[:MOST_FILES] if not _left_out(path.relative_to(folder))]
     texts = {str(path.relative_to(folder)): path.read_text(errors="replace") for path in files}
-    trains = [name for name, text in texts.items() if TRAINS.search(text) and STARTS.search(text)]
+    trains = [name for name, text in texts.items() if TRAINS.search(text) and is_program(text)]
     if len(trains) != 1:
         which = f"{len(trains)} files may train ({listed(trains)})" if trains else "No file of this folder trains"
         example = trains[0] if trains else "train.py"
@@ -119,6 +119,16 @@ def found(folder: Path) -> list[str]:
     if SHARDS.search(texts[trains[0]]):
         launcher = ("torchrun", "--nproc-per-node", "2")
     return [*launcher, trains[0]]
+
+
+def is_program(text: str) -> bool:
+    """Whether a Python file does something by itself: it calls or repeats something, or asks whether it is __main__."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    calls = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in body)
+    return calls or any(isinstance(node, ast.For | ast.While | ast.With | ast.If) for node in body)
 
 
 def _left_out(path: Path) -> bool:
