@@ -298,6 +298,6 @@ def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner, mo
 
 def test_a_trace_ends(catalog: Catalog) -> None:
     """A prediction of --perf-predict has a process, too."""
-    job = tracing.job_of(parse_cell("gpt2_tiny-single-cpu_x1", catalog), 0, catalog)
+    job = tracing.job_of(parse_cell("t5_large-single+bf16-h100_x1", catalog), 0, catalog)  # it takes many seconds
     with limit(SOON, ""), pytest.raises(OutOfTime):
         tracing.trace([job])
