@@ -20,7 +20,8 @@ class Process:
     weights, an engine ``does`` something else, with ``model`` in its cells' ids. ``lacks`` is the reason why a
     technique of other ``{processes}`` has no effect. ``untraced`` is the reason why its memory cannot be predicted;
     empty if it can. ``whole``: its steps are measured whole, by what they cost. Otherwise a meter of its own measures
-    their parts, and nothing is known of blocks of steps, of Python calls and of tensors.
+    their parts, and nothing is known of blocks of steps, of Python calls and of tensors. ``own``: its loop, its model
+    and its data are the user's own, so its steps are few and nothing in them is perfsuite's.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Process:
     does: str = ""
     untraced: str = ""
     whole: bool = True
+    own: bool = False
 
     def takes(self, model: "Model") -> bool:
         """Whether it has cells of that model."""
@@ -226,6 +228,11 @@ class Engine:
     chunks: int = 1
     scatters: bool = True
     finds_device: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Whether its loop is the user's own."""
+        return PROCESSES[self.process].own
 
 
 @dataclass(frozen=True, kw_only=True)

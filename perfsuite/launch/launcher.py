@@ -129,7 +129,7 @@ class Launcher:
                     pids: list[int] = message["started"]
                     return pids
                 if "error" in message:
-                    raise CellFailed(_server_failure(message["error"], server, message.get("scheduler", False)))
+                    raise CellFailed(_server_failure(message["error"], server, message.get("explained", False)))
                 if "preparing" in message or "prepared" in message:
                     limit = max(self.start_timeout, COMPILE_SECONDS if "preparing" in message else 0)
                     deadline = time.monotonic() + limit
@@ -175,7 +175,7 @@ class Launcher:
         for server in servers:
             for message in server.receive(0):
                 if "error" in message:
-                    raise CellFailed(_server_failure(message["error"], server, message.get("scheduler", False)))
+                    raise CellFailed(_server_failure(message["error"], server, message.get("explained", False)))
                 rank = running.pop((server, message.get("ended", -1)), None)
                 if rank is not None:
                     statuses[rank.number] = int(message["status"])
@@ -201,9 +201,9 @@ def _ask_for_stacks(servers: Sequence[RankServer], folder: Path, running: Sequen
         server.mirror(folder)
 
 
-def _server_failure(message: str, server: RankServer, scheduler: bool = False) -> Failure:
-    """Of a server, or what the scheduler of its node says."""
-    whose = "" if scheduler else f"Node {server.node}: " if server.node else "The rank server failed: "
+def _server_failure(message: str, server: RankServer, explained: bool = False) -> Failure:
+    """Of a server. What its node's scheduler or a script's command explains stands for itself."""
+    whose = "" if explained else f"Node {server.node}: " if server.node else "The rank server failed: "
     return Failure(kind="raised", rank=None, message=f"{whose}{message}", tail=server.tail())
 
 

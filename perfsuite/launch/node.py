@@ -101,12 +101,12 @@ class NodeServer:
         if self._agent.lost:
             time.sleep(POLL_SECONDS)
             if reason := self._why_lost(self._agent):
-                return [{"error": reason, "scheduler": True}]
+                return [{"error": reason, "explained": True}]
             return [{"error": f"its agent is gone: {self._agent.lost}."}]
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
             if trouble := self._trouble():
-                return [{"error": trouble, "scheduler": True}]
+                return [{"error": trouble, "explained": True}]
         return []
 
     def _listen(self, seconds: float) -> None:

@@ -20,7 +20,7 @@ from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.script_copy import copy_folder, moved
-from perfsuite.launch.servers import ServerKind
+from perfsuite.launch.servers import ServerKind, ask_for_stacks, last_lines
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.records import codec
@@ -35,7 +35,6 @@ from perfsuite.units import printable, show_several
 HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
 HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
 LOG = "script.log"
-TAIL_LINES = 12
 MOST_OF_ERROR = 300  # characters
 END_SECONDS = 10.0
 PYTHONS = ("python", "python3")
@@ -75,7 +74,7 @@ class ScriptServer:
         try:
             self._run()
         except (OSError, PerfsuiteError) as error:
-            self._pending = [{"error": str(error), "scheduler": True}]
+            self._pending = [{"error": str(error), "explained": True}]
 
     def _run(self) -> None:
         top = git.repository_of(Path(self.model.folder))
@@ -160,7 +159,7 @@ class ScriptServer:
             self._running = set(self._ranks)
             return [{"started": [self._ranks[rank] for rank in self._wanted]}]
         if over:
-            return [{"error": self._why_no_step(self._process.wait()), "scheduler": True}]
+            return [{"error": self._why_no_step(self._process.wait()), "explained": True}]
         return []
 
     def _why_no_step(self, status: int) -> str:
@@ -171,9 +170,8 @@ class ScriptServer:
             return f"The command {how}, and rank {missing[0]} has made no optimizer step."
         attached = sorted(self.folder.glob(ATTACHED.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
         if status:
-            raised = next(
-                filter(None, (file.read_text(errors="replace") for file in attached)), ""
-            )  # not the launcher's
+            said = [text for file in attached if (text := file.read_text(errors="replace"))]
+            raised = said[0] if said else ""  # the launcher's comes later
             why = f": {printable(shorten(raised, MOST_OF_ERROR))}" if raised else "."
             return f"The command {how} before its first optimizer step{why}"
         if not attached:
@@ -204,14 +202,11 @@ class ScriptServer:
 
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         """Let ranks write their Python stacks into the log."""
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)
+        ask_for_stacks(pids)
 
     def tail(self) -> str:
         """The last lines of the command."""
-        log = self.folder / LOG
-        return "\n".join(printable(log.read_text(errors="replace")).splitlines()[-TAIL_LINES:]) if log.exists() else ""
+        return last_lines(self.folder / LOG)
 
     def end(self, pids: Sequence[int]) -> None:
         """End the command with all that it started, which may lie in sessions of their own."""

@@ -28,6 +28,7 @@ from perfsuite.units import printable
 POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal, and for a killed one to be gone
 END_SECONDS = 10.0  # for killed ranks to free their memory
+TAIL_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -161,14 +162,11 @@ class LocalServer:
 
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         """Let ranks write their Python stacks into their logs."""
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)
+        ask_for_stacks(pids)
 
     def tail(self) -> str:
         """The server's last lines."""
-        log = self.workspace / "server.log"
-        return "\n".join(printable(log.read_text(errors="replace")).splitlines()[-12:]) if log.exists() else ""
+        return last_lines(self.workspace / "server.log")
 
     def end(self, pids: Sequence[int]) -> None:
         """End the ranks that still run, with all processes that they started, and wait until they are gone."""
@@ -197,3 +195,15 @@ class LocalServer:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # the compilers of a build
         self._held.close()
+
+
+def ask_for_stacks(pids: Iterable[int]) -> None:
+    """Let ranks of this machine write their Python stacks into their logs."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log, to be shown; empty without one."""
+    return "\n".join(printable(log.read_text(errors="replace")).splitlines()[-TAIL_LINES:]) if log.exists() else ""

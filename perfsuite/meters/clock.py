@@ -16,7 +16,7 @@ from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import SCRIPT, block_size
+from perfsuite.records.step_kinds import block_size
 from perfsuite.units import COUNT, SECONDS
 
 
@@ -50,14 +50,14 @@ class Clock(Meter):
             raise RankError(f"The clock went from {begin} to {begin + seconds * 1e9:.0f} ns during a step.")
         if kind == "timed":
             self.seconds.append(seconds)
-        elif kind == "unfenced" and self.session.strategy.engine.process != SCRIPT:
+        elif kind == "unfenced" and not self.session.strategy.engine.own:
             self.unfenced_seconds.append(seconds / block_size(self.session.job.steps))
 
     def readings(self) -> dict[str, Reading]:
         iterations = [batch + step for batch, step in zip(self.batch_seconds, self.seconds, strict=True)]
         unfenced = self.unfenced_seconds
         readings = {"step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds))}
-        if self.session.strategy.engine.process != SCRIPT:  # its steps make their batches
+        if not self.session.strategy.engine.own:  # its steps make their batches
             readings["iteration_time_seconds"] = Reading(value=statistics.median(iterations), samples=list(iterations))
         if self.session.strategy.engine.process in OF_MODELS:
             every = positions(self.session.job.workload) * self.session.recipe.accumulation

@@ -30,7 +30,7 @@ class Correctness(Meter):
         super().__init__(session)
         self.losses: list[float | None] = []
         self.norms: list[float | None] = []
-        self.own = session.strategy.engine.process == "script"
+        self.own = session.strategy.engine.own
         self.training = session.strategy.engine.process != "inference"
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:

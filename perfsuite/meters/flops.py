@@ -54,7 +54,7 @@ class Flops(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        if self.session.strategy.engine.process == "script":
+        if self.session.strategy.engine.own:
             return
         known = self.session.job.model_flop
         self.model_flop = known if known and self.session.leads_replica else 0
@@ -82,7 +82,7 @@ class Flops(Meter):
 
     def readings(self) -> dict[str, Reading]:
         hardware = int(self.counter.get_total_flops())
-        if self.session.strategy.engine.process == "script":
+        if self.session.strategy.engine.own:
             self.model_flop = hardware - self.counter.recomputed
             if not self.model_flop:
                 self.uncounted["model_flop"] = NONE_KNOWN

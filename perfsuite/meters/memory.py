@@ -27,7 +27,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import SCRIPT, TRACED_STEPS
+from perfsuite.records.step_kinds import TRACED_STEPS
 from perfsuite.records.suspects import fold
 from perfsuite.units import BYTES
 
@@ -142,7 +142,7 @@ class Memory(Meter):
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         self.steps += not self.recording
-        if kind == "unfenced" and self.session.strategy.engine.process == SCRIPT:
+        if kind == "unfenced" and self.session.strategy.engine.own:
             self.lives.append(live_bytes(self.source))
 
     def stop_recording(self) -> None:
@@ -174,7 +174,7 @@ class Memory(Meter):
             for category, processes in HELD.items()
             if process in processes
         }
-        if process == SCRIPT:
+        if self.session.strategy.engine.own:
             # What is freed once hides a small leak from the first number; the second has no leak of some steps alone.
             grown = self.grown // max(1, self.steps_to_count)
             least = min((after - before for before, after in itertools.pairwise(self.lives)), default=0)
@@ -188,7 +188,7 @@ class Memory(Meter):
     def _check_growth(self) -> None:
         grown = live_bytes(self.source) - self.recorded_live
         self.grown, self.steps_to_count = grown, self.steps
-        if grown > 0 and self.session.strategy.engine.process != SCRIPT:  # a script may keep what it likes
+        if grown > 0 and not self.session.strategy.engine.own:  # a script may keep what it likes
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
                 f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"
@@ -224,7 +224,7 @@ METRICS = (
     ),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric(name="setup_memory_bytes", title="setup memory", unit=BYTES),
-    Metric(name="grown_bytes", title="memory grown/step", unit=BYTES, hold="exact", processes=(SCRIPT,)),
+    Metric(name="grown_bytes", title="memory grown/step", unit=BYTES, hold="exact", processes=("script",)),
     Metric(name="reserved_memory_bytes", title="reserved", unit=BYTES, optional=True),
     Metric(name="free_memory_bytes", title="left on the device", unit=BYTES, optional=True, fold="min", worse="lower"),
     *(

@@ -43,7 +43,6 @@ from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import (
     MOST_OVERFLOWS,
     READS_NORM,
-    SCRIPT,
     TRACED_STEPS,
     block_size,
     last_kinds,
@@ -191,7 +190,7 @@ def memory_curve(session: Session) -> dict[str, str]:
 def kinds_of(session: Session) -> list[str]:
     """The kind of each step of a measurement."""
     job, process = session.job, session.strategy.engine.process
-    warmup = warmup_of_script(job.warmup) if process == SCRIPT else job.warmup
+    warmup = warmup_of_script(job.warmup) if session.strategy.engine.own else job.warmup
     compiling = ["compiling"] * (session.compiles and job.device != "cpu")
     begin = [*compiling, *["traced"] * TRACED_STEPS, *["warmup"] * warmup]
     if job.traces:

@@ -7,15 +7,14 @@ MOST_OVERFLOWS = 30  # of traced steps: fp16 halves its loss scale in each step 
 READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute perfsuite's own gradient norm
 FEWEST_BLOCKS = 5  # if there are enough steps
 MOST_BLOCKS = 20  # of unfenced steps; each gives one sample
-SCRIPT = "script"  # a process whose steps are few, and never fenced inside
 FEWEST_SEEN = 3  # iterations before a script's loop is called repeating; the first may differ, since it has the start
 BLOCKS_OF_A_SCRIPT = 3  # single steps between counts of objects
 LARGEST_BLOCK = 5  # steps; in a trial with its many steps, short blocks meet the same conditions of the machine
 
 
-def block_size(steps: int, process: str = "") -> int:
-    """How many steps an unfenced block has, for that number of timed steps."""
-    if process == SCRIPT:
+def block_size(steps: int, own: bool = False) -> int:
+    """How many steps an unfenced block has, for that number of timed steps. A user's own loop makes single ones."""
+    if own:
         return 1
     return max(1, min(LARGEST_BLOCK, steps // FEWEST_BLOCKS))
 
@@ -27,7 +26,7 @@ def last_kinds(steps: int, process: str, device: str, capped: bool) -> list[str]
     if not PROCESSES[process].whole:
         return ["counted"]
     blocks = [] if capped else ["unfenced"] * min(MOST_BLOCKS, steps // block_size(steps))
-    if process == SCRIPT:
+    if PROCESSES[process].own:
         blocks = blocks[:BLOCKS_OF_A_SCRIPT]
     return [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]
 
@@ -39,4 +38,5 @@ def warmup_of_script(warmup: int) -> int:
 
 def steps_of_script(steps: int, warmup: int, device: str) -> int:
     """All steps that a script must make, for so many timed ones."""
-    return FEWEST_SEEN + TRACED_STEPS + warmup_of_script(warmup) + steps + len(last_kinds(steps, SCRIPT, device, False))
+    last = last_kinds(steps, "script", device, False)
+    return FEWEST_SEEN + TRACED_STEPS + warmup_of_script(warmup) + steps + len(last)

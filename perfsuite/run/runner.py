@@ -54,7 +54,7 @@ class Settings:
         """Every optimizer step of a cell, including those that are recorded, unfenced and counted."""
         process, device = cell.strategy.engine.process, cell.hardware.torch_device
         last = last_kinds(self.steps, process, device, self.capacity_bytes is not None)
-        unfenced = last.count("unfenced") * (block_size(self.steps, process) - 1)
+        unfenced = last.count("unfenced") * (block_size(self.steps, cell.strategy.engine.own) - 1)
         return TRACED_STEPS + self.warmup + self.steps * recipe_of(cell.strategy).epochs + len(last) + unfenced
 
 

@@ -13,7 +13,6 @@ from perfsuite.catalog.cell import Cell, Hardware, make_cell, objection
 from perfsuite.catalog.definitions import PROCESSES, Device, Engine, Model, Technique
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UsageError
 
@@ -45,7 +44,7 @@ def claims(catalog: Catalog) -> list[Claim]:
 
 def engines(catalog: Catalog) -> list[Engine]:
     """Those that a technique can be added to: a script chooses its own."""
-    return [engine for engine in catalog.all("engine").values() if engine.process != SCRIPT]
+    return [engine for engine in catalog.all("engine").values() if not engine.own]
 
 
 def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
