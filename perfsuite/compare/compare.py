@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.explain import explain_time
 from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import level_of
@@ -213,6 +214,7 @@ def _time(
         interval=Interval(low=low, high=high, pairs=len(by_pair)),
         limit=limit,
         reason=why,
+        phases=explain_time(new, old) if status == Status.REGRESSED else [],
     )
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=by_pair)
     return line, paired

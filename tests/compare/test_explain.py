@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from ab_samples import compared, launched
 from explained_faults import EXPLAINED
 from gate_samples import METRICS, baseline, measurement, times, with_measurement
 from hypothesis import given
@@ -176,6 +177,15 @@ def test_a_slow_step_time_carries_its_phase():
     line = next(line for line in said.lines if line.metric == "step_time_seconds")
 
     assert line.status == "machine" and note_text(line).endswith("; backward +300 ms")
+
+
+def test_a_step_time_that_pairs_find_slower_carries_its_phase():
+    """The phases of a trial's own launches."""
+    a = launched(6, step_time_seconds=times(0.4), backward_seconds=Reading(value=0.2))
+    b = launched(6, step_time_seconds=times(0.8), backward_seconds=Reading(value=0.5))
+    line = next(line for line in compared(a, b).verdict.lines if line.metric == "step_time_seconds")
+
+    assert line.status == "regressed" and note_text(line).endswith("; backward +300 ms")
 
 
 def test_a_wait_for_other_ranks_is_named():
