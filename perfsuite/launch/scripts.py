@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -53,7 +54,7 @@ class ScriptServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._exit = -1
         self._pending: list[dict[str, Any]] = []
-        self._ranks: dict[int, int] = {}  # pid by rank
+        self._ranks: dict[int, int] = {}  # pid by rank; a negative number is no process of this machine
         self._running: set[int] = set()
         self._wanted: list[int] = []
         self.folder = self.workspace
@@ -152,7 +153,8 @@ class ScriptServer:
         for rank in self._wanted:
             pid = self.folder / PID.format(rank=rank)
             if pid.exists():
-                self._ranks[rank] = int(pid.read_text())
+                number, host = pid.read_text().split()
+                self._ranks[rank] = int(number) if host == socket.gethostname() else -1 - rank
         failed = any((self.folder / f"rank{rank}.failure.json").exists() for rank in self._wanted)
         if len(self._ranks) == len(self._wanted) or failed:
             self._ranks |= {rank: -1 - rank for rank in self._wanted if rank not in self._ranks}  # they never came
@@ -202,7 +204,7 @@ class ScriptServer:
 
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         """Let ranks write their Python stacks into the log."""
-        ask_for_stacks(pids)
+        ask_for_stacks(pid for pid in pids if pid > 0)
 
     def tail(self) -> str:
         """The last lines of the command."""

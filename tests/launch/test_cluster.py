@@ -35,6 +35,17 @@ PAIRS = [
     ("gpt2_tiny-fsdp2-cpu_x2n2", "gpt2_tiny-fsdp2-cpu_x4"),
 ]
 SLURM = [PAIRS[0], PAIRS[-1]]  # with one rank on each node and with two
+SCRIPT = """
+import os, torch
+rank, ranks = (int(os.environ[name]) for name in ("SLURM_PROCID", "SLURM_NTASKS"))
+torch.distributed.init_process_group("gloo", f"file://{os.getcwd()}/meet", rank=rank, world_size=ranks)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    model(torch.ones(4, 8)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 Act = Callable[[], object]
 
 
@@ -126,6 +137,21 @@ def assert_equal(there: Measurement, here: Measurement) -> None:
     assert (there.outcome, here.outcome) == ("fits", "fits"), there.failure or here.failure
     assert {name: there.readings[name].ranks for name in exact} == {name: here.readings[name].ranks for name in exact}
     assert "peak_memory_bytes" in exact
+
+
+def test_a_script_of_srun_is_measured(cluster: slurm_cluster.Slurm, tmp_path: Path) -> None:
+    """With one rank on each node, which are one machine here, so that they share the folder."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    told = subprocess.run(
+        ["perfsuite", "run", "--steps", "1", "--", "srun", "-N", "2", "-n", "2", "python", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "world size 2" in told.stdout and "all reduce: 288 B" in told.stdout
 
 
 def test_the_conditions_are_those_of_each_node(measure_there: Callable[[str], Measurement]) -> None:

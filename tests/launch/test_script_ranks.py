@@ -30,6 +30,17 @@ def test_any_rank_tells_how_many_there_are(tmp_path):
     assert told.failure.world_size == 2
 
 
+def test_a_rank_of_another_machine_is_left_alone(tmp_path, monkeypatch):
+    """Its number is one of that machine: here, another process may have it."""
+    ended = []
+    monkeypatch.setattr("perfsuite.launch.scripts.socket.gethostname", lambda: "another")
+    monkeypatch.setattr("perfsuite.launch.scripts.os.kill", lambda pid, signal: ended.append(pid))
+    told = measured(tmp_path, TRAIN.format(start=""))
+
+    assert told.failure is None
+    assert min(ended) > 0  # a negative number is a group of processes, or all
+
+
 def test_what_a_rank_raised_before_it_trained_is_said(tmp_path):
     """The launcher's own summary, which ends the log, names no error."""
     text = TRAIN.format(start="raise LookupError('no data for this rank')")

@@ -10,6 +10,7 @@ import contextlib
 import faulthandler
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
@@ -148,7 +149,7 @@ class Attached:
         faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a hanging rank for its stack
         self.seconds["start"] = time.perf_counter() - self.begun
         part = self.folder / f"{PID.format(rank=rank)}.part"
-        part.write_text(f"{os.getpid()}")
+        part.write_text(f"{os.getpid()} {socket.gethostname()}")
         part.rename(self.folder / PID.format(rank=rank))
         if ranks != self.session.world_size:
             device = HardwareName.parse(CellId.parse(self.session.job.cell).hardware).kind
