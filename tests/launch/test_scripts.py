@@ -97,6 +97,18 @@ def test_its_counts_repeat(plain):
     assert {name: first[name] for name in exact} == {name: second[name] for name in exact}
 
 
+@pytest.mark.parametrize(
+    "clip", ["clip_grad_norm_(model.parameters(), 1e-3)", "clip_grad_value_(model.parameters(), 1e-3)"]
+)
+def test_the_gradient_norm_is_that_before_clipping(plain, tmp_path, clip):
+    """Else a loss that is too large by a factor would leave it as it was."""
+    clipped = START.replace("    optimizer.step()", f"    nn.utils.{clip}\n    optimizer.step()")
+    done = measured(tmp_path, clipped + "for _ in range(60): step()")
+
+    assert done.readings["gradient_norm"].samples[0] > 100 * 1e-3
+    assert len(done.readings["gradient_norm"].samples) == len(plain[0].readings["gradient_norm"].samples)
+
+
 def test_two_ranks_are_measured(tmp_path):
     """By torchrun: one all-reduce of the gradients."""
     done = measured(tmp_path, DDP, TORCHRUN, "cpu_x2")

@@ -33,15 +33,17 @@ class ScriptTrainer(Trainer):
         """Of the step that has ended, whose losses and norm are forgotten. The loss is what backward began with, summed
         over the micro-batches; None if it was no single number.
         """
-        losses, norm = list(self.watched.losses), self.norm
+        losses, norm, engine = list(self.watched.losses), self.norm, self.watched.engine
+        if norm is not None and engine is not None and (known := engine.get_global_grad_norm()) is not None:
+            norm = float(known)  # DeepSpeed clips inside of its step
         self.watched.losses.clear()
         self.norm = None
         loss = sum(float(loss) for loss in losses) if losses else None
         return StepOutcome(loss, norm, skipped)
 
     def _read_norm(self) -> None:
-        """The 2-norm of the gradients that this rank has when its optimizer steps, of all optimizers of a step."""
-        if not self.reads_norm:
+        """The 2-norm of the gradients that this rank has before they are clipped, or when its optimizer steps."""
+        if not self.reads_norm or self.watched.clipped:
             return
         import torch
 

@@ -30,6 +30,7 @@ class Watched:
         self.optimizers: dict[int, Any] = {}
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
+        self.clipped = False  # the gradients are no longer as backward left them
         self.events = ""  # of this iteration, each kind once in a row
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
@@ -124,6 +125,7 @@ def watch_torch(torch: Any, watched: Watched) -> None:
             try:
                 return inner(self, *args, **kwargs)
             finally:
+                watched.clipped = False
                 watched.end("optimizer")
                 watched.stepped(self)
 
@@ -134,8 +136,20 @@ def watch_torch(torch: Any, watched: Watched) -> None:
     _around(dataloader._BaseDataLoaderIter, "__next__", watched, "data")
     _watch_forward(torch.nn.Module, watched)
     _watch_backward(torch.autograd, watched)
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
+        _replace(torch.nn.utils, name, functools.partial(_clipping, watched))
     scaler = torch.amp.GradScaler
     _replace(scaler, "step", functools.partial(_scaling, watched))
+
+
+def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
+    def clipping(*args: Any, **kwargs: Any) -> Any:
+        if watched.is_here:
+            watched.before_optimizer()
+            watched.clipped = True
+        return clip(*args, **kwargs)
+
+    return clipping
 
 
 def _scaling(watched: Watched, step: Callable[..., Any]) -> Callable[..., Any]:
