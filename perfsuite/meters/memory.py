@@ -76,7 +76,7 @@ class Memory(Meter):
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
         self.settled.enter_context(self.source.settled())
-        self.watched.enter_context(watch(trainer.model, self.source.enter_module))
+        self.watched.enter_context(watch(trainer.model, self.source.enter_module, self.session))
         # A tensor in a reference cycle lives until Python collects it, which depends on the number of new objects.
         # Recorded steps collect only at their beginning, so that a peak repeats itself.
         if gc.isenabled():  # user code may have disabled it
@@ -108,7 +108,7 @@ class Memory(Meter):
             self._check_growth()
         if not self.recording:
             return
-        self.source.enter_phase(phase)
+        self.source.enter_phase(self.session.outside(phase))
         if self.trainer is None:
             return
         if phase == "batch" and not self.stepping:

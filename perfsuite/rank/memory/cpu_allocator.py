@@ -102,9 +102,9 @@ class CpuAllocator(MemorySource):
         """Put a numbered mark into the log."""
         self._library.perfsuite_mark(ctypes.c_int64(number))
 
-    def enter_phase(self, phase: str) -> None:
-        """Operators outside of modules belong to this phase."""
-        self._library.perfsuite_phase(f"({phase})".encode())
+    def enter_phase(self, name: str) -> None:
+        """Operators outside of modules belong to this name from now on."""
+        self._library.perfsuite_phase(name.encode())
 
     def enter_module(self, name: str) -> None:
         """The forward of this module begins or continues; "": of none."""

@@ -24,8 +24,8 @@ class MemorySource:
         """What the refused allocation exceeded the capacity by."""
         return None
 
-    def enter_phase(self, phase: str) -> None:
-        """Operators outside of modules belong to this phase."""
+    def enter_phase(self, name: str) -> None:
+        """Operators outside of modules belong to this name from now on."""
 
     def enter_module(self, name: str) -> None:
         """The forward of this module begins or continues; "": of none."""

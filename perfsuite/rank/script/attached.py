@@ -12,9 +12,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -41,6 +41,11 @@ def step() -> None:
     """What perfsuite.step() calls in a process that is attached."""
     if _here:
         _here.step()
+
+
+def named(kind: Literal["phase", "part"], name: str) -> contextlib.AbstractContextManager[None]:
+    """What perfsuite.phase() and perfsuite.part() return in a process that is attached."""
+    return _here.named(kind, name) if _here and _here.watched.is_here else contextlib.nullcontext()
 
 
 def attach(torch: Any) -> None:
@@ -109,6 +114,18 @@ class Attached:
             self.watched.by_hand = True
             self.watched.note("S")
             self.iterated(False)
+
+    @contextlib.contextmanager
+    def named(self, kind: str, name: str) -> Iterator[None]:
+        """Inside, the session knows the phase or the part. Listeners ask for it when they get a mark."""
+        before = getattr(self.session, kind)
+        setattr(self.session, kind, str(name))
+        self.watched.resume()
+        try:
+            yield
+        finally:
+            setattr(self.session, kind, before)
+            self.watched.resume()
 
     def _iterated(self, skipped: bool) -> None:
         if self.progress is None:

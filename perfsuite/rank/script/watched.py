@@ -68,6 +68,10 @@ class Watched:
         """It ends: the one around it goes on."""
         self._running.pop()
         self.note(LETTERS.get(phase, ""))
+        self.resume()
+
+    def resume(self) -> None:
+        """The phase that has not ended goes on."""
         self.mark(self._running[-1] if self._running else "other")
 
     def runs(self, phase: str) -> bool:
