@@ -116,6 +116,27 @@ def test_two_optimizers_make_one_step(tmp_path):
     assert done.readings["parameters_bytes"].value == 4 * (8 * 4 + 4 + 4 + 1)
 
 
+def test_a_step_has_the_optimizer_that_steps_seldom(tmp_path):
+    """Five steps of a critic, without the maker's gradients, and one of the maker, which are FLOPs of a step."""
+    text = ADVERSARIAL.replace("range(60)", "range(100)").replace("    maker.zero", "    if _ % 5 == 4: maker.zero")
+    critic, maker = 2 * 4 * (8 * 4 + 2 * 4), 2 * 4 * (2 * 8 * 4 + 3 * 4)
+
+    assert measured(tmp_path, text).readings["model_flop"].value == 5 * critic + maker
+
+
+def test_an_optimizer_that_comes_late_is_told(tmp_path):
+    """The step that was seen before is not the loop's."""
+    text = """
+for number in range(60):
+    step()
+    if number == 8:
+        late = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+    if number > 8:
+        late.step()
+"""
+    assert "An optimizer, SGD, has stepped for the first time" in measured(tmp_path, START + text).failure.message
+
+
 def test_a_step_is_said_by_hand(tmp_path):
     """By a script with an optimizer of its own."""
     own = """
