@@ -64,8 +64,7 @@ class Memory(Meter):
         self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
         self.steps = 0  # since the recording stopped
-        self.grown = self.steps_to_count = 0
-        self.lives: list[int] = []  # bytes after each unfenced step of a script
+        self.kept: list[tuple[int, int]] = []  # steps, and bytes that a script has kept; first, then each unfenced step
         self.reserved: int | None = None
         self.free: int | None = None
         self.source.record(True)
@@ -84,6 +83,7 @@ class Memory(Meter):
             self.settled.callback(gc.enable)
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        self.source.begin_step()
         if not gc.isenabled():
             gc.collect()
         if kind == "traced":
@@ -142,8 +142,9 @@ class Memory(Meter):
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         self.steps += not self.recording
-        if kind == "unfenced" and self.session.strategy.engine.process == SCRIPT:
-            self.lives.append(live_bytes(self.source))
+        if self.session.strategy.engine.process == SCRIPT and (self.steps == 1 or kind == "unfenced"):
+            gc.collect()
+            self.kept.append((self.steps, self.source.kept_bytes))
 
     def stop_recording(self) -> None:
         """Stop the log. From here on, only bytes that stay alive are watched."""
@@ -175,20 +176,26 @@ class Memory(Meter):
             if process in processes
         }
         if process == SCRIPT:
-            # What is freed once hides a small leak from the first number; the second has no leak of some steps alone.
-            grown = self.grown // max(1, self.steps_to_count)
-            least = min((after - before for before, after in itertools.pairwise(self.lives)), default=0)
-            readings["grown_bytes"] = Reading(value=max(0, grown, least))
+            readings["grown_bytes"] = Reading(value=self._grown())
         if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)
         if self.free is not None:
             readings["free_memory_bytes"] = Reading(value=self.free)
         return readings
 
+    def _grown(self) -> int:
+        """By how much a script's step grows what is kept. What is freed once hides a small leak from the first number;
+        the second has no leak of some steps alone.
+        """
+        (first, before), *_, (last, after) = self.kept
+        least = min((then - now for (_, now), (_, then) in itertools.pairwise(self.kept[1:])), default=0)
+        return max(0, (after - before) // max(1, last - first), least)
+
     def _check_growth(self) -> None:
+        if self.session.strategy.engine.process == SCRIPT:  # it may keep what it likes
+            return
         grown = live_bytes(self.source) - self.recorded_live
-        self.grown, self.steps_to_count = grown, self.steps
-        if grown > 0 and self.session.strategy.engine.process != SCRIPT:  # a script may keep what it likes
+        if grown > 0:
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
                 f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"

@@ -5,6 +5,8 @@
 import contextlib
 from typing import Any
 
+KEPT_STEPS = 2  # a batch lives until the next one replaces it, and may be made in the step before its own
+
 
 class MemorySource:
     """Counts the bytes of a device. What one of the two does not have is as it is here."""
@@ -18,6 +20,19 @@ class MemorySource:
     def free_bytes(self) -> int | None:
         """What the device had left then."""
         return None
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes that are alive."""
+        raise NotImplementedError
+
+    def begin_step(self) -> None:
+        """What is allocated from here on belongs to the next step."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Those of them that were allocated KEPT_STEPS ago or before; all, if their ages are unknown."""
+        return self.live_bytes
 
     @property
     def missing_bytes(self) -> int | None:

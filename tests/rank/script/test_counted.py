@@ -31,6 +31,13 @@ def test_a_leak_is_found_beside_what_is_freed(tmp_path):
     assert known.readings["grown_bytes"].value == 4
 
 
+def test_a_longer_batch_is_no_growth(tmp_path):
+    """It is freed; what is kept beside it is found to the byte."""
+    text = LEAK + "    batch, following = following if step else None, torch.zeros(1_000 * step)\n"
+
+    assert measured(tmp_path, text, settings=Settings(steps=3, warmup=1)).readings["grown_bytes"].value == 4
+
+
 def test_a_model_without_a_known_operator_has_no_flops(tmp_path):
     """It is measured all the same; MFU divides by its FLOPs."""
     known = measured(tmp_path, NO_MATMUL)
