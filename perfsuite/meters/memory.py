@@ -65,6 +65,7 @@ class Memory(Meter):
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
         self.steps = 0  # since the recording stopped
         self.kept: list[tuple[int, int]] = []  # steps, and bytes that a script has kept; first, then each unfenced step
+        self.parameters = 0  # bytes, also of a file that is mapped, which no allocator sees
         self.reserved: int | None = None
         self.free: int | None = None
         self.source.record(True)
@@ -123,10 +124,14 @@ class Memory(Meter):
     def _named(self) -> dict[int, str]:
         """The storages that the trainer knows by name, by address."""
         named: dict[int, str] = {}
+        parameters: dict[int, int] = {}
         for category, tensor in self.trainer.tensors():
             address = tensor.untyped_storage().data_ptr()
             if address:
                 named.setdefault(address, category)
+                if category == "parameters" and tensor.device.type == self.session.job.device:
+                    parameters[tensor.data_ptr()] = tensor.nbytes
+        self.parameters = max(self.parameters, sum(parameters.values()))
         return named
 
     def at_refusal(self) -> dict[str, int]:
@@ -177,6 +182,7 @@ class Memory(Meter):
         }
         if process == SCRIPT:
             readings["grown_bytes"] = Reading(value=self._grown())
+            readings["parameters_bytes"] = Reading(value=max(anatomy.largest["parameters"], self.parameters))
         if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)
         if self.free is not None:
