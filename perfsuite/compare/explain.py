@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
+from perfsuite.records.suspects import (
+    AT,
+    EXPOSED,
+    PHASES,
+    expand,
+    layer_of,
+    seconds_by_phase,
+    with_layers,
+    without_module,
+)
 from perfsuite.records.verdict import Move
 
 NAMED = 3  # at most so many operators
@@ -53,16 +62,15 @@ def explain_time(new: Measurement, old: Measurement) -> list[Move]:
     """The phase of a step that grew most, in seconds, and the exposed communication if it is half of that; none if no
     phase is known on both sides, or none grew.
     """
-    grown = {}
-    for name in (*(f"{phase}_seconds" for phase in PHASES), EXPOSED):
-        after, before = (measurement.readings.get(name) for measurement in (new, old))
-        if after and before:
-            grown[name] = after.value - before.value
-    waited = grown.pop(EXPOSED, 0)
+    after, before = (seconds_by_phase(measurement.readings) for measurement in (new, old))
+    named = (after.keys() ^ before.keys()) - PHASES.keys()  # by the script, on one side alone
+    grown = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in after.keys() & before.keys() | named}
+    waits = [measurement.readings.get(EXPOSED) for measurement in (new, old)]
+    waited = waits[0].value - waits[1].value if waits[0] and waits[1] else 0
     name = max(grown, key=lambda name: grown[name], default="")
     if not name or grown[name] <= 0:
         return []
-    slowest = [Move(part=name.removesuffix("_seconds"), by=grown[name])]
+    slowest = [Move(part=name, by=grown[name])]
     return [*slowest, Move(part=EXPOSED.removesuffix("_seconds"), by=waited)] if waited > grown[name] / 2 else slowest
 
 

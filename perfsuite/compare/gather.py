@@ -177,8 +177,10 @@ def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
     parts = _fold_parts(metric, readings)
     if parts and sum(parts.values()) != value:
         raise GatherError(f"{metric.name} is {value:,} over all ranks, but its parts sum to {sum(parts.values()):,}.")
-    suspects = max(readings, key=lambda reading: reading.value).suspects
-    return Reading(value=value, parts=parts, suspects=suspects, samples=samples, ranks=values)
+    fullest = max(readings, key=lambda reading: reading.value)
+    return Reading(
+        value=value, parts=parts, suspects=fullest.suspects, phases=fullest.phases, samples=samples, ranks=values
+    )
 
 
 def _check(metric: Metric, rank: int, reading: Reading) -> None:

@@ -46,12 +46,15 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
         if metric.is_time:
             readings[metric.name] = _pool([measurement.readings[metric.name] for measurement in measurements])
         elif metric.hold == "shown" and metric.name.endswith("_seconds"):  # the phases of a step
-            values = [
-                measurement.readings[metric.name].value
-                for measurement in measurements
-                if metric.name in measurement.readings
-            ]
-            readings[metric.name] = msgspec.structs.replace(readings[metric.name], value=statistics.median(values))
+            known = [one.readings[metric.name] for one in measurements if metric.name in one.readings]
+            readings[metric.name] = msgspec.structs.replace(
+                readings[metric.name],
+                value=statistics.median(reading.value for reading in known),
+                phases={
+                    name: statistics.median(reading.phases.get(name, 0.0) for reading in known)
+                    for name in readings[metric.name].phases
+                },
+            )
     for metric in metrics:
         if metric.derive is not None and metric.name in readings:
             made = derived(metric, readings, first.world_size)

@@ -98,7 +98,7 @@ def profiled(session: Session, model: Any, calls: Any) -> Iterator[None]:
 
     mark = functools.partial(_mark, PHASE)
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with profile(activities=activities) as profiler, watch(model, functools.partial(_mark, MODULE)):
+    with profile(activities=activities) as profiler, watch(model, functools.partial(_mark, MODULE), session):
         session.listeners.append(mark)
         try:
             yield

@@ -64,8 +64,8 @@ class Memory(Meter):
         self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
         self.steps = 0  # since the recording stopped
-        self.grown = self.steps_to_count = 0
-        self.lives: list[int] = []  # bytes after each unfenced step of a script
+        self.kept: list[tuple[int, int]] = []  # steps, and bytes that a script has kept; first, then each unfenced step
+        self.parameters = 0  # bytes, also of a file that is mapped, which no allocator sees
         self.reserved: int | None = None
         self.free: int | None = None
         self.source.record(True)
@@ -76,7 +76,7 @@ class Memory(Meter):
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
         self.settled.enter_context(self.source.settled())
-        self.watched.enter_context(watch(trainer.model, self.source.enter_module))
+        self.watched.enter_context(watch(trainer.model, self.source.enter_module, self.session))
         # A tensor in a reference cycle lives until Python collects it, which depends on the number of new objects.
         # Recorded steps collect only at their beginning, so that a peak repeats itself.
         if gc.isenabled():  # user code may have disabled it
@@ -84,6 +84,7 @@ class Memory(Meter):
             self.settled.callback(gc.enable)
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        self.source.begin_step()
         if not gc.isenabled():
             gc.collect()
         if kind == "traced":
@@ -108,7 +109,7 @@ class Memory(Meter):
             self._check_growth()
         if not self.recording:
             return
-        self.source.enter_phase(phase)
+        self.source.enter_phase(self.session.outside(phase))
         if self.trainer is None:
             return
         if phase == "batch" and not self.stepping:
@@ -123,10 +124,14 @@ class Memory(Meter):
     def _named(self) -> dict[int, str]:
         """The storages that the trainer knows by name, by address."""
         named: dict[int, str] = {}
+        parameters: dict[int, int] = {}
         for category, tensor in self.trainer.tensors():
             address = tensor.untyped_storage().data_ptr()
             if address:
                 named.setdefault(address, category)
+                if category == "parameters" and tensor.device.type == self.session.job.device:
+                    parameters[tensor.data_ptr()] = tensor.nbytes
+        self.parameters = max(self.parameters, sum(parameters.values()))
         return named
 
     def at_refusal(self) -> dict[str, int]:
@@ -142,8 +147,9 @@ class Memory(Meter):
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         self.steps += not self.recording
-        if kind == "unfenced" and self.session.strategy.engine.own:
-            self.lives.append(live_bytes(self.source))
+        if self.session.strategy.engine.own and (self.steps == 1 or kind == "unfenced"):
+            gc.collect()
+            self.kept.append((self.steps, self.source.kept_bytes))
 
     def stop_recording(self) -> None:
         """Stop the log. From here on, only bytes that stay alive are watched."""
@@ -175,20 +181,27 @@ class Memory(Meter):
             if process in processes
         }
         if self.session.strategy.engine.own:
-            # What is freed once hides a small leak from the first number; the second has no leak of some steps alone.
-            grown = self.grown // max(1, self.steps_to_count)
-            least = min((after - before for before, after in itertools.pairwise(self.lives)), default=0)
-            readings["grown_bytes"] = Reading(value=max(0, grown, least))
+            readings["grown_bytes"] = Reading(value=self._grown())
+            readings["parameters_bytes"] = Reading(value=max(anatomy.largest["parameters"], self.parameters))
         if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)
         if self.free is not None:
             readings["free_memory_bytes"] = Reading(value=self.free)
         return readings
 
+    def _grown(self) -> int:
+        """By how much a script's step grows what is kept. What is freed once hides a small leak from the first number;
+        the second has no leak of some steps alone.
+        """
+        (first, before), *_, (last, after) = self.kept
+        least = min((then - now for (_, now), (_, then) in itertools.pairwise(self.kept[1:])), default=0)
+        return max(0, (after - before) // max(1, last - first), least)
+
     def _check_growth(self) -> None:
+        if self.session.strategy.engine.own:  # it may keep what it likes
+            return
         grown = live_bytes(self.source) - self.recorded_live
-        self.grown, self.steps_to_count = grown, self.steps
-        if grown > 0 and not self.session.strategy.engine.own:  # a script may keep what it likes
+        if grown > 0:
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
                 f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"

@@ -2,7 +2,7 @@
 
 It reads the clock (on CUDA: puts an event into the stream) at the marks that every engine sets anyway, five to a step,
 which costs a step a few microseconds. So it is always on, and the run that finds a slow-down also explains it:
-another run might explain something else.
+another run might explain something else. A phase that a script names itself is a part of what is "other".
 """
 
 import contextlib
@@ -39,7 +39,8 @@ class Phases(Meter):
     def _mark(self, phase: str) -> None:
         if phase == "batch":
             self.moments = []
-        self.moments.append((phase, self._now()))
+        named = phase in PHASES and self.session.phase
+        self.moments.append((named or _BEGINS.get(phase, ""), self._now()))
 
     def _now(self) -> Any:
         if self.session.job.device == "cpu":
@@ -61,18 +62,25 @@ class Phases(Meter):
     def readings(self) -> dict[str, Reading]:
         self.session.synchronize()
         sums = [self._sum(moments) for moments in self.steps]
-        return {
-            f"{phase}_seconds": Reading(value=statistics.median(seconds[phase] for seconds in sums))
+        known = (*PHASES, *sorted({phase for seconds in sums for phase in seconds} - PHASES.keys()))
+        medians = {phase: statistics.median(seconds[phase] for seconds in sums) for phase in known}
+        named = {phase: seconds for phase, seconds in medians.items() if phase not in PHASES and seconds}
+        readings = {
+            f"{phase}_seconds": Reading(value=medians[phase])
             for phase, processes in PHASES.items()
             if self.session.strategy.engine.process in processes
         }
+        if named:
+            whole = medians["other"] + sum(named.values())
+            readings["other_seconds"] = Reading(value=whole, phases=named)
+        return readings
 
     def _sum(self, moments: list[tuple[str, Any]]) -> Counter[str]:
         seconds: Counter[str] = Counter()
         for (phase, begin), (_, end) in itertools.pairwise(moments):
-            if phase in _BEGINS:
+            if phase:
                 cuda = self.session.job.device != "cpu"
-                seconds[_BEGINS[phase]] += begin.elapsed_time(end) / 1e3 if cuda else end - begin
+                seconds[phase] += begin.elapsed_time(end) / 1e3 if cuda else end - begin
         return seconds
 
 

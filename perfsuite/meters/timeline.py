@@ -67,7 +67,7 @@ class Timeline(Meter):
             yield
             self._mark("")
             return
-        with watch(self.trainer.model, self._enter):
+        with watch(self.trainer.model, self._enter, self.session):
             yield
         self.session.synchronize()
         self._mark("")

@@ -36,6 +36,8 @@ class Session:
     listeners: list[Listener] = field(default_factory=list)
     waits: Listener = lambda phase: None  # called from time to time while this rank waits, and does not hang
     memory: Any = None  # the meter that records the allocations of the traced steps: meters/memory.py
+    phase: str = ""  # that a script names itself: it has the time, whatever runs in it
+    part: str = ""  # that a script names itself: it has the memory and the operators
     runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
     # What meters changed in this process, taken back when the steps have ended, however they do.
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -115,6 +117,14 @@ class Session:
         """
         for listener in self.listeners:
             listener(phase)
+
+    def within(self, module: str) -> str:
+        """A module's path in the part that the script names: ``reward model.h.0.mlp``."""
+        return ".".join(filter(None, (self.part, module)))
+
+    def outside(self, phase: str) -> str:
+        """What operators outside of all modules belong to: the part, or the phase in brackets."""
+        return self.part or f"({self.phase or phase})"
 
     def synchronize(self) -> None:
         """Wait until the device has finished all of its work."""

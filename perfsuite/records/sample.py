@@ -12,12 +12,15 @@ class Reading(Record, frozen=True, kw_only=True):
     ``suspects`` are the largest constituents of the parts, in the format of records/suspects.py: evidence that is not
     compared.
 
+    ``phases`` are the seconds of phases that a script names itself, which are within the value: of "other" alone.
+
     A sample is None if an fp16 step overflowed and was skipped. ``ranks`` has each rank's value.
     """
 
     value: int | float
     parts: dict[str, int] = {}
     suspects: dict[str, int] = {}
+    phases: dict[str, float] = {}
     samples: list[float | None] = []
     ranks: list[int | float] = []
 

@@ -7,6 +7,8 @@ number are one entry with their sum: "activations: aten::mul @ transformer.h.0-3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from perfsuite.records.sample import Reading
+
 MOST = 48  # largest entries of a reading that are kept
 AT = " @ "
 LAYERS = "*"
@@ -31,6 +33,13 @@ def part_name(part: str) -> str:
 def locate(operator: str, module: str) -> str:
     """``aten::mul`` in the module ``transformer.h.1.mlp`` or the phase ``(optimizer)``; no operator: Python."""
     return f"{operator or 'python'}{AT}{module}" if module else operator
+
+
+def seconds_by_phase(readings: Mapping[str, Reading]) -> dict[str, float]:
+    """Of the phases that are known: those that a script names itself are after the others."""
+    known = {phase: readings[f"{phase}_seconds"] for phase in PHASES if f"{phase}_seconds" in readings}
+    seconds = {phase: reading.value - sum(reading.phases.values()) for phase, reading in known.items()}
+    return {**seconds, **{name: value for reading in known.values() for name, value in reading.phases.items()}}
 
 
 def fold(sizes: Mapping[str, int], most: int | None = MOST) -> dict[str, int]:

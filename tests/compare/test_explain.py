@@ -166,6 +166,15 @@ def test_a_slower_step_names_the_phase_that_grew_most():
     assert phases_text(new, old) == "backward +12.0 ms"
 
 
+@pytest.mark.parametrize("before", [{"rollout": 0.2}, {}])
+def test_a_phase_that_a_script_names_is_named(before):
+    """Also one that is new. It is a part of what is other."""
+    old = measurement(other_seconds=Reading(value=0.01 + sum(before.values()), phases=before))
+    new = measurement(other_seconds=Reading(value=0.31, phases={"rollout": 0.3}))
+
+    assert phases_text(new, old) == f"rollout +{300 - 1000 * sum(before.values()):.0f} ms"
+
+
 def test_a_slow_step_time_carries_its_phase():
     """The verdict's line of a step time that is slower than the baseline's."""
     metrics = (*METRICS, *Catalog().metrics("training"))

@@ -128,6 +128,27 @@ def test_two_optimizers_make_one_step(tmp_path):
     assert done.readings["parameters_bytes"].value == 4 * (8 * 4 + 4 + 4 + 1)
 
 
+def test_a_step_has_the_optimizer_that_steps_seldom(tmp_path):
+    """Five steps of a critic, without the maker's gradients, and one of the maker, which are FLOPs of a step."""
+    text = ADVERSARIAL.replace("range(60)", "range(100)").replace("    maker.zero", "    if _ % 5 == 4: maker.zero")
+    critic, maker = 2 * 4 * (8 * 4 + 2 * 4), 2 * 4 * (2 * 8 * 4 + 3 * 4)
+
+    assert measured(tmp_path, text).readings["model_flop"].value == 5 * critic + maker
+
+
+def test_an_optimizer_that_comes_late_is_told(tmp_path):
+    """The step that was seen before is not the loop's."""
+    text = """
+for number in range(60):
+    step()
+    if number == 8:
+        late = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+    if number > 8:
+        late.step()
+"""
+    assert "An optimizer, SGD, has stepped for the first time" in measured(tmp_path, START + text).failure.message
+
+
 def test_a_step_is_said_by_hand(tmp_path):
     """By a script with an optimizer of its own."""
     own = """
@@ -147,9 +168,42 @@ for _ in range(60):
     assert done.engine["optimizers"] == ""
 
 
+def test_phases_and_parts_are_named_by_hand(tmp_path):
+    """A named phase has the time of all that runs in it, a part what its modules and its other operators allocate."""
+    own = """
+import perfsuite, time
+with perfsuite.part("reward model"):
+    judge = nn.Linear(8, 2)
+for _ in range(60):
+    with perfsuite.phase("rollout"):
+        with perfsuite.part("reward model"), torch.no_grad():
+            kept = judge(torch.randn(4, 8)) + 1
+            time.sleep(0.02)
+        with perfsuite.phase("forward"):
+            time.sleep(0.01)
+    step()
+"""
+    done = measured(tmp_path, START + own)
+    readings = done.readings
+
+    assert done.outcome == "fits", done.failure
+    assert 0.02 < readings["other_seconds"].phases["rollout"] < readings["other_seconds"].value
+    assert readings["forward_seconds"].value > 0.01
+    named = {name for name in readings["operators"].suspects if name.startswith("rollout: ")}
+    assert named == {
+        "rollout: aten::add @ reward model",
+        "rollout: aten::randn @ reward model",
+        "rollout: aten::addmm @ reward model.0",
+        "rollout: aten::t @ reward model.0",
+    }
+    assert readings["peak_memory_bytes"].suspects["temporaries: aten::add @ reward model"] == 4 * 2 * 4
+    assert readings["peak_memory_bytes"].suspects["parameters: aten::empty @ reward model"] == 4 * (8 * 2 + 2)
+
+
 def test_by_hand_costs_nothing_elsewhere():
     """Without perfsuite's hook nothing happens, and torch is not imported."""
-    code = "import perfsuite, sys; perfsuite.step(); print('torch' in sys.modules)"
+    calls = "perfsuite.step()\nwith perfsuite.phase('a'), perfsuite.part('b'): print('torch' in sys.modules)"
+    code = f"import perfsuite, sys\n{calls}"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

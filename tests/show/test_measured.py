@@ -9,11 +9,12 @@ from perfsuite.records.sample import Reading
 from perfsuite.show.html.document import render
 from perfsuite.show.html.measured import measured_page
 from perfsuite.show.text.measured import render_measured
-from perfsuite.units import BYTES, NUMBER
+from perfsuite.units import BYTES, NUMBER, SECONDS
 
 METRICS = (
     Metric(name="loss", title="loss", unit=NUMBER, hold="close"),
     Metric(name="peak_memory_bytes", title="peak memory", unit=BYTES, hold="exact", column=1),
+    Metric(name="other_seconds", title="other", unit=SECONDS),
     Metric(name="absent", title="absent", unit=BYTES),
 )
 MEASURED = Measurement(
@@ -22,6 +23,7 @@ MEASURED = Measurement(
     world_size=1,
     readings={
         "loss": Reading(value=2.5, samples=[3.0, None, 2.5]),
+        "other_seconds": Reading(value=0.05, phases={"rollout": 0.04}),
         "peak_memory_bytes": Reading(
             value=3072,
             parts={"optimizer_state": 1024, "activations": 2048},
@@ -45,6 +47,8 @@ def test_the_text_has_the_peak_first_and_what_does_not_repeat():
         "        2.00 KiB activations: aten::mm @ net",
         "  loss                    2.5   (another launch had 2.6)",
         "      step by step: 3 2.5",
+        "  other               50.0 ms",
+        "      rollout: 40.0 ms",
         "not counted: gradient_norm: no warm-up step had gradients",
         "active: optimizers torch.optim.adamw.AdamW",
     ]

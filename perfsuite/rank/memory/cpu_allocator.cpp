@@ -44,7 +44,12 @@ int64_t now() {
 }
 
 std::mutex guard;
-std::unordered_map<void*, int64_t> blocks;
+struct Block {
+  int64_t bytes;
+  int64_t step;  // in which it was allocated
+};
+std::unordered_map<void*, Block> blocks;
+int64_t step = 0;
 std::vector<Event> events;
 std::unordered_map<std::string, int64_t> numbers = {{"", 0}};
 std::vector<std::string> names = {""};
@@ -77,8 +82,8 @@ void release(void* block) {
     std::lock_guard<std::mutex> hold(guard);
     auto found = blocks.find(block);
     if (found != blocks.end()) {
-      live -= found->second;
-      if (recording) events.push_back({(int64_t)block, -found->second, 0, 0, now()});
+      live -= found->second.bytes;
+      if (recording) events.push_back({(int64_t)block, -found->second.bytes, 0, 0, now()});
       blocks.erase(found);
     }
   }
@@ -107,7 +112,7 @@ struct CountingAllocator final : c10::Allocator {
     std::lock_guard<std::mutex> hold(guard);
     if (!block) return {nullptr, nullptr, &release, c10::DeviceType::CPU};
     if (live > peak) peak = live;
-    blocks[block] = bytes;
+    blocks[block] = {bytes, step};
     if (recording) events.push_back({(int64_t)block, bytes, operation, here(), now()});
     return {block, block, &release, c10::DeviceType::CPU};
   }
@@ -283,6 +288,19 @@ int64_t perfsuite_peak() {
 int64_t perfsuite_live() {
   std::lock_guard<std::mutex> hold(guard);
   return live;
+}
+// A step begins.
+void perfsuite_step() {
+  std::lock_guard<std::mutex> hold(guard);
+  ++step;
+}
+// What is alive of so many steps ago and before.
+int64_t perfsuite_live_since(int64_t steps) {
+  std::lock_guard<std::mutex> hold(guard);
+  int64_t bytes = 0;
+  for (const auto& [address, block] : blocks)
+    if (block.step <= step - steps) bytes += block.bytes;
+  return bytes;
 }
 void perfsuite_reset_peak() {
   std::lock_guard<std::mutex> hold(guard);

@@ -11,7 +11,7 @@ from typing import Any
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.memory.oom import last_with
-from perfsuite.rank.memory.source import MemorySource
+from perfsuite.rank.memory.source import KEPT_STEPS, MemorySource
 from perfsuite.records.builds import compiled
 from perfsuite.records.suspects import locate
 
@@ -80,7 +80,7 @@ class CpuAllocator(MemorySource):
 
     def __init__(self) -> None:
         self._library: Any = load()
-        for name in ("peak", "live", "event_count", "refused", "live_at_refusal", "capacity"):
+        for name in ("peak", "live", "event_count", "refused", "live_at_refusal", "capacity", "live_since"):
             getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
         self._library.perfsuite_operation.restype = ctypes.c_char_p
         self._library.perfsuite_install()
@@ -102,9 +102,9 @@ class CpuAllocator(MemorySource):
         """Put a numbered mark into the log."""
         self._library.perfsuite_mark(ctypes.c_int64(number))
 
-    def enter_phase(self, phase: str) -> None:
-        """Operators outside of modules belong to this phase."""
-        self._library.perfsuite_phase(f"({phase})".encode())
+    def enter_phase(self, name: str) -> None:
+        """Operators outside of modules belong to this name from now on."""
+        self._library.perfsuite_phase(name.encode())
 
     def enter_module(self, name: str) -> None:
         """The forward of this module begins or continues; "": of none."""
@@ -154,6 +154,15 @@ class CpuAllocator(MemorySource):
     def live_bytes(self) -> int:
         self.settle()
         return int(self._library.perfsuite_live())
+
+    def begin_step(self) -> None:
+        """What is allocated from here on belongs to the next step."""
+        self._library.perfsuite_step()
+
+    @property
+    def kept_bytes(self) -> int:
+        self.settle()
+        return int(self._library.perfsuite_live_since(ctypes.c_int64(KEPT_STEPS)))
 
     def events(self) -> list[Event]:
         """The log so far, oldest first."""

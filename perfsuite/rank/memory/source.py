@@ -5,6 +5,8 @@
 import contextlib
 from typing import Any
 
+KEPT_STEPS = 2  # a batch lives until the next one replaces it, and may be made in the step before its own
+
 
 class MemorySource:
     """Counts the bytes of a device. What one of the two does not have is as it is here."""
@@ -20,12 +22,25 @@ class MemorySource:
         return None
 
     @property
+    def live_bytes(self) -> int:
+        """Bytes that are alive."""
+        raise NotImplementedError
+
+    def begin_step(self) -> None:
+        """What is allocated from here on belongs to the next step."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Those of them that were allocated KEPT_STEPS ago or before; all, if their ages are unknown."""
+        return self.live_bytes
+
+    @property
     def missing_bytes(self) -> int | None:
         """What the refused allocation exceeded the capacity by."""
         return None
 
-    def enter_phase(self, phase: str) -> None:
-        """Operators outside of modules belong to this phase."""
+    def enter_phase(self, name: str) -> None:
+        """Operators outside of modules belong to this name from now on."""
 
     def enter_module(self, name: str) -> None:
         """The forward of this module begins or continues; "": of none."""

@@ -18,9 +18,9 @@ UNNUMBERED = 2**64 - 1  # a node that accumulates a gradient (torch/csrc/autogra
 
 
 @contextlib.contextmanager
-def watch(model: Module, tell: Callable[[str], None]) -> Iterator[None]:
+def watch(model: Module, tell: Callable[[str], None], session: Session) -> Iterator[None]:
     """Inside, ``tell`` is called with a module's path, or an optimizer's class, when its forward or step begins or
-    continues, and with "" when none runs.
+    continues, and with "" when none runs. A part that the script names is before the path, or instead of "".
     """
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -31,13 +31,23 @@ def watch(model: Module, tell: Callable[[str], None]) -> Iterator[None]:
     names = {module: _path(name) or type(model).__name__ for name, module in model.named_modules()}
     running = [""]
 
+    told = [""]
+
+    def resume() -> None:
+        told[0] = session.part
+        tell(session.within(running[-1]))
+
     def enter(name: str) -> None:
         running.append(name)
-        tell(name)
+        resume()
 
     def leave(*_: Any) -> None:
         running.pop()
-        tell(running[-1])
+        resume()
+
+    def marked(_: str) -> None:
+        if told[0] != session.part:
+            resume()
 
     # A wrapper's forward belongs to its caller.
     handles = [
@@ -46,9 +56,11 @@ def watch(model: Module, tell: Callable[[str], None]) -> Iterator[None]:
         register_optimizer_step_pre_hook(lambda optimizer, *_: enter(f"{type(optimizer).__name__}.step")),
         register_optimizer_step_post_hook(leave),
     ]
+    session.listeners.append(marked)
     try:
         yield
     finally:
+        session.listeners.remove(marked)
         for handle in handles:
             handle.remove()
 
@@ -64,6 +76,7 @@ class Whereabouts:
     """
 
     def __init__(self, session: Session) -> None:
+        self.session = session
         self.phase = ""
         self.module = self.last = ""
         self.numbers: list[int] = []
@@ -73,7 +86,7 @@ class Whereabouts:
 
     def watch(self, model: Module) -> contextlib.AbstractContextManager[None]:
         """Inside, modules are tracked."""
-        return watch(model, self._tell)
+        return watch(model, self._tell, self.session)
 
     def here(self) -> str:
         """The module's path, or the phase in brackets."""
@@ -85,10 +98,10 @@ class Whereabouts:
             if number != UNNUMBERED:
                 at = bisect.bisect_right(self.numbers, number)
                 self.last = self.makers[at - 1] if at else ""
-        return self.module or (node is not None and self.last) or f"({self.phase})"
+        return self.module or (node is not None and self.last) or self.session.outside(self.phase)
 
     def _mark(self, phase: str) -> None:
-        self.phase = phase
+        self.phase = self.session.phase or phase
 
     def _tell(self, name: str) -> None:
         import torch

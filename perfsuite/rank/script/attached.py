@@ -13,9 +13,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,6 +42,11 @@ def step() -> None:
     """What perfsuite.step() calls in a process that is attached."""
     if _here:
         _here.step()
+
+
+def named(kind: Literal["phase", "part"], name: str) -> contextlib.AbstractContextManager[None]:
+    """What perfsuite.phase() and perfsuite.part() return in a process that is attached."""
+    return _here.named(kind, name) if _here and _here.watched.is_here else contextlib.nullcontext()
 
 
 def attach(torch: Any) -> None:
@@ -82,7 +87,7 @@ class Attached:
         self.iterations: list[str] = []
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
-        self.period = self.count = 0
+        self.period = self.count = self.known = 0
         self.begun = time.perf_counter()
         self.seconds: dict[str, float] = {}
         self.owner = os.getpid()
@@ -111,6 +116,18 @@ class Attached:
             self.watched.note("S")
             self.iterated(False)
 
+    @contextlib.contextmanager
+    def named(self, kind: str, name: str) -> Iterator[None]:
+        """Inside, the session knows the phase or the part. Listeners ask for it when they get a mark."""
+        before = getattr(self.session, kind)
+        setattr(self.session, kind, str(name))
+        self.watched.resume()
+        try:
+            yield
+        finally:
+            setattr(self.session, kind, before)
+            self.watched.resume()
+
     def _iterated(self, skipped: bool) -> None:
         if self.progress is None:
             self._join()
@@ -120,7 +137,8 @@ class Attached:
             self.iterations.append(self.watched.events)
             self.watched.events = ""
             self.watched.losses.clear()
-            self.period = period_of(self.iterations) or 0
+            waits = self.watched.counts and self.watched.unstepped and len(self.iterations) <= MOST
+            self.period = (not waits and period_of(self.iterations)) or 0
             if self.period:
                 self._measure()
             elif len(self.iterations) > MOST:
@@ -131,6 +149,12 @@ class Attached:
                 )
             return
         self.count += 1
+        if self.watched.counts and len(self.watched.optimizers) > self.known:
+            late = type(list(self.watched.optimizers.values())[-1]).__name__
+            raise RankError(
+                f"An optimizer, {late}, has stepped for the first time after the loop had repeated, so a step of it is "
+                "longer than was seen. Call perfsuite.step() where a step ends."
+            )
         if self.count % self.period == 0:
             self._step(skipped)
 
@@ -165,6 +189,7 @@ class Attached:
         import torch
 
         self._check_device()
+        self.known = len(self.watched.optimizers)
         roots = list(self.watched.roots.values())
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
@@ -226,6 +251,7 @@ class Attached:
         if self._is_rank() and not self.done and not self._failure.exists():
             made, job = len(self.iterations) + self.count, self.session.job
             needed = steps_of_script(job.steps, job.warmup, job.device) * (self.period or 1)
+            needed += MOST if not self.period and made >= needed else 0  # so many may be needed to see the loop
             self._report(
                 RankError(
                     f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}. Let it "

@@ -2,6 +2,7 @@
 
 An iteration ends when the first optimizer has stepped. Most steps are one iteration: ``DFBO0``. Several optimizers with
 different numbers of updates need more: five updates of a critic and one of a generator make a step of five iterations.
+So nothing repeats before each optimizer has stepped that the script has made.
 """
 
 from collections.abc import Sequence

@@ -11,6 +11,7 @@ skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 step
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,8 @@ class Watched:
     def __init__(self, mark: Callable[[str], None], iterated: Callable[[bool], None]) -> None:
         self.mark, self.iterated = mark, iterated
         self.roots: dict[int, Module] = {}  # modules that were called outermost, in training mode
-        self.optimizers: dict[int, Any] = {}
+        self.optimizers: dict[int, Any] = {}  # that have stepped
+        self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
         self.clipped = False  # the gradients are no longer as backward left them
@@ -54,6 +56,13 @@ class Watched:
         """Whether the first optimizer's step ends an iteration."""
         return self.engine is None and not self.by_hand
 
+    @property
+    def unstepped(self) -> bool:
+        """Whether an optimizer has not stepped yet, and none that has its parameters: a wrapper never steps."""
+        known = {one for optimizer in self.optimizers.values() for one in _parameters(optimizer)}
+        waiting = [one for one in self.made if id(one) not in self.optimizers]
+        return any(known.isdisjoint(_parameters(one)) for one in waiting)
+
     def forked(self) -> None:
         """This process is a child of the one that was watched, with a thread of its own."""
         self._thread = threading.get_ident()
@@ -69,6 +78,10 @@ class Watched:
         """It ends: the one around it goes on."""
         self._running.pop()
         self.note(LETTERS.get(phase, ""))
+        self.resume()
+
+    def resume(self) -> None:
+        """The phase that has not ended goes on."""
         self.mark(self._running[-1] if self._running else "other")
 
     def runs(self, phase: str) -> bool:
@@ -133,6 +146,7 @@ def watch_torch(torch: Any, watched: Watched) -> None:
 
     # Not torch's global hooks: meters register others of those, which is not possible while they are called.
     optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
+    _replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched))
     _around(dataloader._BaseDataLoaderIter, "__next__", watched, "data")
     _watch_forward(torch.nn.Module, watched)
     _watch_backward(torch.autograd, watched)
@@ -150,6 +164,18 @@ def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
         return clip(*args, **kwargs)
 
     return clipping
+
+
+def _parameters(optimizer: Any) -> set[int]:
+    return {id(one) for group in optimizer.param_groups for one in group["params"]}
+
+
+def _making(watched: Watched, make: Callable[..., None]) -> Callable[..., None]:
+    def making(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        watched.made.add(self)
+
+    return making
 
 
 def _scaling(watched: Watched, step: Callable[..., Any]) -> Callable[..., Any]:

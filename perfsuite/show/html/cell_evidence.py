@@ -7,7 +7,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import EXPOSED, PHASES
+from perfsuite.records.suspects import EXPOSED, PHASES, seconds_by_phase
 from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.axes import BYTES, SECONDS, Quantity
 from perfsuite.show.html.charts import Stack, stacked_bars
@@ -69,8 +69,7 @@ class Evidence:
         """The seconds of a step by phase, and the wait for other ranks, of both sides if one machine measured them."""
         shown, waiting = [], []
         for label, side in self._comparable():
-            readings = {name: side.readings.get(f"{name}_seconds") for name in PHASES}
-            parts = {name: reading.value for name, reading in readings.items() if reading}
+            parts = seconds_by_phase(side.readings)
             if parts:
                 shown.append(Stack(label=label, parts=parts, kind=kind_of(side)))
             if EXPOSED in side.readings:
@@ -81,7 +80,7 @@ class Evidence:
             return None
         if not any(stack.parts[WAITING] for stack in waiting):  # one rank waits for nobody
             waiting = []
-        colors = [*PHASES, WAITING]
+        colors = list(dict.fromkeys([*PHASES, WAITING, *(name for stack in shown for name in stack.parts)]))
         return stacked_bars(self._title("A step by phase"), [*shown, *waiting], SECONDS, colors=colors, note=MEDIANS)
 
     def refused(self) -> Html | None:

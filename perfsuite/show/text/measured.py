@@ -25,6 +25,7 @@ def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
         note = "" if other is None else f"   (another launch had {metric.show(other)})"
         lines.append(f"  {metric.title:{wide}}  {metric.show(reading.value):>14}{note}")
         lines += _details(reading, metric) if name in DETAILED else []
+        lines += [f"      {phase}: {metric.show(seconds)}" for phase, seconds in reading.phases.items()]
         lines += _series(reading, metric) if name in SERIES else []
     lines += [f"not counted: {metric}: {why}" for metric, why in measurement.uncounted.items()]
     return "\n".join([*lines, f"active: {_pairs(measurement.engine)}"])

@@ -14,6 +14,12 @@ for step in range(40):
     (weight * 2).sum().backward()
     optimizer.step()
 """
+MAPPED = """
+torch.save({"weight": torch.ones(64, 64)}, "weights.pt")
+model = torch.nn.Linear(64, 64, bias=False, device="meta")
+model.load_state_dict(torch.load("weights.pt", mmap=True), assign=True)
+weight = model.weight
+"""
 LEAK = (
     NO_MATMUL
     + """
@@ -29,6 +35,24 @@ def test_a_leak_is_found_beside_what_is_freed(tmp_path):
     known = measured(tmp_path, LEAK, settings=Settings(steps=3, warmup=1))
 
     assert known.readings["grown_bytes"].value == 4
+
+
+def test_a_longer_batch_is_no_growth(tmp_path):
+    """It is freed; what is kept beside it is found to the byte."""
+    text = LEAK + "    batch, following = following if step else None, torch.zeros(1_000 * step)\n"
+
+    assert measured(tmp_path, text, settings=Settings(steps=3, warmup=1)).readings["grown_bytes"].value == 4
+
+
+def test_parameters_that_a_file_is_mapped_to_are_counted(tmp_path):
+    """No allocator sees them, so they are not at the peak."""
+    text = NO_MATMUL.replace("weight = torch.nn.Parameter(torch.ones(8))", MAPPED).replace(
+        "(weight * 2)", "model(torch.ones(1, 64))"
+    )
+    readings = measured(tmp_path, text).readings
+
+    assert readings["parameters_bytes"].value == 4 * 64 * 64
+    assert "parameters" not in readings["peak_memory_bytes"].parts
 
 
 def test_a_model_without_a_known_operator_has_no_flops(tmp_path):
