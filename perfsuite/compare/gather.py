@@ -72,7 +72,7 @@ def gather(
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,
         memory_curve=_fullest(ranks).memory_curve,
-        uncounted={name: uncounted[name] for name in known if name in uncounted},
+        uncounted={name: uncounted[name] for name in known if uncounted.get(name)},
     )
 
 

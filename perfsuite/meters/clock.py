@@ -15,6 +15,7 @@ from perfsuite.catalog.definitions import OF_MODELS, OF_STEPS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import block_size
 from perfsuite.units import COUNT, SECONDS
@@ -31,6 +32,13 @@ class Clock(Meter):
         self.seconds: list[float] = []
         self.batch_seconds: list[float] = []
         self.unfenced_seconds: list[float] = []
+        self.samples: list[int] = []  # of a script's timed steps, as its batches tell
+        self.tokens: list[int] = []
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        if kind == "timed":
+            self.samples.append(outcome.samples)
+            self.tokens.append(outcome.tokens)
 
     @contextlib.contextmanager
     def feed(self, kind: str) -> Iterator[None]:
@@ -62,6 +70,11 @@ class Clock(Meter):
         if self.session.strategy.engine.process in OF_MODELS:
             every = positions(self.session.job.workload) * self.session.recipe.accumulation
             readings["tokens"] = Reading(value=every * self.session.leads_replica)
+        else:
+            sizes = {"tokens": self.tokens, "step_samples": [] if all(self.tokens) else self.samples}
+            known = {name: all(counts) and counts for name, counts in sizes.items()}
+            readings |= {name: Reading(value=statistics.median_low(counts)) for name, counts in known.items() if counts}
+            self.uncounted |= {name: "" for name, counts in known.items() if not counts}
         if unfenced:
             readings["unfenced_step_time_seconds"] = Reading(value=statistics.median(unfenced), samples=list(unfenced))
         return readings
@@ -70,6 +83,11 @@ class Clock(Meter):
 def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
     """Token positions of all ranks, padding included, through encoder and decoder, per second of the median step."""
     return readings["tokens"].value / readings["step_time_seconds"].value
+
+
+def step_samples_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Samples of all ranks per second of the median step."""
+    return readings["step_samples"].value / readings["step_time_seconds"].value
 
 
 METER = Clock
@@ -92,7 +110,8 @@ METRICS = (
         fold="sum",
         hold="exact",
         worse="different",
-        processes=OF_MODELS,
+        processes=(*OF_MODELS, SCRIPT),
+        optional=True,
     ),
     Metric(
         name="tokens_per_second",
@@ -101,6 +120,27 @@ METRICS = (
         worse="lower",
         column=5,
         derive=tokens_per_second,
-        processes=OF_MODELS,
+        processes=(*OF_MODELS, SCRIPT),
+        optional=True,
+    ),
+    # Of a script whose batches tell no tokens.
+    Metric(
+        name="step_samples",
+        title="samples/step",
+        unit=COUNT,
+        fold="sum",
+        hold="exact",
+        worse="different",
+        processes=(SCRIPT,),
+        optional=True,
+    ),
+    Metric(
+        name="step_samples_per_second",
+        title="samples/s",
+        unit=COUNT,
+        worse="lower",
+        derive=step_samples_per_second,
+        processes=(SCRIPT,),
+        optional=True,
     ),
 )

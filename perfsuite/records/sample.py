@@ -30,7 +30,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
     its steps. ``memory_curve`` is in the format of records/curves.py. ``uncounted`` are metrics that cannot be counted
-    on this rank, with the reasons: then no rank's is folded.
+    on this rank, with the reasons: then no rank's is folded. One without a reason is absent without a word.
     """
 
     rank: int

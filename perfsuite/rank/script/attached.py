@@ -136,7 +136,7 @@ class Attached:
             self.session.mark("other")
             self.iterations.append(self.watched.events)
             self.watched.events = ""
-            self.watched.losses.clear()
+            self.watched.forget()
             waits = self.watched.counts and self.watched.unstepped and len(self.iterations) <= MOST
             self.period = (not waits and period_of(self.iterations)) or 0
             if self.period:

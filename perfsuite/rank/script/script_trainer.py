@@ -1,10 +1,11 @@
 """A script's training as meters see an engine: its modules, its tensors, and what each step gave."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.rank.norms import local
+from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.watched import Watched
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
@@ -36,10 +37,11 @@ class ScriptTrainer(Trainer):
         losses, norm, engine = list(self.watched.losses), self.norm, self.watched.engine
         if norm is not None and engine is not None and (known := engine.get_global_grad_norm()) is not None:
             norm = float(known)  # DeepSpeed clips inside of its step
-        self.watched.losses.clear()
+        size = total_of(self.watched.sizes)
+        self.watched.forget()
         self.norm = None
         loss = sum(float(loss) for loss in losses) if losses else None
-        return StepOutcome(loss, norm, skipped)
+        return StepOutcome(loss, norm, skipped, size.samples, size.tokens)
 
     def _read_norm(self) -> None:
         """The 2-norm of the gradients that this rank has before they are clipped, or when its optimizer steps."""
@@ -73,19 +75,7 @@ class ScriptTrainer(Trainer):
                 yield "gradients", local(parameter.grad)
         for optimizer in self.watched.optimizers.values():
             for state in list(optimizer.state.values()):
-                yield from (("optimizer_state", one) for one in _tensors(state))
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    """The tensors of an optimizer's state."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif hasattr(value, "untyped_storage"):
-        yield local(value)
+                yield from (("optimizer_state", local(one)) for one in tensors_in(state))
 
 
 def active(watched: Watched) -> dict[str, str | int]:

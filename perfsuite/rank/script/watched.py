@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from perfsuite.rank.script.batch_size import BatchSize, size_of
 from perfsuite.rank.torch_types import Module, Tensor
 
 LETTERS = {"data": "D", "forward": "F", "backward": "B"}
@@ -31,6 +32,7 @@ class Watched:
         self.optimizers: dict[int, Any] = {}  # that have stepped
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
         self.losses: list[Tensor] = []  # what backward began with in this iteration
+        self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
         self.clipped = False  # the gradients are no longer as backward left them
         self.events = ""  # of this iteration, each kind once in a row
@@ -63,11 +65,16 @@ class Watched:
         waiting = [one for one in self.made if id(one) not in self.optimizers]
         return any(known.isdisjoint(_parameters(one)) for one in waiting)
 
+    def forget(self) -> None:
+        """A step has ended, and what it read is known."""
+        self.losses.clear()
+        self.sizes.clear()
+
     def forked(self) -> None:
         """This process is a child of the one that was watched, with a thread of its own."""
         self._thread = threading.get_ident()
         self.events, self._running = "", []
-        self.losses.clear()
+        self.forget()
 
     def begin(self, phase: str) -> None:
         """A phase begins, perhaps inside of another."""
@@ -147,7 +154,7 @@ def watch_torch(torch: Any, watched: Watched) -> None:
     # Not torch's global hooks: meters register others of those, which is not possible while they are called.
     optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
     _replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched))
-    _around(dataloader._BaseDataLoaderIter, "__next__", watched, "data")
+    _replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
     _watch_forward(torch.nn.Module, watched)
     _watch_backward(torch.autograd, watched)
     for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
@@ -206,22 +213,19 @@ def watch_deepspeed(engine: Any, watched: Watched) -> None:
     _replace(engine.DeepSpeedEngine, "step", make)
 
 
-def _around(owner: Any, name: str, watched: Watched, phase: str) -> None:
-    """A method of the owner is a phase."""
+def _reading(watched: Watched, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def reading(self: Any) -> Any:
+        if not watched.is_here:
+            return read(self)
+        watched.begin("data")
+        try:
+            batch = read(self)
+            watched.sizes.append(size_of(batch))
+            return batch
+        finally:
+            watched.end("data")
 
-    def make(method: Callable[..., Any]) -> Callable[..., Any]:
-        def around(*args: Any, **kwargs: Any) -> Any:
-            if not watched.is_here:
-                return method(*args, **kwargs)
-            watched.begin(phase)
-            try:
-                return method(*args, **kwargs)
-            finally:
-                watched.end(phase)
-
-        return around
-
-    _replace(owner, name, make)
+    return reading
 
 
 def _watch_forward(module: Any, watched: Watched) -> None:

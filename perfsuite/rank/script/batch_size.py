@@ -1,0 +1,57 @@
+"""What a batch of a DataLoader tells of its size. It is read as it is made, since nothing may keep it alive."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.rank.torch_types import Tensor
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """Its samples and tokens; 0 is what it does not tell."""
+
+    samples: int = 0
+    tokens: int = 0
+
+
+def size_of(batch: Any) -> BatchSize:
+    """Samples are the first dimension, if all tensors have the same. Tokens are the positions of ``input_ids`` with
+    their padding or, if there are only tensors of integers of one shape, sequences by positions, those of one of them.
+    """
+    tensors = list(tensors_in(batch))
+    firsts = {one.shape[0] for one in tensors if one.dim()}
+    ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    if (
+        ids is None
+        and len(tensors) > 1
+        and all(map(_may_be_tokens, tensors))
+        and len({one.shape for one in tensors}) == 1
+    ):
+        ids = tensors[0]
+    tokens = ids.numel() if hasattr(ids, "numel") else 0
+    return BatchSize(samples=firsts.pop() if len(firsts) == 1 else 0, tokens=tokens)
+
+
+def total_of(sizes: Sequence[BatchSize]) -> BatchSize:
+    """Of the batches of a step: what one does not tell is not known."""
+    known = [[one.samples for one in sizes], [one.tokens for one in sizes]]
+    return BatchSize(*(sum(counts) if all(counts) else 0 for counts in known))
+
+
+def _may_be_tokens(tensor: Tensor) -> bool:
+    import torch
+
+    return tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """The tensors of any structure of inputs."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif hasattr(value, "untyped_storage"):
+        yield value

@@ -1,0 +1,69 @@
+"""The samples and tokens of a batch, as far as it tells."""
+
+import pytest
+import torch
+from small_scripts import measured
+
+from perfsuite.rank.script.batch_size import BatchSize, size_of, total_of
+
+IDS, PIXELS, LABELS = torch.ones(4, 7, dtype=torch.long), torch.ones(4, 3, 8, 8), torch.ones(4, dtype=torch.long)
+LOADED = """
+import torch
+from torch.utils.data import DataLoader
+
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+batches = iter(DataLoader([SAMPLE] * 200, batch_size=2))
+for batch in batches:
+    other = next(batches)
+    optimizer.zero_grad()
+    net(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples", "tokens"),
+    [
+        ({"input_ids": IDS, "attention_mask": IDS, "labels": LABELS}, 4, 28),
+        ({"input_ids": IDS[:1], "position_ids": IDS[:1]}, 1, 7),
+        ([IDS, IDS], 4, 28),
+        ([IDS, LABELS], 4, 0),  # seven columns of categories
+        ([IDS.float(), IDS.float()], 4, 0),
+        ([PIXELS, LABELS], 4, 0),
+        ({"images": [PIXELS, PIXELS], "scale": torch.tensor(1.0)}, 4, 0),
+        (PIXELS, 4, 0),
+        ({"chosen": IDS, "all": PIXELS[:3]}, 0, 0),
+        ({"input_ids": [[1, 2], [3]]}, 0, 0),
+        (["a text"], 0, 0),
+        (None, 0, 0),
+    ],
+)
+def test_a_batch_tells_its_size_or_nothing(batch, samples, tokens):
+    """It is never guessed."""
+    assert size_of(batch) == BatchSize(samples, tokens)
+
+
+def test_one_batch_that_does_not_tell_hides_the_others():
+    """Their sum would be too small."""
+    assert total_of([BatchSize(4, 28), BatchSize(4, 0)]) == BatchSize(8, 0)
+    assert total_of([]) == BatchSize(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sample", "found"),
+    [
+        ("{'input_ids': torch.ones(5, dtype=torch.long)}", {"tokens": 20}),
+        ("torch.ones(3)", {"step_samples": 4}),
+        ("'a text'", {}),
+    ],
+)
+def test_a_step_has_the_tokens_or_samples_of_its_batches(tmp_path, sample, found):
+    """Of two batches; a rate if the batches tell."""
+    known = measured(tmp_path, LOADED.replace("SAMPLE", sample))
+    seconds = known.readings["step_time_seconds"].value
+
+    assert {name: known.readings[name].value for name in ("tokens", "step_samples") if name in known.readings} == found
+    for name, count in found.items():
+        assert known.readings[f"{name}_per_second"].value == count / seconds
+    assert not {"tokens", "step_samples"} & known.uncounted.keys()
