@@ -110,7 +110,7 @@ METRICS = (
         fold="sum",
         hold="exact",
         worse="different",
-        processes=(*OF_MODELS, SCRIPT),
+        processes=(*OF_MODELS, "script"),
         optional=True,
     ),
     Metric(
@@ -120,7 +120,7 @@ METRICS = (
         worse="lower",
         column=5,
         derive=tokens_per_second,
-        processes=(*OF_MODELS, SCRIPT),
+        processes=(*OF_MODELS, "script"),
         optional=True,
     ),
     # Of a script whose batches tell no tokens.
@@ -131,7 +131,7 @@ METRICS = (
         fold="sum",
         hold="exact",
         worse="different",
-        processes=(SCRIPT,),
+        processes=("script",),
         optional=True,
     ),
     Metric(
@@ -140,7 +140,7 @@ METRICS = (
         unit=COUNT,
         worse="lower",
         derive=step_samples_per_second,
-        processes=(SCRIPT,),
+        processes=("script",),
         optional=True,
     ),
 )
