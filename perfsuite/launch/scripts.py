@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -36,6 +36,7 @@ HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
 HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
 LOG = "script.log"
 TAIL_LINES = 12
+TAIL_BYTES = 1 << 16
 MOST_OF_ERROR = 300  # characters
 END_SECONDS = 10.0
 PYTHONS = ("python", "python3")
@@ -211,7 +212,11 @@ class ScriptServer:
     def tail(self) -> str:
         """The last lines of the command."""
         log = self.folder / LOG
-        return "\n".join(printable(log.read_text(errors="replace")).splitlines()[-TAIL_LINES:]) if log.exists() else ""
+        if not log.exists():
+            return ""
+        with log.open("rb") as file:  # a script may print much
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            return "\n".join(printable(file.read().decode(errors="replace")).splitlines()[-TAIL_LINES:])
 
     def end(self, pids: Sequence[int]) -> None:
         """End the command with all that it started, which may lie in sessions of their own."""
@@ -219,7 +224,7 @@ class ScriptServer:
 
         if self._process is None:
             return
-        family = {pid for pid in (*pids, *self._ranks.values(), self._process.pid) if pid > 0}
+        family = {pid for pid in (*pids, *self._ranks.values(), self._process.pid, *self._daemons()) if pid > 0}
         for pid in list(family):
             with contextlib.suppress(psutil.Error):
                 family |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
@@ -231,6 +236,15 @@ class ScriptServer:
         while any(map(psutil.pid_exists, family)) and time.monotonic() < deadline:
             time.sleep(0.01)
         shutil.rmtree(self.folder / "copy", ignore_errors=True)
+
+    def _daemons(self) -> Iterator[int]:
+        """What the command has started, whoever its parent is by now."""
+        import psutil
+
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("PERFSUITE_SCRIPT") == str(self.folder):
+                    yield process.pid
 
     def close(self) -> None:
         """End what runs, and remove the workspace."""
