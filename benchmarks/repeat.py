@@ -1,19 +1,24 @@
-"""Whether exact metrics repeat under load: python benchmarks/repeat.py [CELL …] [--launches N] [--hogs K]
+"""Whether exact metrics repeat under load: python benchmarks/repeat.py [CELL …] [--launches N] [--hogs K] [--nice I]
 
-Launches ten cells N times each next to K processes that keep the cores busy. Prints every exact metric of every rank
+Launches ten cells N times each next to K processes that keep the cores busy; with --scripts, a user's script on two
+ranks, under DDP, FSDP2, ZeRO-2 and ZeRO-3. Prints every exact metric of every rank
 that differs from the first launch, including the parts of the memory's peak. Exit code 1 if any byte differs.
 """
 
 import argparse
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from unittest import mock
 
 import msgspec
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import script
 from perfsuite.records.sample import RankSample
 from perfsuite.run.runner import Runner, Settings
 
@@ -29,7 +34,9 @@ CELLS = (
     "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x2",
     "gpt2_tiny-fsdp2+dp2-cpu_x4",
 )
-HOG = "while True: pass"
+SCRIPTS = ("ddp", "fsdp2", "zero2", "zero3")
+SCRIPT = Path(__file__).with_name("distributed_script.py")
+HOG = "import os, sys; os.nice(int(sys.argv[1]))\nwhile True: pass"
 
 
 class Keeping(Runner):
@@ -57,21 +64,34 @@ def exact(samples: list[RankSample], metrics):
     }
 
 
-def main():
+def with_scripts(folder: Path) -> Catalog:
+    """The catalog with a script of each kind, which lies in that folder."""
+    shutil.copy(SCRIPT, folder)
+    command = f"torchrun --nproc-per-node 2 {SCRIPT.name}"
+    return Catalog(extra_models=tuple(script(f"train_{kind}", f"{command} {kind}", folder) for kind in SCRIPTS))
+
+
+def main():  # noqa: PLR0915  one after another
     """Launch, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cells", nargs="*", default=CELLS, metavar="CELL")
+    parser.add_argument("cells", nargs="*", metavar="CELL")
+    parser.add_argument("--scripts", nargs="*", choices=SCRIPTS)
     parser.add_argument("--launches", type=int, default=20)
     parser.add_argument("--hogs", type=int, default=2)
+    parser.add_argument("--nice", default="0")
     arguments = parser.parse_args()
-    catalog = Catalog()
+    folder = Path(tempfile.mkdtemp())
+    catalog = with_scripts(folder)
     metrics = catalog.all("metric")
-    cells = [parse_cell(text, catalog) for text in arguments.cells]
+    kinds = SCRIPTS if arguments.scripts == [] else arguments.scripts or ()
+    names = [f"train_{kind}-script-cpu_x2" for kind in kinds] or arguments.cells or CELLS
+    cells = [parse_cell(text, catalog) for text in names]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # and the hogs with it
-    hogs = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(arguments.hogs)]
+    hogs = [subprocess.Popen([sys.executable, "-c", HOG, arguments.nice]) for _ in range(arguments.hogs)]
     runner = Keeping(catalog, Settings(steps=1, warmup=0))
     first: dict[str, dict[tuple[int, str, str], float]] = {}
     launches, differing = 0, 0
+    failed: dict[str, int] = dict.fromkeys(names, 0)  # launches that differ, or have failed
     try:
         for number in range(arguments.launches):
             for cell in cells:
@@ -79,12 +99,14 @@ def main():
                 launches += 1
                 if measurement.failure:
                     differing += 1
+                    failed[cell.id] += 1
                     print(f"{cell.id}: launch {number + 1}: {msgspec.json.encode(measurement.failure).decode()}")
                     continue
                 found = exact(runner.samples, metrics)
                 there = first.setdefault(cell.id, found)
                 changed = [key for key in sorted(there.keys() | found.keys()) if there.get(key) != found.get(key)]
                 differing += bool(changed)
+                failed[cell.id] += bool(changed)
                 for key in changed:
                     rank, name, part = key
                     print(
@@ -94,9 +116,12 @@ def main():
                     )
     finally:
         runner.close()
+        shutil.rmtree(folder)
         for hog in hogs:
             hog.kill()
             hog.wait()
+        for name, number in failed.items():
+            print(f"{name}: {len(first.get(name, ()))} exact numbers, {number} launches differ")
         print(
             f"{launches} launches of {len(cells)} cells next to {len(hogs)} busy loops: {differing} differ.",
             flush=True,

@@ -12,6 +12,7 @@ from perfsuite.catalog.definitions import Engine
 from perfsuite.engines import _zero_offload as offload
 from perfsuite.engines._deepspeed import DeepSpeedTrainer, import_once
 from perfsuite.errors import WrongEngine
+from perfsuite.rank.norms import stored
 from perfsuite.rank.torch_types import Tensor
 
 DEFAULT_BUCKET = 500_000_000  # elements; deepspeed/runtime/zero/config.py
@@ -66,9 +67,7 @@ class Zero(DeepSpeedTrainer):
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for parameter in self.model.parameters():
-            yield "parameters", getattr(parameter, "ds_tensor", parameter)
-            if getattr(parameter, "ds_persist", False):
-                yield "parameters", parameter  # small parameters stay whole on every rank
+            yield from (("parameters", here) for here in stored(parameter))
             if parameter.grad is not None:
                 yield "gradients", parameter.grad
         for buffer in self.model.buffers():

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -216,7 +216,7 @@ class ScriptServer:
 
         if self._process is None:
             return
-        family = {pid for pid in (*pids, *self._ranks.values(), self._process.pid) if pid > 0}
+        family = {pid for pid in (*pids, *self._ranks.values(), self._process.pid, *self._daemons()) if pid > 0}
         for pid in list(family):
             with contextlib.suppress(psutil.Error):
                 family |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
@@ -228,6 +228,15 @@ class ScriptServer:
         while any(map(psutil.pid_exists, family)) and time.monotonic() < deadline:
             time.sleep(0.01)
         shutil.rmtree(self.folder / "copy", ignore_errors=True)
+
+    def _daemons(self) -> Iterator[int]:
+        """What the command has started, whoever its parent is by now."""
+        import psutil
+
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("PERFSUITE_SCRIPT") == str(self.folder):
+                    yield process.pid
 
     def close(self) -> None:
         """End what runs, and remove the workspace."""

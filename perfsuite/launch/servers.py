@@ -29,6 +29,7 @@ POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal, and for a killed one to be gone
 END_SECONDS = 10.0  # for killed ranks to free their memory
 TAIL_LINES = 12
+TAIL_BYTES = 1 << 16  # a script may print much
 
 
 @dataclass(frozen=True)
@@ -206,4 +207,8 @@ def ask_for_stacks(pids: Iterable[int]) -> None:
 
 def last_lines(log: Path) -> str:
     """The end of a log, to be shown; empty without one."""
-    return "\n".join(printable(log.read_text(errors="replace")).splitlines()[-TAIL_LINES:]) if log.exists() else ""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        return "\n".join(printable(file.read().decode(errors="replace")).splitlines()[-TAIL_LINES:])

@@ -1,6 +1,6 @@
 """The norm of a gradient that may be sharded, and clipping by it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from perfsuite.rank.torch_types import Tensor, TorchDevice
@@ -9,6 +9,13 @@ from perfsuite.rank.torch_types import Tensor, TorchDevice
 def local(tensor: Any) -> Any:
     """This rank's part of a tensor: a DTensor's shard, or the tensor itself. No communication."""
     return getattr(tensor, "_local_tensor", tensor)
+
+
+def stored(parameter: Any) -> Iterator[Any]:
+    """What this rank keeps of a parameter between its uses, which ZeRO-3 gathers: its shard, and a small one whole."""
+    yield local(getattr(parameter, "ds_tensor", parameter))
+    if getattr(parameter, "ds_persist", False):
+        yield parameter
 
 
 def whole(tensor: Any, device: TorchDevice) -> Any:

@@ -23,6 +23,7 @@ from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.errors import RankError
 from perfsuite.rank.main import Waiting, kinds_of, kinds_of_meters, meters_of, report, sample_of
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.loop import MOST, period_of
 from perfsuite.rank.script.script_trainer import ScriptTrainer
 from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
@@ -34,6 +35,7 @@ from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.step_kinds import steps_of_script
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
+STDERR = 2  # the descriptor: sys.stderr may be None, or something of the script's
 END_SECONDS = 60.0  # for the other ranks to be done, too
 _here: "Attached | None" = None
 
@@ -52,7 +54,7 @@ def named(kind: Literal["phase", "part"], name: str) -> contextlib.AbstractConte
 def attach(torch: Any) -> None:
     """Called when torch is imported."""
     global _here
-    folder = Path(os.environ[FOLDER])
+    folder = Path(started_with[FOLDER])
     (folder / ATTACHED.format(pid=os.getpid())).touch()
     _here = Attached(folder)
     watch_torch(torch, _here.watched)
@@ -170,7 +172,7 @@ class Attached:
         self.session.listeners.append(self.progress.mark)
         self.session.waits = self.progress.wait
         self.reading.close()
-        faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a hanging rank for its stack
+        faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=False)  # asked for if the rank hangs
         self.seconds["start"] = time.perf_counter() - self.begun
         part = self.folder / f"{PID.format(rank=rank)}.part"
         part.write_text(f"{os.getpid()} {socket.gethostname()}")
@@ -233,7 +235,7 @@ class Attached:
 
     def _original(self, file: str) -> str:
         """The user's file, of which the script has a copy."""
-        copy, _, original = os.environ["PERFSUITE_COPY"].partition(os.pathsep)
+        copy, _, original = started_with["PERFSUITE_COPY"].partition(os.pathsep)
         return original + file.removeprefix(copy) if file.startswith(f"{copy}/") else file
 
     def _failed(self, before: Any) -> Any:
@@ -320,8 +322,9 @@ def _leave(status: int) -> None:
     """End this process and its children, whatever the script would do at its end."""
     import multiprocessing
 
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be None, or closed
+            stream.flush()
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(status)

@@ -5,6 +5,7 @@ A library asks ``find_spec("torch")`` long before it imports torch, so the finde
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
@@ -17,8 +18,12 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
 }
 
 
+started_with: dict[str, str] = {}  # the environment variables, which a script may delete
+
+
 def boot() -> None:
     """Attach to this process, once."""
+    started_with.update(os.environ)
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from perfsuite.rank.norms import local
+from perfsuite.rank.norms import local, stored
 from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.watched import Watched
 from perfsuite.rank.session import Session
@@ -65,7 +65,7 @@ class ScriptTrainer(Trainer):
         for module in self.watched.roots.values():
             for parameter in module.parameters():
                 known.add(id(parameter))
-                yield "parameters", local(parameter)
+                yield from (("parameters", here) for here in stored(parameter))
                 if parameter.grad is not None:
                     yield "gradients", local(parameter.grad)
         for parameter in self._optimized():

@@ -23,7 +23,7 @@ LETTERS = {"data": "D", "forward": "F", "backward": "B"}
 
 class Watched:
     """The loop of this process. ``mark`` gets each phase as it begins, ``iterated`` is called at the end of each
-    iteration with whether its update was skipped. Other threads than the one that attached are not watched.
+    iteration with whether its update was skipped. Other threads than the one that makes the first step are not watched.
     """
 
     def __init__(self, mark: Callable[[str], None], iterated: Callable[[bool], None]) -> None:
@@ -70,8 +70,13 @@ class Watched:
         self.losses.clear()
         self.sizes.clear()
 
+    def begun(self) -> None:
+        """The first step begins, here: training may have a thread of its own."""
+        if not self.is_here:
+            self.forked()
+
     def forked(self) -> None:
-        """This process is a child of the one that was watched, with a thread of its own."""
+        """What trains is a child of the process that was watched, or another thread of it."""
         self._thread = threading.get_ident()
         self.events, self._running = "", []
         self.forget()
@@ -137,6 +142,8 @@ def watch_torch(torch: Any, watched: Watched) -> None:
 
         @functools.wraps(inner)
         def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not watched.optimizers:
+                watched.begun()
             if not watched.is_here:
                 return inner(self, *args, **kwargs)
             watched.optimizers.setdefault(id(self), self)
