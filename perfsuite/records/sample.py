@@ -2,6 +2,7 @@
 
 import sys
 
+from perfsuite.records.gradients import Gradients
 from perfsuite.records.installed import Installed
 from perfsuite.records.record import Record
 
@@ -27,7 +28,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
     its steps. ``memory_curve`` is in the format of records/curves.py. ``uncounted`` are metrics that cannot be counted
-    on this rank, with the reasons: then no rank's is folded.
+    on this rank, with the reasons: then no rank's is folded. ``gradients`` are all that a job reads that proves.
     """
 
     rank: int
@@ -41,6 +42,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     installed: Installed = Installed()
     memory_curve: dict[str, str] = {}
     uncounted: dict[str, str] = {}
+    gradients: Gradients | None = None
 
 
 def is_number(value: object) -> bool:

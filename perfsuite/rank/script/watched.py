@@ -30,6 +30,8 @@ class Watched:
         self.optimizers: dict[int, Any] = {}
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
+        self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
+        self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
@@ -119,6 +121,12 @@ def watch_torch(torch: Any, watched: Watched) -> None:
             if not watched.is_here:
                 return inner(self, *args, **kwargs)
             watched.optimizers.setdefault(id(self), self)
+            if not watched.updates:
+                closure = kwargs.get("closure", args[0] if args else None)
+                result = closure() if closure else None
+                watched.before_optimizer()
+                watched.stepped(self)
+                return result
             watched.before_optimizer()
             watched.begin("optimizer")
             try:
@@ -135,7 +143,7 @@ def watch_torch(torch: Any, watched: Watched) -> None:
     _watch_forward(torch.nn.Module, watched)
     _watch_backward(torch.autograd, watched)
     scaler = torch.amp.GradScaler
-    _replace(scaler, "step", functools.partial(_scaling, watched))
+    replace(scaler, "step", functools.partial(_scaling, watched))
 
 
 def _scaling(watched: Watched, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,7 +171,7 @@ def watch_deepspeed(engine: Any, watched: Watched) -> None:
 
         return stepping
 
-    _replace(engine.DeepSpeedEngine, "step", make)
+    replace(engine.DeepSpeedEngine, "step", make)
 
 
 def _around(owner: Any, name: str, watched: Watched, phase: str) -> None:
@@ -181,7 +189,7 @@ def _around(owner: Any, name: str, watched: Watched, phase: str) -> None:
 
         return around
 
-    _replace(owner, name, make)
+    replace(owner, name, make)
 
 
 def _watch_forward(module: Any, watched: Watched) -> None:
@@ -200,7 +208,10 @@ def _watch_forward(module: Any, watched: Watched) -> None:
             if self.training:
                 watched.roots.setdefault(id(self), self)
             watched.begin("forward")
+        around = None if recomputing else watched.around_forward
         try:
+            if around:
+                return around(self, args, kwargs, functools.partial(call, self, *args, **kwargs))
             return call(self, *args, **kwargs)
         finally:
             inside.on = False
@@ -228,9 +239,10 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
 
         return running
 
-    _replace(autograd, "_engine_run_backward", make)
+    replace(autograd, "_engine_run_backward", make)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put what ``make`` makes of it in place of a function."""
     real = getattr(owner, name)
     setattr(owner, name, functools.wraps(real)(make(real)))
