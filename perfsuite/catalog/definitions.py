@@ -73,7 +73,8 @@ class Model:
     needs in addition to torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial
     restores them.
 
-    A script (task "script") has a ``command`` that trains, and the ``folder`` in which it starts.
+    A script (task "script") has a ``command`` that trains, and the ``folder`` in which it starts. With a ``launcher``
+    (catalog/scripts.py), that starts the command on the ranks of the cell.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Model:
     packages: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     folder: str = ""
+    launcher: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

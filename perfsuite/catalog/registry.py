@@ -84,6 +84,11 @@ class Catalog:
             self._loaded[kind] = definitions
         return self._loaded[kind]
 
+    def add(self, model: Model) -> None:
+        """One more extra model, which a test names when it is collected."""
+        self.extra_models += (model,)
+        self._loaded.pop("model", None)
+
     def get(self, kind: str, name: str) -> Any:
         """The definition with that name. Raises UnknownName with the nearest name, all names and the file to add."""
         known = self.all(kind)
@@ -94,7 +99,10 @@ class Catalog:
             ours, yours = KINDS[kind].package.replace(".", "/"), KINDS[kind].folder
             way = f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add the option --catalog FOLDER."
             if kind == "model":
-                way += " Only pytest reads a conftest's models."
+                way += (
+                    " Only pytest reads a conftest's models and perf_script. Give a script its name and command in "
+                    "[tool.perfsuite.scripts] of pyproject.toml: all commands read that."
+                )
             raise UnknownName(kind, name, known, way)
         return known[name]
 

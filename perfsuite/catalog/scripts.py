@@ -1,19 +1,32 @@
 """A training script as a model of the catalog: ``train-script-cpu_x2`` is the cell of the script named train."""
 
+import dataclasses
 import itertools
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perfsuite.catalog.definitions import PROCESSES, Model, Workload
-from perfsuite.errors import UsageError
+from perfsuite.errors import UnknownName, UsageError
 
 ENGINE = "script"
+# What starts a script on so many ranks of one node. Two of them can run at a time: each has a port of its own.
+LAUNCHERS: dict[str, Callable[[int, int], str]] = {
+    "python": lambda ranks, port: "python",  # the script starts its ranks itself
+    "torchrun": lambda ranks, port: f"torchrun --standalone --nproc-per-node {ranks}",
+    "accelerate launch": lambda ranks, port: (
+        f"accelerate launch {'--multi_gpu ' * (ranks > 1)}--num_processes {ranks} --num_machines 1 "
+        f"--mixed_precision no --dynamo_backend no --main_process_port {port}"
+    ),
+    "deepspeed": lambda ranks, port: f"deepspeed --num_gpus {ranks} --master_port {port}",
+}
 
 
 def script(name: str, command: str, folder: Path) -> Model:
     """The script that a command line starts in a folder. Raises UsageError for a command that is none."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UsageError(f"A script cannot be named {name!r}: its name has only lower-case letters, digits and _.")
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
@@ -35,6 +48,22 @@ def script(name: str, command: str, folder: Path) -> Model:
 def scripts(commands: Mapping[str, str], folder: Path) -> tuple[Model, ...]:
     """Those of a project, by their names."""
     return tuple(script(name, command, folder) for name, command in commands.items())
+
+
+def words_of(model: Model, ranks: int, port: int = 0) -> tuple[str, ...]:
+    """The words of the command line that starts a script on so many ranks, which meet at a port."""
+    return (*LAUNCHERS[model.launcher](ranks, port).split(), *model.command) if model.launcher else model.command
+
+
+def script_of_file(folder: Path, file: str, arguments: str = "", *, launcher: str = "python", name: str = "") -> Model:
+    """The script that a launcher starts on the ranks of its cell. Raises UsageError for one that cannot start."""
+    if launcher not in LAUNCHERS:
+        way = "Write the command of another one into [tool.perfsuite.scripts] of pyproject.toml."
+        raise UnknownName("launcher", launcher, LAUNCHERS, way)
+    if not (folder / file).is_file():
+        raise UsageError(f"There is no file {file} in {folder}, where the command starts.")
+    model = script(name or name_of([file]), f"{shlex.quote(file)} {arguments}", folder)
+    return dataclasses.replace(model, launcher=launcher)
 
 
 def name_of(words: Sequence[str]) -> str:

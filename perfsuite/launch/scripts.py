@@ -17,6 +17,7 @@ from textwrap import shorten
 from typing import Any
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
+from perfsuite.catalog.scripts import words_of
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError, UsageError
@@ -82,7 +83,7 @@ class ScriptServer:
         copy = self.folder / "copy"
         copy_folder(top, copy)
         here = copy / Path(self.model.folder).resolve().relative_to(top.resolve())
-        words = moved(self.model.command, top, copy)
+        words = moved(words_of(self.model, len(self._wanted), free_port()), top, copy)
         with (self.folder / LOG).open("wb") as log:
             self._process = subprocess.Popen(
                 program(words, here, self.environment),
@@ -116,6 +117,7 @@ class ScriptServer:
         if self.kind.device == "cpu":
             variables = pinned(variables, self.kind.kernels)
             ours |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
+            ours |= {"ACCELERATE_USE_CPU": "true"}  # else ranks that accelerate finds no GPU for train alone
             ours |= {} if "OMP_NUM_THREADS" in variables else {"OMP_NUM_THREADS": "1"}  # like torchrun
         elif self.kind.visible:
             ours |= {"CUDA_VISIBLE_DEVICES": self.kind.visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -246,6 +248,13 @@ class ScriptServer:
                 os.close(self._exit)
                 self._exit = -1
             self._held.close()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 def program(words: Sequence[str], folder: Path, environment: Environment) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.plugin.settings import FIXTURE, SETTINGS, UPDATES
+from perfsuite.plugin.settings import FIXTURE, SCRIPT, SETTINGS, UPDATES
 
 if TYPE_CHECKING:
     from perfsuite.plugin.perf_run import PerfCell
@@ -99,6 +99,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "perf_cell(*ids, models=(), strategies=(), hardware=()): train these cells in tests that use the perf_cell "
         "fixture: by id, and every valid combination of models, strategies and hardware.",
     )
+    config.addinivalue_line(
+        "markers",
+        "perf_script(file, arguments='', launcher='python', hardware='cpu_x1', name=''): train this script, started by "
+        "python, torchrun, accelerate launch or deepspeed, in a test that uses the perf_cell fixture.",
+    )
     if config.getoption("--perf"):
         from perfsuite.errors import UsageError
         from perfsuite.records.processes import require_linux
@@ -129,9 +134,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from perfsuite.plugin.parametrization import parametrize_cells
 
         parametrize_cells(metafunc)
-    elif any(mark.name == FIXTURE for mark in metafunc.definition.own_markers):
+    elif marks := [mark.name for mark in metafunc.definition.own_markers if mark.name in (FIXTURE, SCRIPT)]:
         raise pytest.Collector.CollectError(
-            f"{metafunc.definition.nodeid}: a test with @pytest.mark.{FIXTURE} trains nothing unless it takes the "
+            f"{metafunc.definition.nodeid}: a test with @pytest.mark.{marks[0]} trains nothing unless it takes the "
             f"fixture: def {metafunc.definition.name}({FIXTURE}): {FIXTURE}.check()"
         )
 

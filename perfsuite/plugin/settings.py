@@ -13,6 +13,7 @@ TRIALS = ("auto", "always", "never")
 TRACES = ("never", "red", "all")
 LAUNCHERS = ("auto", "local", "slurm", "torchrun")
 FIXTURE = "perf_cell"
+SCRIPT = "perf_script"  # the marker of a script's cell
 SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, instead of their own."),
     (

@@ -2,6 +2,7 @@
 
 import sys
 
+from perfsuite.records.gradients import Gradients
 from perfsuite.records.installed import Installed
 from perfsuite.records.record import Record
 
@@ -31,6 +32,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
     its steps. ``memory_curve`` is in the format of records/curves.py. ``uncounted`` are metrics that cannot be counted
     on this rank, with the reasons: then no rank's is folded. One without a reason is absent without a word.
+    ``gradients`` are all that a job reads that proves.
     """
 
     rank: int
@@ -44,6 +46,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     installed: Installed = Installed()
     memory_curve: dict[str, str] = {}
     uncounted: dict[str, str] = {}
+    gradients: Gradients | None = None
 
 
 def is_number(value: object) -> bool:

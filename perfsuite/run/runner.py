@@ -26,6 +26,7 @@ from perfsuite.launch.places import THIS_MACHINE, Places
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import timestamp
+from perfsuite.records.gradients import Gradients
 from perfsuite.records.job import Job, Turns
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.progress import Progress
@@ -134,8 +135,16 @@ class Runner:
         """Launch the cell once more, to write the traces of its ranks (TRACE and SNAPSHOT of records/job.py) and
         measure nothing but its memory. Raises CellFailed.
         """
+        return self._samples(cell, watch, faults, traces=prefix)
+
+    def prove(self, cell: Cell, steps: int, watch: Watch) -> list[Gradients]:
+        """The gradients of a script's first steps, by its ranks. Raises CellFailed."""
+        samples = self._samples(cell, watch, (), proves=steps)
+        return [sample.gradients for sample in samples if sample.gradients]
+
+    def _samples(self, cell: Cell, watch: Watch, faults: Any, **how: Any) -> list[RankSample]:
         with self.lease(cell) as devices:
-            job = msgspec.structs.replace(self.job(cell, faults), traces=prefix)
+            job = msgspec.structs.replace(self.job(cell, faults), **how)
             return self._launcher.run(job, devices, functools.partial(watch, cell))
 
     def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:

@@ -1,6 +1,7 @@
 """``perfsuite run -- COMMAND``: measures a training script as it is, started by its own launcher.
 
-Exit codes in addition to the usual ones: 1 if it could not be measured.
+Exit codes in addition to the usual ones: 1 if it could not be measured, or if the accumulation is wrong; 3 if that
+cannot be decided.
 """
 
 import argparse
@@ -16,11 +17,16 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_settings, count, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
+from perfsuite.errors import UsageError
+from perfsuite.launch.launcher import CellFailed
 from perfsuite.launch.machine import local_hardware, refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.records import codec
-from perfsuite.run.runner import Runner
+from perfsuite.records.gradients import Agreement
+from perfsuite.run.accumulation import STEPS, prove_accumulation
+from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.html.measured import measured_page
+from perfsuite.show.text.accumulation import render_accumulation
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.measured import render_measured
 from perfsuite.show.text.verdict_text import last_lines
@@ -28,6 +34,8 @@ from perfsuite.units import show_several
 
 HELP = "Measure a training script as it is, started by its own launcher."
 STARTS_PROCESSES = True
+ACCUMULATION = "accumulation"
+UNDECIDED = 3
 LAUNCHES = 2  # one alone does not say which numbers repeat
 
 
@@ -37,11 +45,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="H", help="The device and the ranks, by default as the script says.")
     parser.add_argument("--launches", type=count, default=LAUNCHES, metavar="N", help=_LAUNCHES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the measurement as JSON.")
+    parser.add_argument("--prove", metavar="accumulation[:BATCH,ACCUMULATE]", help=_PROVE)
     add_settings(parser, steps=10, warmup=5)
     add_html(parser)
 
 
 _COMMAND = "What trains, as in a shell: torchrun --nproc-per-node 2 train.py --lr 1e-4."
+_PROVE = (
+    "Measure nothing, but compare the gradients of one global batch in one micro-batch and in several. BATCH and "
+    "ACCUMULATE name the command's options if they have unusual names."
+)
 _LAUNCHES = f"Launches ({LAUNCHES}): numbers that differ between them are only shown."
 
 
@@ -57,6 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     device = HardwareName.parse(here[0]).kind if here else CPU
     cell = make_cell(model.name, ENGINE, arguments.hardware or str(HardwareName(device, 1)), catalog)
     metrics = catalog.metrics(ENGINE)
+    if arguments.prove is not None:
+        hardware = arguments.hardware or str(HardwareName(device, 1))
+        return prove(arguments.prove, words, hardware, settings, arguments.json, page)
     with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
         first = runner.measure(cell, live.show)
         ranks = first.failure.world_size if first.failure else None
@@ -77,6 +93,29 @@ def run(arguments: argparse.Namespace) -> int:
         print(guard(cell, words))
     write_html(page, measured_page(measurement, metrics))
     return 1 if measurement.failure else 0
+
+
+def prove(
+    what: str, words: Sequence[str], hardware: str, settings: Settings, file: Path | None, page: Path | None
+) -> int:
+    """Compare one global batch in two splits."""
+    name, _, options = what.partition(":")
+    names = options.split(",") if options else []
+    if name != ACCUMULATION or len(names) not in (0, 2) or not all(names) or page:
+        raise UsageError(
+            f"--prove {what}: write --prove accumulation, or --prove accumulation:--batch-size,--accumulate with the "
+            "names of the command's options, and no --html."
+        )
+    try:
+        with closing(LiveLine(lambda _: STEPS)) as live:
+            proof = prove_accumulation(words, names, hardware, settings, live.show)
+    except CellFailed as error:
+        print("\n".join([error.failure.message, *last_lines(error.failure)]))
+        return 1
+    if file:
+        codec.write(file, proof)
+    print(render_accumulation(proof))
+    return {Agreement.AGREE: 0, Agreement.DIFFER: 1, Agreement.OPEN: UNDECIDED}[proof.agreement]
 
 
 def guard(cell: Cell, words: Sequence[str]) -> str:

@@ -25,13 +25,15 @@ from perfsuite.rank.main import Waiting, kinds_of, kinds_of_meters, meters_of, r
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.loop import MOST, period_of
-from perfsuite.rank.script.script_trainer import ScriptTrainer
+from perfsuite.rank.script.proving import Proving, without_count
+from perfsuite.rank.script.script_trainer import ScriptTrainer, active
 from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.job import ATTACHED, JOB, PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
+from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import steps_of_script
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
@@ -58,6 +60,8 @@ def attach(torch: Any) -> None:
     (folder / ATTACHED.format(pid=os.getpid())).touch()
     _here = Attached(folder)
     watch_torch(torch, _here.watched)
+    if needed := _here.session.job.proves:
+        _here.proving = Proving(torch, _here.watched, needed)
     os.register_at_fork(after_in_child=_here.forked)
 
 
@@ -65,6 +69,12 @@ def attach_deepspeed(engine: Any) -> None:
     """Called when DeepSpeed's engine is imported."""
     if _here:
         watch_deepspeed(engine, _here.watched)
+
+
+def attach_trainer(trainer: Any) -> None:
+    """Called when transformers' Trainer is imported."""
+    if _here and _here.proving:
+        without_count(trainer, _here.proving)
 
 
 class OtherRanks(RankError):
@@ -94,6 +104,7 @@ class Attached:
         self.seconds: dict[str, float] = {}
         self.owner = os.getpid()
         self.done = False
+        self.proving: Proving | None = None
         _seed(job.seed + self.session.rank)
         sys.excepthook = self._failed(sys.excepthook)
         atexit.register(self._ended)
@@ -133,6 +144,10 @@ class Attached:
     def _iterated(self, skipped: bool) -> None:
         if self.progress is None:
             self._join()
+        if self.proving:
+            if self.proving.iterated():
+                self._write(sample_of(self.session, (), active(self.watched), self.seconds))
+            return
         if self.steps is None:
             self.session.mark("batch")
             self.session.mark("other")
@@ -223,9 +238,14 @@ class Attached:
 
     def _finish(self) -> None:
         self.seconds["steps"] += time.perf_counter()
-        sample = sample_of(self.session, self.meters, self.trainer.check(), self.seconds)
+        self._write(sample_of(self.session, self.meters, self.trainer.check(), self.seconds))
+
+    def _write(self, sample: RankSample) -> None:
         sample = msgspec.structs.replace(
-            sample, files=[self._original(file) for file in sample.files], opened=[*map(self._original, sample.opened)]
+            sample,
+            files=[self._original(file) for file in sample.files],
+            opened=[*map(self._original, sample.opened)],
+            gradients=self.proving.gradients() if self.proving else None,
         )
         rank, ranks = self.session.rank, self.session.world_size
         codec.write(self.folder / f"rank{rank}.json", sample)
@@ -253,6 +273,11 @@ class Attached:
         if self._is_rank() and not self.done and not self._failure.exists():
             made, job = len(self.iterations) + self.count, self.session.job
             needed = steps_of_script(job.steps, job.warmup, job.device) * (self.period or 1)
+            if self.proving:
+                self._report(
+                    RankError(f"The script ended before its {job.proves} optimizer steps: let it train longer.")
+                )
+                return
             needed += MOST if not self.period and made >= needed else 0  # so many may be needed to see the loop
             self._report(
                 RankError(

@@ -14,6 +14,7 @@ from typing import Any
 
 AFTER = {  # module → the function of perfsuite that is called once it is executed
     "torch": "perfsuite.rank.script.attached:attach",
+    "transformers.trainer": "perfsuite.rank.script.attached:attach_trainer",
     "deepspeed.runtime.engine": "perfsuite.rank.script.attached:attach_deepspeed",
 }
 

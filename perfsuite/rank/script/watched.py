@@ -10,6 +10,7 @@ skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 step
 """
 
 import functools
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 from perfsuite.rank.script.batch_size import BatchSize, size_of
 from perfsuite.rank.torch_types import Module, Tensor
 
+CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 LETTERS = {"data": "D", "forward": "F", "backward": "B"}
 
 
@@ -35,6 +37,8 @@ class Watched:
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
         self.clipped = False  # the gradients are no longer as backward left them
+        self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
+        self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
@@ -147,6 +151,12 @@ def watch_torch(torch: Any, watched: Watched) -> None:
             if not watched.is_here:
                 return inner(self, *args, **kwargs)
             watched.optimizers.setdefault(id(self), self)
+            if not watched.updates:
+                closure = kwargs.get("closure", args[0] if args else None)
+                result = closure() if closure else None
+                watched.before_optimizer()
+                watched.stepped(self)
+                return result
             watched.before_optimizer()
             watched.begin("optimizer")
             try:
@@ -160,14 +170,15 @@ def watch_torch(torch: Any, watched: Watched) -> None:
 
     # Not torch's global hooks: meters register others of those, which is not possible while they are called.
     optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
-    _replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched))
-    _replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
+    replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched))
+    replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
     _watch_forward(torch.nn.Module, watched)
     _watch_backward(torch.autograd, watched)
-    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
-        _replace(torch.nn.utils, name, functools.partial(_clipping, watched))
+    for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
+        if hasattr(owner, name):
+            replace(owner, name, functools.partial(_clipping, watched))
     scaler = torch.amp.GradScaler
-    _replace(scaler, "step", functools.partial(_scaling, watched))
+    replace(scaler, "step", functools.partial(_scaling, watched))
 
 
 def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
@@ -217,7 +228,7 @@ def watch_deepspeed(engine: Any, watched: Watched) -> None:
 
         return stepping
 
-    _replace(engine.DeepSpeedEngine, "step", make)
+    replace(engine.DeepSpeedEngine, "step", make)
 
 
 def _reading(watched: Watched, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -251,7 +262,10 @@ def _watch_forward(module: Any, watched: Watched) -> None:
             if self.training:
                 watched.roots.setdefault(id(self), self)
             watched.begin("forward")
+        around = None if recomputing else watched.around_forward
         try:
+            if around:
+                return around(self, args, kwargs, functools.partial(call, self, *args, **kwargs))
             return call(self, *args, **kwargs)
         finally:
             inside.on = False
@@ -279,9 +293,10 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
 
         return running
 
-    _replace(autograd, "_engine_run_backward", make)
+    replace(autograd, "_engine_run_backward", make)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put what ``make`` makes of it in place of a function."""
     real = getattr(owner, name)
     setattr(owner, name, functools.wraps(real)(make(real)))
