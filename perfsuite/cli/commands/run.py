@@ -16,7 +16,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_settings, count, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
-from perfsuite.launch.machine import local_hardware, refuse_emulated
+from perfsuite.launch.machine import local_hardware
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
@@ -47,7 +47,6 @@ _LAUNCHES = f"Launches ({LAUNCHES}): numbers that differ between them are only s
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure the command, and print what is known of it."""
-    refuse_emulated("perfsuite run")
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     model = script(name_of(words), shlex.join(words), Path.cwd())
     settings, page = settings_of(arguments), html_of(arguments)
@@ -72,9 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     if measurement.failure:
         print("\n".join([f"{cell.id}: {measurement.failure.message}", *last_lines(measurement.failure)]))
     else:
-        print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}")
+        emulated = ", on emulated GPUs, no real one" if measurement.machine.emulated else ""
+        print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}{emulated}")
         print(render_measured(measurement, metrics))
-        print(guard(cell, words))
+        print("" if emulated else guard(cell, words))
     write_html(page, measured_page(measurement, metrics))
     return 1 if measurement.failure else 0
 

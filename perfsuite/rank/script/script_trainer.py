@@ -27,7 +27,7 @@ class ScriptTrainer(Trainer):
 
     def check(self) -> dict[str, str | int]:
         """What is really active, so that a library's silent fallback is a difference."""
-        return active(self.watched)
+        return active(self.watched, self.session.job.device)
 
     def outcome(self, skipped: bool) -> StepOutcome:
         """Of the step that has ended, whose losses and norm are forgotten. The loss is what backward began with, summed
@@ -86,7 +86,7 @@ def _tensors(value: Any) -> Iterator[Any]:
         yield local(value)
 
 
-def active(watched: Watched) -> dict[str, str | int]:
+def active(watched: Watched, device: str) -> dict[str, str | int]:
     """The optimizers, wrappers and engine that the script really uses, and its ranks."""
     import torch
     import torch.distributed as dist
@@ -97,7 +97,7 @@ def active(watched: Watched) -> dict[str, str | int]:
         "optimizers": ", ".join(_name(type(one)) for one in watched.optimizers.values()),
         "wrappers": ", ".join(wrappers) or "none",
         "world size": dist.get_world_size() if dist.is_initialized() else 1,
-        "autocast": str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "off",
+        "autocast": str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "off",
     }
     if watched.engine is not None:
         evidence["ZeRO stage"] = int(watched.engine.zero_optimization_stage())

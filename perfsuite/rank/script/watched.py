@@ -45,8 +45,8 @@ class Watched:
 
     @property
     def devices(self) -> set[str]:
-        """The types of the devices that hold the modules' parameters."""
-        return {one.device.type for root in self.roots.values() for one in root.parameters()}
+        """The devices that hold the modules' parameters."""
+        return {str(one.device) for root in self.roots.values() for one in root.parameters()}
 
     @property
     def counts(self) -> bool:
