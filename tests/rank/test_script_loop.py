@@ -3,6 +3,7 @@
 import pytest
 
 from perfsuite.rank.script.loop import MOST, period_of
+from perfsuite.rank.script.watched import Watched
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,12 @@ from perfsuite.rank.script.loop import MOST, period_of
 def test_the_period_is_the_shortest_repetition(iterations, period):
     """Behind the first iteration, and not before it has repeated."""
     assert period_of(iterations) == period
+
+
+def test_perfsuites_own_calls_are_not_the_loops():
+    """A backward of its own is no event, and its loss is not kept."""
+    watched = Watched(lambda phase: None, lambda skipped: None)
+
+    with watched.away():
+        assert not watched.is_here
+    assert watched.is_here

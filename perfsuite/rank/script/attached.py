@@ -99,7 +99,8 @@ class Attached:
     def _begin(self) -> None:
         """Watch the device's memory from here on."""
         self.begun_on = str(self.session.device)
-        self.early = [kind(self.session) for kind in kinds_of_meters(self.session) if kind.early]
+        with self.watched.away():
+            self.early = [kind(self.session) for kind in kinds_of_meters(self.session) if kind.early]
 
     def forked(self) -> None:
         """In a child of this process, which may train: it is another rank then."""

@@ -9,9 +9,10 @@ The first torch.optim.Optimizer to step is number 0. When it has stepped, an ite
 skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 steps the inner optimizer many times.
 """
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.rank.torch_types import Module, Tensor
@@ -58,6 +59,15 @@ class Watched:
         self._thread = threading.get_ident()
         self.events, self._running = "", []
         self.losses.clear()
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Inside, the calls are perfsuite's own."""
+        thread, self._thread = self._thread, 0
+        try:
+            yield
+        finally:
+            self._thread = thread
 
     def begin(self, phase: str) -> None:
         """A phase begins, perhaps inside of another."""
