@@ -52,15 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
     settings, page = settings_of(arguments), html_of(arguments)
     check_output("--json", arguments.json)
     catalog = Catalog(extra_models=(model,))
-    here = local_hardware(catalog)
-    device = HardwareName.parse(here[0]).kind if here else CPU
-    cell = make_cell(model.name, ENGINE, arguments.hardware or str(HardwareName(device, 1)), catalog)
+    here = largest(local_hardware(catalog))
+    cell = make_cell(model.name, ENGINE, arguments.hardware or str(here), catalog)
     metrics = catalog.metrics(ENGINE)
     with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
         first = runner.measure(cell, live.show)
         ranks = first.failure.world_size if first.failure else None
         if ranks and not arguments.hardware:
-            cell = make_cell(model.name, ENGINE, str(HardwareName(device, ranks)), catalog)
+            cell = make_cell(model.name, ENGINE, str(HardwareName(here.kind, ranks)), catalog)
             first = runner.measure(cell, live.show)
         measured = [first]
         while len(measured) < arguments.launches and first.outcome == "fits":
@@ -77,6 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
         print("" if emulated else guard(cell, words))
     write_html(page, measured_page(measurement, metrics))
     return 1 if measurement.failure else 0
+
+
+def largest(names: Sequence[str]) -> HardwareName:
+    """All GPUs of the first kind: each rank must see its own before it is known how many there are."""
+    here = [HardwareName.parse(name) for name in names] or [HardwareName(CPU, 1)]
+    return max((one for one in here if one.kind == here[0].kind), key=lambda one: one.ranks or 0)
 
 
 def guard(cell: Cell, words: Sequence[str]) -> str:
