@@ -173,8 +173,9 @@ def make_workspaces() -> int:
     """
     import torch
 
-    some = torch.ones(16, 16, device="cuda", requires_grad=True)
-    (some @ some).sum().backward()
+    with torch.inference_mode(False), torch.enable_grad():  # a script may begin to use CUDA inside of no_grad
+        some = torch.ones(16, 16, device="cuda", requires_grad=True)
+        (some @ some).sum().backward()
     torch.cuda.synchronize()
     del some
     torch.cuda.empty_cache()

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from perfsuite.catalog.cell import Cell, Hardware
@@ -11,6 +12,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import given
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import gpus, require_here
+from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED, Measurement
 from perfsuite.records.prediction import Prediction
 from perfsuite.run.runner import Runner, Settings
@@ -31,8 +33,8 @@ def is_here() -> bool:
     return any(gpu.name.startswith(EMULATED) for gpu in gpus())
 
 
-def again(hardware: Hardware, arguments: argparse.Namespace, *words: str) -> NoReturn:
-    """Become the command of these words on emulated devices of the hardware.
+def again(hardware: Hardware, arguments: argparse.Namespace, *words: str, script: Sequence[str] = ()) -> NoReturn:
+    """Become the command of these words on emulated devices of the hardware; ``script`` is what it runs.
 
     Raises UsageError for hardware that cannot be emulated.
     """
@@ -42,7 +44,9 @@ def again(hardware: Hardware, arguments: argparse.Namespace, *words: str) -> NoR
         raise UsageError(f"--emulated has one node, and {hardware.name} has {hardware.nodes}.")
     devices = f"{hardware.device.name}:{hardware.ranks}"
     folders, fresh = given(arguments, "--catalog"), ["--fresh"] if arguments.fresh else []
-    command = [*CLI, "emulate", "--gpus", devices, *folders, "--", *CLI, *words, *folders, *fresh, "--emulated"]
+    behind = ["--", *script] if script else []
+    command = [*CLI, "emulate", "--gpus", devices, *folders, "--"]
+    command += [*CLI, *words, *folders, *fresh, "--emulated", *behind]
     os.execv(command[0], command)
 
 
@@ -65,11 +69,14 @@ def sentence(measured: Measurement) -> str:
     return f"emulated, it {'runs out of memory' if measured.outcome == 'oom' else 'fails'}: {message}"
 
 
-def show(cell: Cell, prediction: Prediction, measured: Measurement) -> int:
+def show(cell: Cell, prediction: Prediction, measured: Measurement, json: Path | None = None) -> int:
     """Print the emulated memory next to the predicted one. Exit code 1 if the emulated cell runs out of memory.
+    ``json`` gets the emulated one.
 
     Raises Refused if it fails for another reason.
     """
+    if json:
+        codec.write(json, measured)
     if measured.outcome not in ("fits", "oom"):
         raise Refused(f"{cell.id}: {sentence(measured)}")
     print(f"{cell.id}: on emulated GPUs, no real one" + (", next to the prediction" if prediction.ranks else ""))

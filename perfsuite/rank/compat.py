@@ -50,6 +50,8 @@ NAMES = {
     "torch.autograd.Variable._execution_engine": Private("waits for DDP's messages when backward ends, in a trace"),
     "torch.autograd._get_sequence_nr": Private("the number that autograd gives the next node, in a trace"),
     "torch.autograd._profiler_enabled": Private("a switch of torch that changes times"),
+    "torch.cuda._initialized": Private("a script's first use of CUDA"),
+    "torch.cuda._lazy_call": Private("a script's first use of CUDA"),
     "torch.cuda._is_in_bad_fork": Private("whether the rank server touched CUDA before it forked"),
     "torch.utils.data.dataloader._BaseDataLoaderIter": Private("when a script's data is made"),
     "torch.cuda.memory._record_memory_history": Private("the history of CUDA's allocator"),

@@ -248,7 +248,7 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
         traceback.print_exception(error)
     error = _evidence(lambda: lacking(error), None) or error
     text = f"{type(error).__name__} {where}: {error}" if not isinstance(error, RankError) else str(error)
-    out_of_memory = isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY)
+    out_of_memory = is_out_of_memory(error)
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
     memory = session.memory if session and out_of_memory else None
@@ -268,6 +268,12 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
         world_size=getattr(error, "world_size", None),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device's memory or the host's was not enough."""
+    text = f"{type(error).__name__}: {error}"
+    return isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY)
 
 
 def _evidence(ask: Callable[[], T], otherwise: T) -> T:

@@ -67,6 +67,45 @@ def test_fit_runs_itself_on_the_devices(started):
     ]
 
 
+def test_memory_of_a_script_runs_itself_on_the_devices(started, tmp_path):
+    """The command stays as it is, with its own options."""
+    made = str(tmp_path / "made.json")
+    script = ["torchrun", "--nproc-per-node", "2", "train.py", "--strategy", "fast"]
+
+    with pytest.raises(SystemExit):
+        cli.main(["memory", "--json", made, "--hardware", "h100_x2", "--", *script])
+    [command] = started
+    assert command[3:6] == ["emulate", "--gpus", "h100:2"]
+    at = command.index("--")
+    assert command[at + 4 :] == ["memory", "--hardware", "h100_x2", "--json", made, "--emulated", "--", *script]
+
+
+def test_memory_of_a_projects_script_runs_itself_on_the_devices(started, tmp_path, monkeypatch):
+    """By the id of its cell."""
+    (tmp_path / "pyproject.toml").write_text('[tool.perfsuite.scripts]\ntrain = "python train.py"\n')
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SystemExit):
+        cli.main(["memory", "train-script-h100_x1"])
+    [command] = started
+    assert command[command.index("--") + 4 :] == ["memory", "train-script-h100_x1", "--emulated"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--", "python", "train.py"], "Name the hardware of the script, such as --hardware h100_x1."),
+        (["--hardware", "h100_x1", "--sweep", "seq", "--", "./train.sh"], "its own model and batches: leave out"),
+        (["--hardware", "cpu_x1", "--", "python", "train.py"], "a CPU is no such device"),
+        (["--hardware", "h1000_x1", "--", "python", "train.py"], "No hardware named 'h1000'. Did you mean 'h100'?"),
+    ],
+)
+def test_a_script_that_cannot_be_emulated_is_refused(started, capsys, words, reason):
+    assert cli.main(["memory", *words]) == cli.BAD_INPUT
+    assert reason in capsys.readouterr().err
+    assert started == []
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

@@ -1,13 +1,9 @@
 """The period of a script's loop, and the hooks that see it."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from perfsuite.errors import RankError
-from perfsuite.rank.script.attached import Attached
 from perfsuite.rank.script.loop import MOST, period_of
+from perfsuite.rank.script.watched import Watched
 
 
 @pytest.mark.parametrize(
@@ -27,16 +23,10 @@ def test_the_period_is_the_shortest_repetition(iterations, period):
     assert period_of(iterations) == period
 
 
-@pytest.mark.parametrize(
-    ("there", "cell", "wrong"), [("cpu", "cuda", True), ("cuda", "cpu", True), ("cpu", "cpu", False)]
-)
-def test_a_script_on_another_device_is_told(there: str, cell: str, wrong: bool) -> None:
-    """A cell of a GPU must not be green because its script has fallen back to the CPU."""
-    session = SimpleNamespace(job=SimpleNamespace(device=cell))
-    process: Any = SimpleNamespace(watched=SimpleNamespace(devices={there}), session=session)
+def test_perfsuites_own_calls_are_not_the_loops():
+    """A backward of its own is no event, and its loss is not kept."""
+    watched = Watched(lambda phase: None, lambda skipped: None)
 
-    if wrong:
-        with pytest.raises(RankError, match=f"The script trains on {there}, but its cell is on {cell}"):
-            Attached._check_device(process)
-    else:
-        Attached._check_device(process)
+    with watched.away():
+        assert not watched.is_here
+    assert watched.is_here

@@ -19,7 +19,7 @@ from perfsuite.cli.shared_options import add_html, add_settings, count, html_of,
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
 from perfsuite.launch.launcher import CellFailed
-from perfsuite.launch.machine import local_hardware, refuse_emulated
+from perfsuite.launch.machine import local_hardware
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.gradients import Agreement
@@ -60,24 +60,22 @@ _LAUNCHES = f"Launches ({LAUNCHES}): numbers that differ between them are only s
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure the command, and print what is known of it."""
-    refuse_emulated("perfsuite run")
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     model = script(name_of(words), shlex.join(words), Path.cwd())
     settings, page = settings_of(arguments), html_of(arguments)
     check_output("--json", arguments.json)
     catalog = Catalog(extra_models=(model,))
-    here = local_hardware(catalog)
-    device = HardwareName.parse(here[0]).kind if here else CPU
-    cell = make_cell(model.name, ENGINE, arguments.hardware or str(HardwareName(device, 1)), catalog)
+    here = largest(local_hardware(catalog))
+    cell = make_cell(model.name, ENGINE, arguments.hardware or str(here), catalog)
     metrics = catalog.metrics(ENGINE)
     if arguments.prove is not None:
-        hardware = arguments.hardware or str(HardwareName(device, 1))
+        hardware = arguments.hardware or str(HardwareName(here.kind, 1))
         return prove(arguments.prove, words, hardware, settings, arguments.json, page)
     with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
         first = runner.measure(cell, live.show)
         ranks = first.failure.world_size if first.failure else None
         if ranks and not arguments.hardware:
-            cell = make_cell(model.name, ENGINE, str(HardwareName(device, ranks)), catalog)
+            cell = make_cell(model.name, ENGINE, str(HardwareName(here.kind, ranks)), catalog)
             first = runner.measure(cell, live.show)
         measured = [first]
         while len(measured) < arguments.launches and first.outcome == "fits":
@@ -88,9 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
     if measurement.failure:
         print("\n".join([f"{cell.id}: {measurement.failure.message}", *last_lines(measurement.failure)]))
     else:
-        print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}")
+        emulated = ", on emulated GPUs, no real one" if measurement.machine.emulated else ""
+        print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}{emulated}")
         print(render_measured(measurement, metrics))
-        print(guard(cell, words))
+        print("" if emulated else guard(cell, words))
     write_html(page, measured_page(measurement, metrics))
     return 1 if measurement.failure else 0
 
@@ -116,6 +115,12 @@ def prove(
         codec.write(file, proof)
     print(render_accumulation(proof))
     return {Agreement.AGREE: 0, Agreement.DIFFER: 1, Agreement.OPEN: UNDECIDED}[proof.agreement]
+
+
+def largest(names: Sequence[str]) -> HardwareName:
+    """All GPUs of the first kind: each rank must see its own before it is known how many there are."""
+    here = [HardwareName.parse(name) for name in names] or [HardwareName(CPU, 1)]
+    return max((one for one in here if one.kind == here[0].kind), key=lambda one: one.ranks or 0)
 
 
 def guard(cell: Cell, words: Sequence[str]) -> str:

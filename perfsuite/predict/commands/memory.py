@@ -10,13 +10,24 @@ from perfsuite.catalog.cell import Cell, make_cell, parse_cell, parse_hardware, 
 from perfsuite.catalog.cell_id import is_meant_as_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, count, html_of, with_lengths, write_html
+from perfsuite.cli.shared_options import (
+    add_catalog,
+    add_html,
+    catalog_of,
+    count,
+    given,
+    html_of,
+    with_lengths,
+    write_html,
+)
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, show
+from perfsuite.predict.scripts import cell_of_command, is_command
 from perfsuite.predict.traced_memory import attempt_each, predict, trace_snapshot, unsupported
-from perfsuite.records.codec import write_bytes
+from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.records.codec import write, write_bytes
 from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Prediction
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
@@ -28,6 +39,10 @@ HELP = "How much memory a training needs, and for what."
 STARTS_PROCESSES = True
 DOUBLINGS = 6  # of a sweep
 BAR = 40
+NOT_OF_SCRIPTS = (
+    *("strategy", "micro_batch", "sequence_length", "target_length", "unpadded"),
+    *("explain", "snapshot", "sweep", "html"),
+)
 T = TypeVar("T")
 
 
@@ -73,7 +88,7 @@ def collect(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`, or a whole cell's id.")
+    parser.add_argument("model", nargs="+", metavar="MODEL", help=_MODEL)
     parser.add_argument("--strategy", metavar="S", help="Engine and techniques (single).")
     parser.add_argument("--hardware", metavar="H", help="Device and ranks, e.g. rtx3090_x2 (cpu_x1).")
     add_workload(parser)
@@ -81,25 +96,38 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = "Write what the rank allocates, in torch's format, for docs.pytorch.org/memory_viz."
     parser.add_argument("--snapshot", type=Path, metavar="FILE.pickle", help=text)
     parser.add_argument("--sweep", choices=("batch", "seq"), help="Predict the cell for several of these.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result as JSON.")
     add_html(parser)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_emulated(parser, "Run the cell on emulated GPUs, too, and compare: `perfsuite emulate --help`.")
     add_catalog(parser)
 
 
+_MODEL = "A model of `perfsuite list models`, a whole cell's id, or -- and the command of your own script."
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print the prediction. Exit code 1 if it does not fit or cannot be predicted."""
-    catalog = catalog_of(arguments)
+    catalog, words = catalog_of(arguments), arguments.model
+    arguments.model = words[0]
+    check_output("--json", arguments.json)
+    if is_command(words):
+        cell, catalog = cell_of_command(words, arguments.hardware, catalog)
+        return _script(cell, arguments, catalog, words)
     _check_options(arguments)
     page = html_of(arguments)
     cell = cell_of(arguments, catalog)
+    if cell.model.command:
+        return _script(cell, arguments, catalog)
     if arguments.sweep:
         return _sweep(cell, arguments, catalog, page)
     if arguments.emulated and not is_here():
-        again(cell.hardware, arguments, "memory", cell.id)
+        again(cell.hardware, arguments, "memory", cell.id, *given(arguments, "--json"))
     (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
     if arguments.emulated:
-        return show(cell, prediction, measure([cell], catalog)[0])
+        return show(cell, prediction, measure([cell], catalog)[0], arguments.json)
+    if arguments.json:
+        write(arguments.json, prediction)
     if prediction.outcome == "unsupported":
         raise Refused(f"{cell.id} cannot be predicted: {prediction.reason}")
     print(f"{cell.id}: predicted, not measured; {batches(cell.workload, not arguments.unpadded)}")
@@ -121,6 +149,19 @@ def run(arguments: argparse.Namespace) -> int:
         write_bytes(arguments.snapshot, snapshot)
         print(f"\n{arguments.snapshot} is written: open it in https://docs.pytorch.org/memory_viz.")
     return 0 if prediction.outcome == "fits" else 1
+
+
+def _script(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, words: Sequence[str] = ()) -> int:
+    """Run the script on emulated devices. ``words`` are its command, if it is not one of the project's."""
+    if any(getattr(arguments, name) for name in NOT_OF_SCRIPTS):
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in NOT_OF_SCRIPTS)
+        raise UsageError(f"A script has its own model and batches: leave out {options}.")
+    if not is_here():
+        json = given(arguments, "--json")
+        if words:
+            again(cell.hardware, arguments, "memory", "--hardware", cell.hardware.name, *json, script=words)
+        again(cell.hardware, arguments, "memory", cell.id, *json)
+    return show(cell, unsupported(cell, why_not_traced(cell)), measure([cell], catalog)[0], arguments.json)
 
 
 def _check_options(arguments: argparse.Namespace) -> None:

@@ -21,10 +21,11 @@ import msgspec
 
 from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.errors import RankError
-from perfsuite.rank.main import Waiting, kinds_of, kinds_of_meters, meters_of, report, sample_of
+from perfsuite.rank.main import Waiting, is_out_of_memory, kinds_of, kinds_of_meters, meters_of, report, sample_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.loop import MOST, period_of
+from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.proving import Proving, without_count
 from perfsuite.rank.script.script_trainer import ScriptTrainer, active
 from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
@@ -58,7 +59,7 @@ def attach(torch: Any) -> None:
     global _here
     folder = Path(started_with[FOLDER])
     (folder / ATTACHED.format(pid=os.getpid())).touch()
-    _here = Attached(folder)
+    _here = Attached(folder, torch)
     watch_torch(torch, _here.watched)
     if needed := _here.session.job.proves:
         _here.proving = Proving(torch, _here.watched, needed)
@@ -88,13 +89,14 @@ class OtherRanks(RankError):
 class Attached:
     """This process. Its memory is recorded from here on, since the script builds its model next."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, torch: Any) -> None:
         self.folder = folder
         job = codec.read(folder / JOB, Job)
         self.session = Session.open(job, int(os.environ.get("RANK", "0")), folder / SCRATCH)
         self.reading = self.session.undone.enter_context(contextlib.ExitStack())
         self.reading.enter_context(self.session.opened.watching())
-        self.early = [kind(self.session) for kind in kinds_of_meters(self.session) if kind.early]
+        self.early: list[Meter] = []
+        self.begun_on = ""
         self.watched = Watched(self.session.mark, self.iterated)
         self.iterations: list[str] = []
         self.progress: ProgressWriter | None = None
@@ -106,8 +108,18 @@ class Attached:
         self.done = False
         self.proving: Proving | None = None
         _seed(job.seed + self.session.rank)
+        if job.device == "cpu":
+            self._begin()
+        else:
+            begin_with_cuda(torch, self._begin)
         sys.excepthook = self._failed(sys.excepthook)
         atexit.register(self._ended)
+
+    def _begin(self) -> None:
+        """Watch the device's memory from here on."""
+        self.begun_on = str(self.session.device)
+        with self.watched.away():
+            self.early = [kind(self.session) for kind in kinds_of_meters(self.session) if kind.early]
 
     def forked(self) -> None:
         """In a child of this process, which may train: it is another rank then."""
@@ -146,7 +158,7 @@ class Attached:
             self._join()
         if self.proving:
             if self.proving.iterated():
-                self._write(sample_of(self.session, (), active(self.watched), self.seconds))
+                self._write(sample_of(self.session, (), active(self.watched, self.session.job.device), self.seconds))
             return
         if self.steps is None:
             self.session.mark("batch")
@@ -205,7 +217,9 @@ class Attached:
         """The loop is known: from the next iteration on, steps are measured."""
         import torch
 
-        self._check_device()
+        check_device(self.session, self.watched.devices, self.begun_on)
+        if self.session.job.device == "cuda":
+            settle_on(torch, self.begun_on)
         self.known = len(self.watched.optimizers)
         roots = list(self.watched.roots.values())
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
@@ -218,15 +232,6 @@ class Attached:
         self.seconds["steps"] = -time.perf_counter()
         self.steps = _steps(self.session, self.trainer, self.meters, kinds)
         next(self.steps)
-
-    def _check_device(self) -> None:
-        """Raise RankError if the script trains on another device than its cell names."""
-        there = sorted(self.watched.devices)
-        if there and self.session.job.device not in there:
-            raise RankError(
-                f"The script trains on {there[0]}, but its cell is on {self.session.job.device}: name its hardware, "
-                "such as cpu_x1."
-            )
 
     def _step(self, skipped: bool) -> None:
         assert self.steps
@@ -260,7 +265,8 @@ class Attached:
 
     def _failed(self, before: Any) -> Any:
         def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-            if self._is_rank() and not isinstance(error, KeyboardInterrupt):
+            too_large = self.owner == os.getpid() and is_out_of_memory(error)  # it may be so for its first step
+            if (self._is_rank() or too_large) and not isinstance(error, KeyboardInterrupt):
                 self._report(error)
             elif not self.progress:
                 (self.folder / ATTACHED.format(pid=os.getpid())).write_text(f"{kind.__name__}: {error}")

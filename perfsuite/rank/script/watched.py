@@ -9,11 +9,12 @@ The first torch.optim.Optimizer to step is number 0. When it has stepped, an ite
 skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 steps the inner optimizer many times.
 """
 
+import contextlib
 import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.rank.script.batch_size import BatchSize, size_of
@@ -54,8 +55,8 @@ class Watched:
 
     @property
     def devices(self) -> set[str]:
-        """The types of the devices that hold the modules' parameters."""
-        return {one.device.type for root in self.roots.values() for one in root.parameters()}
+        """The devices that hold the modules' parameters."""
+        return {str(one.device) for root in self.roots.values() for one in root.parameters()}
 
     @property
     def counts(self) -> bool:
@@ -84,6 +85,15 @@ class Watched:
         self._thread = threading.get_ident()
         self.events, self._running = "", []
         self.forget()
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Inside, the calls are perfsuite's own."""
+        thread, self._thread = self._thread, 0
+        try:
+            yield
+        finally:
+            self._thread = thread
 
     def begin(self, phase: str) -> None:
         """A phase begins, perhaps inside of another."""

@@ -1,0 +1,24 @@
+"""The command of a user's script in place of a model: ``perfsuite memory --hardware h100_x1 -- python train.py``."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfsuite.catalog.cell import Cell, make_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import ENGINE, name_of, script
+from perfsuite.errors import UsageError
+
+
+def is_command(words: Sequence[str]) -> bool:
+    """Whether the words start a script. One word is a model or a cell, unless it is a path."""
+    return len(words) > 1 or "/" in words[0]
+
+
+def cell_of_command(words: Sequence[str], hardware: str | None, catalog: Catalog) -> tuple[Cell, Catalog]:
+    """The script's cell, and the catalog with it. Raises UsageError."""
+    model = script(name_of(words), shlex.join(words), Path.cwd())
+    if hardware is None:
+        raise UsageError("Name the hardware of the script, such as --hardware h100_x1.")
+    catalog = Catalog(catalog.folders, (model,), catalog.materiality)
+    return make_cell(model.name, ENGINE, hardware, catalog), catalog
