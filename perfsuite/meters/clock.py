@@ -59,7 +59,7 @@ class Clock(Meter):
         readings = {"step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds))}
         if self.session.strategy.engine.process != SCRIPT:  # its steps make their batches
             readings["iteration_time_seconds"] = Reading(value=statistics.median(iterations), samples=list(iterations))
-        if self.session.strategy.engine.process in OF_MODELS:
+        if self.session.strategy.engine.process in OF_MODELS and self.session.job.workload.sequence_length:
             every = positions(self.session.job.workload) * self.session.recipe.accumulation
             readings["tokens"] = Reading(value=every * self.session.leads_replica)
         if unfenced:
@@ -67,9 +67,11 @@ class Clock(Meter):
         return readings
 
 
-def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
-    """Token positions of all ranks, padding included, through encoder and decoder, per second of the median step."""
-    return readings["tokens"].value / readings["step_time_seconds"].value
+def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """Token positions of all ranks, padding included, through encoder and decoder, per second of the median step; None
+    if samples have no tokens.
+    """
+    return readings["tokens"].value / readings["step_time_seconds"].value if "tokens" in readings else None
 
 
 METER = Clock
@@ -92,6 +94,7 @@ METRICS = (
         fold="sum",
         hold="exact",
         worse="different",
+        optional=True,
         processes=OF_MODELS,
     ),
     Metric(
@@ -100,6 +103,7 @@ METRICS = (
         unit=COUNT,
         worse="lower",
         column=5,
+        optional=True,
         derive=tokens_per_second,
         processes=OF_MODELS,
     ),

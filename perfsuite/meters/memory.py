@@ -11,7 +11,7 @@ import contextlib
 import functools
 import gc
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_STEPS, Metric
@@ -63,6 +63,7 @@ class Memory(Meter):
         self.settled, self.watched = contextlib.ExitStack(), contextlib.ExitStack()
         self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
+        self.fed = 0  # bytes of the last batch, which differ from step to step if sequences are packed
         self.steps = 0  # since the recording stopped
         self.grown = self.steps_to_count = 0
         self.lives: list[int] = []  # bytes after each unfenced step of a script
@@ -82,6 +83,13 @@ class Memory(Meter):
         if gc.isenabled():  # user code may have disabled it
             gc.disable()
             self.settled.callback(gc.enable)
+
+    @contextlib.contextmanager
+    def feed(self, kind: str) -> Iterator[None]:
+        own = bool(self.session.job.model.batch)  # those of a task are all as large
+        before = self.source.live_bytes if own else 0
+        yield
+        self.fed = self.source.live_bytes - before if own else 0
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if not gc.isenabled():
@@ -153,7 +161,7 @@ class Memory(Meter):
             self.settled.close()
         self.source.record(False)
         self.recorded_peak = self.source.peak_bytes
-        self.recorded_live = live_bytes(self.source)
+        self.recorded_live = live_bytes(self.source) - self.fed
 
     @functools.cached_property
     def events(self) -> list[tuple[int, int, str]]:
@@ -186,7 +194,7 @@ class Memory(Meter):
         return readings
 
     def _check_growth(self) -> None:
-        grown = live_bytes(self.source) - self.recorded_live
+        grown = live_bytes(self.source) - self.fed - self.recorded_live
         self.grown, self.steps_to_count = grown, self.steps
         if grown > 0 and self.session.strategy.engine.process != SCRIPT:  # a script may keep what it likes
             raise RankError(
