@@ -222,6 +222,8 @@ def _apply(suffixes: Iterable[str], model: Model) -> Workload:
         if not match or match[1] not in _SUFFIXES or match[1] in seen:
             known = ", ".join(f"-{letter}<n> ({field.replace('_', ' ')})" for letter, field in _SUFFIXES.items())
             raise UsageError(f"{suffix!r} is not a workload suffix, or occurs twice. Known: {known}.")
+        if getattr(model.workload, _SUFFIXES[match[1]]) == 0 and model.batch:
+            raise Refused(f"-{suffix}: {model.name} has no {_SUFFIXES[match[1]].replace('_', ' ')} in its workload.")
         if getattr(model.workload, _SUFFIXES[match[1]]) == 0:
             raise Refused(f"-{suffix}: {model.name} is not a model; its messages have sizes of their own.")
         if match[1] == "t" and model.workload.target_length is None:

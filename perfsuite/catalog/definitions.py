@@ -35,12 +35,24 @@ class Process:
 
     def takes(self, model: "Model") -> bool:
         """Whether it has cells of that model."""
-        return model.task == self.task if self.task else model.task in WITH_WEIGHTS
+        return model.task == self.task if self.task else model.task in ("", *WITH_WEIGHTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What all models of a task have in common: see Model.batch and Model.items."""
+
+    batch: str = "perfsuite.rank.tasks:make_batch"
+    items: str = "perfsuite.rank.tasks:labels"
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("processes.toml").read_text(encoding="utf-8"))
 PROCESSES = {name: Process(name=name, **facts) for name, facts in _TABLES.items()}
-WITH_WEIGHTS = ("causal_lm", "seq2seq_lm", "sequence_classification")
+WITH_WEIGHTS = {
+    "causal_lm": Task(items="perfsuite.rank.tasks:next_tokens"),
+    "seq2seq_lm": Task(),
+    "sequence_classification": Task(),
+}
 TASKS = (*WITH_WEIGHTS, *(one.task for one in PROCESSES.values() if one.task))
 OF_MODELS = tuple(one.name for one in PROCESSES.values() if not one.task)  # the processes with weights
 OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those whose steps are measured whole
@@ -50,28 +62,34 @@ OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those w
 class Workload:
     """The input of one rank in one micro-batch.
 
-    ``micro_batch`` samples of ``sequence_length`` tokens; a sequence-to-sequence model also decodes ``target_length``
-    tokens (None for all others).
+    ``micro_batch`` samples of ``sequence_length`` tokens (0 if samples have none); a sequence-to-sequence model also
+    decodes ``target_length`` tokens (None for all others).
     """
 
     micro_batch: int
-    sequence_length: int
+    sequence_length: int = 0
     target_length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """One architecture at one size with a task head, built with random weights.
+    """One architecture at one size, built with random weights.
 
     ``config_class`` and ``model_class`` are names in ``transformers``, ``config`` the keyword arguments of the
     config's constructor. A model from outside transformers gives ``build`` instead: ``"package.module:function"``,
-    called in the rank with this Model and returning a ``torch.nn.Module`` whose forward takes the batch's entries
-    as keywords and returns an object with ``.loss``, the mean over the labels.
+    called in the rank with this Model and returning a ``torch.nn.Module``.
+
+    A ``task`` stands for batches of token ids. Any other model gives ``batch`` instead, a function of this Model (with
+    the cell's workload) and the seeds of a micro-batch's samples, one number each. It returns tensors or arrays in any
+    structure, on the CPU, drawn from those numbers alone. ``loss`` is a function of the module and that structure, and
+    returns the mean loss; by default the module is called with it, and its output's ``.loss`` is taken. If the
+    micro-batches have different numbers of what the loss is the mean of, ``items`` returns that of one, from its
+    structure.
 
     ``parameters`` is the exact number of elements of all parameters, tied ones counted once: a rank refuses to time a
-    model with another number. ``source`` says where the dimensions come from. ``packages`` are distributions that it
-    needs in addition to torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial
-    restores them.
+    model with another number. Without it (0), they are counted, and compared with the baseline's. ``source`` says where
+    the dimensions come from. ``packages`` are distributions that it needs in addition to torch, transformers,
+    accelerate and DeepSpeed: their versions are recorded, and a trial restores them.
 
     A script (task "script") has a ``command`` that trains, and the ``folder`` in which it starts. With a ``launcher``
     (catalog/scripts.py), that starts the command on the ranks of the cell.
@@ -79,14 +97,17 @@ class Model:
 
     name: str
     family: str
-    task: str
+    task: str = ""
     source: str
     workload: Workload
-    parameters: int
+    parameters: int = 0
     config_class: str = ""
     model_class: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     build: str = "perfsuite.rank.build_model:from_transformers"
+    batch: str = ""
+    loss: str = "perfsuite.rank.batches:loss_of_output"
+    items: str = ""
     positions: int | None = None  # the number of learned positions, which limits a sequence; None: they are computed
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence

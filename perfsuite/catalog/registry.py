@@ -181,8 +181,24 @@ def _check(origin: str, kind: str, item: Any) -> None:
     """Names must be valid in a cell's id (a study's is in none), and a model's task known. Raises FileError."""
     if not re.fullmatch(r"[a-z]\w*", item.name.replace("-", "_") if kind == "study" else item.name):
         raise FileError(f"{origin} defines the {kind} {item.name!r}; a name has only lower-case letters, digits and _.")
-    if isinstance(item, Model) and item.task not in TASKS:
-        raise FileError(f"{origin}: the task of {item.name} is {item.task!r}; it can be {', '.join(TASKS)}.")
+    if isinstance(item, Model):
+        _check_model(origin, item)
+
+
+def _check_model(origin: str, model: Model) -> None:
+    """Its batches are those of its task, or its own. Raises FileError."""
+    if model.batch and model.task:
+        raise FileError(
+            f"{origin}: {model.name} has a task and a batch: leave out one, since each says what batches are."
+        )
+    if model.items and not model.batch:
+        raise FileError(f"{origin}: {model.name} has items without a batch: they are what the batch has of them.")
+    if not model.batch and model.task not in TASKS:
+        way = 'For batches of another kind, leave it out and give batch="package.module:function".'
+        raise FileError(f"{origin}: the task of {model.name} is {model.task!r}; it can be {', '.join(TASKS)}. {way}")
+    for name in ("build", "batch", "loss", "items"):
+        if (named := getattr(model, name)) and not (isinstance(named, str) and all(named.partition(":")[::2])):
+            raise FileError(f'{origin}: the {name} of {model.name} is {named!r}: write "package.module:function".')
 
 
 def _load(path: Path) -> ModuleType:

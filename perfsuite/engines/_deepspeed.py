@@ -136,7 +136,7 @@ class DeepSpeedTrainer(Trainer):
             last = number == len(batch) - 1
             with self.session.recipe.around():
                 mark("forward")
-                loss = self.module(**micro_batch.inputs).loss * micro_batch.weight
+                loss = micro_batch.loss(self.module) * micro_batch.weight
                 loss_sum += loss.detach() / len(batch)
                 mark("backward")
                 self.module.backward(loss)

@@ -23,7 +23,7 @@ BEFORE_STAGE_3 = {
 def why_not(proposal: Proposal) -> str:
     """Why no part of the model would go to the disk; empty if some part does."""
     ranks, held = proposal.layout.data_ranks, 4 * proposal.model.parameters
-    if not proposal.techniques.intersection(ON_DISK) or held // ranks >= SMALLEST_FILE:
+    if not proposal.techniques.intersection(ON_DISK) or not held or held // ranks >= SMALLEST_FILE:
         return ""
     return (
         f"DeepSpeed keeps tensors smaller than {SMALLEST_FILE:,} bytes in memory, and a rank's share of "

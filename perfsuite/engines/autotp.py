@@ -161,6 +161,8 @@ def why_not(proposal: Proposal) -> str:
             "below fp32, autotp clips by rank 0's part of the norm: without ZeRO, DeepSpeed's optimizer does not count "
             "other ranks' parts of a divided gradient. fp32 is clipped by the whole norm."
         )
+    if not model.task:
+        return f"{model.name} has batches of its own: autotp is proven for models of transformers with a task."
     if model.model_class in NOT_DIVIDED:
         return f"DeepSpeed's AutoTP cannot train {model.model_class}: {NOT_DIVIDED[model.model_class]}."
     heads = next((model.config[name] for name in HEADS if name in model.config), width)

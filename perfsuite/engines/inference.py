@@ -39,17 +39,16 @@ class Forward(Trainer):
         for micro_batch in batch:
             self.session.mark("forward")
             with torch.no_grad(), self.autocast():
-                loss = self.infer(micro_batch.inputs)
+                loss = self.infer(micro_batch)
             if loss.requires_grad:
                 raise WrongEngine("Inference must record no graph, but its loss has one.")
             loss_sum += loss * (micro_batch.weight / len(batch))
         self.session.mark("end")
         return StepOutcome(loss_sum)
 
-    def infer(self, inputs: dict[str, Tensor]) -> Tensor:
+    def infer(self, micro_batch: MicroBatch) -> Tensor:
         """One micro-batch; returns its loss."""
-        loss: Tensor = self.model(**inputs).loss
-        return loss
+        return micro_batch.loss(self.model)
 
     def traffic(self) -> dict[str, int]:
         return {}
@@ -76,15 +75,15 @@ class Generate(Forward):
     def check(self) -> dict[str, str | int]:
         return super().check() | {"new_tokens": self.new_tokens}
 
-    def infer(self, inputs: dict[str, Tensor]) -> Tensor:
-        return generate(self.model, inputs, self.new_tokens)
+    def infer(self, micro_batch: MicroBatch) -> Tensor:
+        return generate(self.model, micro_batch.inputs, self.new_tokens)
 
 
 def why_not_generate(proposal: Proposal) -> str:
     """Only language models generate."""
     if proposal.model.task == "sequence_classification":
         return f"{proposal.model.name} is a classifier, so it has no next token to generate."
-    return ""
+    return "" if proposal.model.task else f"{proposal.model.name} has batches of its own, which are no prompts."
 
 
 NO_DROPOUT = {"nodrop": "in eval mode there is no dropout anyway"}

@@ -68,8 +68,9 @@ class Clock(Meter):
         if not self.session.strategy.engine.own:  # its steps make their batches
             readings["iteration_time_seconds"] = Reading(value=statistics.median(iterations), samples=list(iterations))
         if self.session.strategy.engine.process in OF_MODELS:
-            every = positions(self.session.job.workload) * self.session.recipe.accumulation
-            readings["tokens"] = Reading(value=every * self.session.leads_replica)
+            workload, batches = self.session.job.workload, self.session.recipe.accumulation * self.session.leads_replica
+            name = "tokens" if workload.sequence_length else "step_samples"
+            readings[name] = Reading(value=(positions(workload) or workload.micro_batch) * batches)
         else:
             sizes = {"tokens": self.tokens, "step_samples": [] if all(self.tokens) else self.samples}
             known = {name: all(counts) and counts for name, counts in sizes.items()}
@@ -80,14 +81,20 @@ class Clock(Meter):
         return readings
 
 
-def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
-    """Token positions of all ranks, padding included, through encoder and decoder, per second of the median step."""
-    return readings["tokens"].value / readings["step_time_seconds"].value
+def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """Token positions of all ranks, padding included, through encoder and decoder, per second of the median step; None
+    if samples have no tokens.
+    """
+    return _per_second(readings, "tokens")
 
 
-def step_samples_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
-    """Samples of all ranks per second of the median step."""
-    return readings["step_samples"].value / readings["step_time_seconds"].value
+def step_samples_per_second(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """Samples of all ranks per second of the median step; None if they are not known."""
+    return _per_second(readings, "step_samples")
+
+
+def _per_second(readings: Mapping[str, Reading], name: str) -> float | None:
+    return readings[name].value / readings["step_time_seconds"].value if name in readings else None
 
 
 METER = Clock
@@ -123,7 +130,7 @@ METRICS = (
         processes=(*OF_MODELS, "script"),
         optional=True,
     ),
-    # Of a script whose batches tell no tokens.
+    # Of a model or a script whose batches have no tokens.
     Metric(
         name="step_samples",
         title="samples/step",
@@ -131,7 +138,7 @@ METRICS = (
         fold="sum",
         hold="exact",
         worse="different",
-        processes=("script",),
+        processes=(*OF_MODELS, "script"),
         optional=True,
     ),
     Metric(
@@ -140,7 +147,7 @@ METRICS = (
         unit=COUNT,
         worse="lower",
         derive=step_samples_per_second,
-        processes=("script",),
+        processes=(*OF_MODELS, "script"),
         optional=True,
     ),
 )

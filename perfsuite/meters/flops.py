@@ -2,14 +2,16 @@
 
 Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without checkpointing and with full (not causal)
 attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A);
-inference is the forward alone, a third of it. A script's model is not built again: its model FLOPs are those of a real
-step without what a forward recomputes inside of a backward. Hardware FLOPs are counted in a real step, recomputation
+inference is the forward alone, a third of it. A script's model is not built again, and batches of a model's own may
+decide by their values what is computed: there, model FLOPs are those of a real step without what a forward recomputes
+inside of a backward. Hardware FLOPs are counted in a real step, recomputation
 included. MFU and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's
 on a GPU, on a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A
 measured peak below the cell's own rate is invalid: then there is no MFU and no HFU.
 
 A count that fails, for whatever reason, leaves its metric out with the reason (RankSample.uncounted), and the cell
-trains on. The model runs on fake tensors in a fork of the rank, since it may keep one, or die of one.
+trains on. The model runs on fake tensors in a fork of the rank, since it may keep one, or die of one. An operator that
+the counter does not know, and that computes more than a number for each number, is named (unknown_operators).
 """
 
 from __future__ import annotations
@@ -18,18 +20,20 @@ import contextlib
 import itertools
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import OF_MODELS, Metric
+from perfsuite.catalog.definitions import OF_MODELS, WITH_WEIGHTS, Metric
 from perfsuite.errors import Unsupported
-from perfsuite.rank.batches import make_sample
+from perfsuite.rank.batches import definition_of
 from perfsuite.rank.build_model import build_for_counting
 from perfsuite.rank.forked import NoAnswer, in_a_fork, reason_of
 from perfsuite.rank.meter import Meter, on_dtensors
+from perfsuite.rank.tasks import make_sample
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
-from perfsuite.units import FLOP, FLOPS, RATIO
+from perfsuite.units import FLOP, FLOPS, RATIO, WHOLE
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -39,6 +43,16 @@ MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels are fast only 
 MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best run within this time
 COUNT_SECONDS = 180.0  # the other ranks wait, and the launcher ends those that do so for 300
 MOST_READS = 10_000  # of numbers on the host; all are 1, so a loop that waits for another one never ends
+TORCHS = ("aten", "prims")
+MOVING = (  # operators that only move tensors, such as FSDP's copies
+    *("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "fsdp", "symm_mem"),
+    *("inductor", "prim", "profiler", "streams"),
+)
+HEAVY = (  # how parts of their names begin: products, convolutions, transforms, recurrences, scans, decompositions
+    *("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "addr", "bilinear", "trilinear", "cdist", "pdist"),
+    *("conv", "fft", "attention", "transformer", "rnn", "lstm", "gru", "ctc", "grid", "scan"),
+    *("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "linalg", "cholesky", "triangular", "ormqr", "geqrf"),
+)
 NONE_KNOWN = "it has no operator that torch's counter of FLOPs knows"
 
 
@@ -50,11 +64,13 @@ class Flops(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.counter: Any = None
+        self.model_flop = 0
+        self.counts_step = session.job.model.task not in WITH_WEIGHTS  # model FLOPs too
         self.peak = self._peak()  # before any memory is counted or capped
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        if self.session.strategy.engine.own:
+        if self.counts_step:
             return
         known = self.session.job.model_flop
         self.model_flop = known if known and self.session.leads_replica else 0
@@ -81,16 +97,20 @@ class Flops(Meter):
         return counting
 
     def readings(self) -> dict[str, Reading]:
-        hardware = int(self.counter.get_total_flops())
-        if self.session.strategy.engine.own:
-            self.model_flop = hardware - self.counter.recomputed
-            if not self.model_flop:
-                self.uncounted["model_flop"] = NONE_KNOWN
-        counted = self.counted(self.model_flop, Reading(value=hardware))
-        return {**counted, "peak_flops": Reading(value=max(self.peak, self._peak()))}
+        counted = self.counted(self.model_flop, Reading(value=int(self.counter.get_total_flops())))
+        unknown = self.counter.unknown
+        return {
+            **counted,
+            "unknown_operators": Reading(value=unknown.total(), parts=dict(unknown)),
+            "peak_flops": Reading(value=max(self.peak, self._peak())),
+        }
 
     def counted(self, model_flop: int, hardware: Reading) -> dict[str, Reading]:
         """The two counts, without one that failed."""
+        if self.counts_step:
+            model_flop = int(hardware.value) - self.counter.recomputed
+            if not model_flop:
+                self.uncounted["model_flop"] = NONE_KNOWN
         if self.counter.why_not:
             self.uncounted["hardware_flop"] = self.counter.why_not
         found = {"model_flop": Reading(value=model_flop), "hardware_flop": hardware}
@@ -141,15 +161,12 @@ def _count_on_fakes(session: Session) -> int:
         def __deepcopy__(self, memo: dict[int, Any]) -> OneFakeMode:
             return self
 
-    workload = session.job.workload
-    sample = make_sample(session.job.model, workload, session.job.seed, 0, 0)
+    micro_batch = session.job.workload.micro_batch
+    sample = make_sample(definition_of(session), seed=0)
     by_value = torch.autograd.set_detect_anomaly(False)  # it looks for NaN, which fakes do not have
     with OneFakeMode(), by_value, _flop_counter() as counter:
         model = build_for_counting(session)
-        inputs = {}
-        for name, value in sample.items():
-            shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)
-            inputs[name] = torch.ones(shape, dtype=torch.long)
+        inputs = {name: torch.ones((micro_batch, *row.shape), dtype=torch.long) for name, row in sample.items()}
         training = session.strategy.engine.process == "training"
         with torch.set_grad_enabled(training), _values_are_one():
             loss = model(**inputs).loss
@@ -221,12 +238,14 @@ def _flop_counter(recomputing: Callable[[], bool] = bool) -> Any:
     def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
         return int(sdpa_backward_flop_count(gradient, query, key, value))
 
-    class Counter(FlopCounterMode):
+    class Counting(FlopCounterMode):
         why_not = ""
         recomputed = 0
+        unknown: Counter[str]
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
+            self.unknown = Counter()
             self.flop_registry = {name: self._safe(name, formula) for name, formula in self.flop_registry.items()}
 
         def _safe(self, operator: Any, formula: Any) -> Any:
@@ -244,12 +263,16 @@ def _flop_counter(recomputing: Callable[[], bool] = bool) -> Any:
         def __enter__(self) -> Any:
             super().__enter__()  # type: ignore[no-untyped-call]
             mode: Any = type(self.mode)
+            known, unknown = self.flop_registry, self.unknown
 
             class Local(mode):  # type: ignore[misc]
                 def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                     if on_dtensors(types):
                         return NotImplemented
-                    return super().__torch_dispatch__(function, types, args, kwargs)
+                    out = super().__torch_dispatch__(function, types, args, kwargs)
+                    if function.overloadpacket not in known and computes(function, out):
+                        unknown[f"{function.namespace}::{function.overloadpacket.__name__}"] += 1
+                    return out
 
             self.mode.__class__ = Local
             return self
@@ -259,7 +282,24 @@ def _flop_counter(recomputing: Callable[[], bool] = bool) -> Any:
         aten._scaled_dot_product_flash_attention_for_cpu: forward,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
     }
-    return Counter(display=False, custom_mapping=mapping)
+    return Counting(display=False, custom_mapping=mapping)
+
+
+def computes(function: Any, out: Any) -> bool:
+    """Whether an operator on floats computes more than a number for each number: one of another package, or one of
+    torch's of these kinds. One that consists of others is not asked for, but they are.
+    """
+    import torch
+
+    leaves = out if isinstance(out, tuple | list) else [out]
+    if not any(isinstance(one, torch.Tensor) and (one.is_floating_point() or one.is_complex()) for one in leaves):
+        return False
+    if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+        return False
+    if function.namespace not in TORCHS:
+        return function.namespace not in MOVING
+    parts = function.overloadpacket.__name__.split("_")
+    return "norm" not in parts and any(part.startswith(HEAVY) for part in parts)
 
 
 def flops_per_rank(readings: Mapping[str, Reading], world_size: int) -> float:
@@ -287,6 +327,7 @@ def utilizations(readings: Mapping[str, Reading], world_size: int) -> tuple[floa
 
 METER = Flops
 METRICS = (
+    Metric(name="unknown_operators", title="operators without FLOPs", unit=WHOLE, optional=True),
     Metric(name="model_flop", title="model FLOP/step", unit=FLOP, fold="sum", hold="exact", worse="different"),
     Metric(name="hardware_flop", title="hardware FLOP/step", unit=FLOP, fold="sum", hold="exact"),
     Metric(name="peak_flops", title="peak FLOP/s/rank", unit=FLOPS, fold="mean", worse="lower"),

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import gc
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_STEPS, Metric
@@ -63,6 +63,7 @@ class Memory(Meter):
         self.settled, self.watched = contextlib.ExitStack(), contextlib.ExitStack()
         self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
+        self.fed = 0  # bytes of the last batch, which differ from step to step if sequences are packed
         self.steps = 0  # since the recording stopped
         self.kept: list[tuple[int, int]] = []  # steps, and bytes that a script has kept; first, then each unfenced step
         self.parameters = 0  # bytes, also of a file that is mapped, which no allocator sees
@@ -82,6 +83,13 @@ class Memory(Meter):
         if gc.isenabled():  # user code may have disabled it
             gc.disable()
             self.settled.callback(gc.enable)
+
+    @contextlib.contextmanager
+    def feed(self, kind: str) -> Iterator[None]:
+        own = bool(self.session.job.model.batch)  # those of a task are all as large
+        before = self.source.live_bytes if own else 0
+        yield
+        self.fed = self.source.live_bytes - before if own else 0
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         self.source.begin_step()
@@ -159,7 +167,7 @@ class Memory(Meter):
             self.settled.close()
         self.source.record(False)
         self.recorded_peak = self.source.peak_bytes
-        self.recorded_live = live_bytes(self.source)
+        self.recorded_live = live_bytes(self.source) - self.fed
 
     @functools.cached_property
     def events(self) -> list[tuple[int, int, str]]:
@@ -200,7 +208,7 @@ class Memory(Meter):
     def _check_growth(self) -> None:
         if self.session.strategy.engine.own:  # it may keep what it likes
             return
-        grown = live_bytes(self.source) - self.recorded_live
+        grown = live_bytes(self.source) - self.fed - self.recorded_live
         if grown > 0:
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "

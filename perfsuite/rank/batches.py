@@ -1,30 +1,67 @@
-"""Deterministic synthetic batches like those of a real task, with padding, attention masks and labels.
+"""Deterministic synthetic batches, by the functions that a definition names: those of its task, or its own.
 
 Sample ``i`` of step ``s`` depends only on (seed, s, i), so one rank with a micro-batch of four, two ranks with two
 each, and two accumulated micro-batches of two all see the same global batch.
 """
 
+import dataclasses
+import functools
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.definitions import WITH_WEIGHTS, Model, Workload
+from perfsuite.errors import RankError
+from perfsuite.rank.functions import function_of, load_function, named, place_of
 from perfsuite.rank.session import Session
-from perfsuite.rank.torch_types import Tensor, TorchDevice
+from perfsuite.rank.torch_types import Module, Tensor
 
-Sample = dict[str, list[int] | int]
-IGNORED = -100  # the label that transformers' losses leave out
+Make = Callable[[Model, Sequence[int]], Any]
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The keyword inputs of one forward, and the weight that makes the mean of all losses the global mean.
+    """What one forward gets, in any structure, and the weight that makes the mean of all losses the global mean.
 
-    ``weight`` = labels here · micro-batches of the step in all ranks / labels of the step in all ranks. Ranks have
+    ``weight`` = items here · micro-batches of the step in all ranks / items of the step in all ranks. Ranks have
     different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
     """
 
-    inputs: dict[str, Tensor]
+    inputs: Any
     weight: float
+    session: Session
+
+    def loss(self, module: Module) -> Tensor:
+        """Call the module, and return the mean of its losses. Raises RankError unless it is one number of torch's, with
+        a gradient if there is one.
+        """
+        import torch
+
+        loss = function_of(self.session, "loss")(module, self.inputs)
+        if isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.requires_grad >= torch.is_grad_enabled():
+            return loss
+        kind = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+        if kind == "a tensor of shape []":
+            kind += " without a gradient, so that nothing would be trained"
+        need = "It must return a tensor of no dimensions, the mean over the items, computed from the model's output."
+        raise RankError(f"{place_of(self.session, 'loss')} returned {kind}. {need}")
+
+
+def loss_of_output(module: Module, inputs: Any) -> Any:
+    """The loss that the model itself computes, as those of transformers do. A dict's entries are given as keywords, and
+    those of a tuple or list as arguments.
+    """
+    if isinstance(inputs, dict):
+        output = module(**inputs)
+    else:
+        output = module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
+    if not hasattr(output, "loss"):
+        raise RankError(
+            f"{type(module).__name__} returns {type(output).__name__}, which has no .loss: give the definition a "
+            'loss="package.module:function", called with the model and its inputs.'
+        )
+    return output.loss
 
 
 def make_batch(session: Session, step: int) -> list[MicroBatch]:
@@ -32,72 +69,91 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
 
     Global micro-batch ``m · data_ranks + data_rank`` is this rank's micro-batch ``m``; each has
     ``workload.micro_batch`` consecutive samples. Ranks that share a replica (pipeline, tensor parallel) get the same.
+    Without ``items`` the micro-batches count alike, and a rank makes only its own.
     """
-    data_ranks, model, size = session.layout.data_ranks, session.job.model, session.job.workload.micro_batch
-    samples = make_samples(session, step)
-    every = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
-    labels = [sum(count_labels(model, sample) for sample in one) for one in every]
-    mine = range(session.data_rank, len(every), data_ranks)
-    return [
-        MicroBatch(collate(every[number], session.device), labels[number] * len(every) / sum(labels)) for number in mine
-    ]
+    model, size, ranks = definition_of(session), session.job.workload.micro_batch, session.layout.data_ranks
+    seeds = seeds_of(session, step)
+    every = [seeds[begin : begin + size] for begin in range(0, len(seeds), size)]
+    make, count = _functions(session, model)
+    mine, items = [], []
+    for number, one in enumerate(every):
+        own = number % ranks == session.data_rank
+        if not own and not count:
+            continue
+        with named(session, "batch"):
+            inputs = make(model, one)
+        if count:
+            with named(session, "items"):
+                items.append(int(count(inputs)))
+        if own:
+            mine.append((number, moved(session, inputs)))
+    weights = [one * len(every) / sum(items) for one in items] or [1.0] * len(every)
+    return [MicroBatch(inputs, weights[number], session) for number, inputs in mine]
 
 
-def make_samples(session: Session, step: int) -> list[Sample]:
-    """The samples of all ranks for one optimizer step, in the order of the global micro-batches."""
-    job, recipe = session.job, session.recipe
-    count = recipe.accumulation * session.layout.data_ranks * job.workload.micro_batch
-    step = 0 if recipe.same_batch else step
-    return [make_sample(job.model, job.workload, job.seed, step, index, recipe.padded) for index in range(count)]
+def definition_of(session: Session, **workload: int) -> Model:
+    """The model's definition with the cell's own workload."""
+    return dataclasses.replace(session.job.model, workload=dataclasses.replace(session.job.workload, **workload))
 
 
-def make_sample(model: Model, workload: Workload, seed: int, step: int, index: int, padded: bool = True) -> Sample:
-    """One sample as lists of token ids, ``sequence_length`` long.
+def seeds_of(session: Session, step: int) -> list[int]:
+    """Those of the samples of all ranks for one optimizer step, in the order of the global micro-batches."""
+    recipe = session.recipe
+    count = recipe.accumulation * session.layout.data_ranks * session.job.workload.micro_batch
+    return [seed_of(session.job.seed, 0 if recipe.same_batch else step, index) for index in range(count)]
 
-    If ``padded``, its true length is drawn from the upper half, so that on average a quarter of the positions is
-    padding.
+
+def seed_of(seed: int, step: int, index: int) -> int:
+    """A number of 64 bits, from which a sample is drawn."""
+    digest = hashlib.sha256(f"{seed}/{step}/{index}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def _functions(session: Session, model: Model) -> tuple[Make, Callable[[Any], Any] | None]:
+    """What makes a micro-batch and, if it is not the same for all, what counts the items of its loss."""
+    if task := WITH_WEIGHTS.get(model.task):
+        make = functools.partial(load_function(task.batch), padded=session.recipe.padded)
+        return make, load_function(task.items)
+    return function_of(session, "batch"), function_of(session, "items") if model.items else None
+
+
+def moved(session: Session, inputs: Any) -> Any:
+    """The same structure on the rank's device, with arrays as tensors. Raises RankError if it has none.
+
+    An engine that keeps the model in half precision gets its floats in it, as transformers' Trainer gives them to
+    DeepSpeed: nothing else would cast them.
     """
     import numpy
+    import torch
+    from torch.utils._pytree import tree_map
 
-    digest = hashlib.sha256(f"{seed}/{step}/{index}".encode()).digest()
-    random = numpy.random.Generator(numpy.random.PCG64(int.from_bytes(digest[:8], "little")))
+    half = session.recipe.pure or session.strategy.engine.casts
+    dtype, found = session.compute_dtype, 0
 
-    def tokens(length: int) -> tuple[list[int], int]:
-        true_length = int(random.integers(max(2, length // 2), length + 1)) if padded else length
-        drawn = random.integers(model.first_token, model.vocabulary, true_length).tolist()
-        return drawn + [0] * (length - true_length), true_length
+    def move(leaf: Any) -> Any:
+        nonlocal found
+        if isinstance(leaf, numpy.ndarray):
+            leaf = torch.tensor(leaf, device=session.device)
+        if hasattr(leaf, "to"):  # also what moves its own tensors, as a PackedSequence does
+            found += 1
+            floats = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+            return leaf.to(session.device, **({"dtype": dtype} if half and floats else {}))
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            names = [field.name for field in dataclasses.fields(leaf)]
+            return dataclasses.replace(leaf, **{name: whole(getattr(leaf, name)) for name in names})
+        return leaf
 
-    ids, true_length = tokens(workload.sequence_length)
-    sample: Sample = {
-        "input_ids": ids,
-        "attention_mask": [1] * true_length + [0] * (workload.sequence_length - true_length),
-    }
-    if model.task == "causal_lm":
-        sample["labels"] = ids[:true_length] + [IGNORED] * (workload.sequence_length - true_length)
-    elif model.task == "seq2seq_lm":
-        assert workload.target_length is not None
-        target, true_target = tokens(workload.target_length)
-        sample["labels"] = target[:true_target] + [IGNORED] * (workload.target_length - true_target)
-    else:
-        sample["labels"] = int(random.integers(0, 2))
-    return sample
+    def whole(structure: Any) -> Any:
+        return tree_map(move, structure, is_leaf=lambda one: hasattr(one, "to"))
 
-
-def count_labels(model: Model, sample: Sample) -> int:
-    """How many labels the sample's loss averages over: a causal model predicts every token but the first."""
-    labels = sample["labels"]
-    if isinstance(labels, int):
-        return 1
-    return sum(label != IGNORED for label in (labels[1:] if model.task == "causal_lm" else labels))
+    there = whole(inputs)
+    if not found:
+        kind = type(inputs).__name__
+        need = "It must return tensors or arrays, in a dict, a tuple or any other structure."
+        raise RankError(f"{place_of(session, 'batch')} returned {kind} without a tensor. {need}")
+    return there
 
 
 def positions(workload: Workload) -> int:
     """Token positions, padding included, that one micro-batch carries through encoder and decoder."""
     return workload.micro_batch * (workload.sequence_length + (workload.target_length or 0))
-
-
-def collate(samples: list[Sample], device: TorchDevice) -> dict[str, Tensor]:
-    """One tensor of every entry."""
-    import torch
-
-    return {name: torch.tensor([sample[name] for sample in samples], device=device) for name in samples[0]}

@@ -1,11 +1,11 @@
 """Builds a model with random weights from its definition. The same code runs on a CPU, on CUDA and on fake tensors."""
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.errors import RankError, WrongEngine
+from perfsuite.rank.functions import function_of, load_function, named, place_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
@@ -22,8 +22,8 @@ def build_model(session: Session, attention: str | None = None) -> Module:
 
     torch.manual_seed(session.job.seed)
     with session.device:
-        model = _construct(session.job.model, attention)
-    check_parameters(session.job.model, model)
+        model = _construct(session, attention)
+    session.parameters = check_parameters(session.job.model, model)
     for choice in session.strategy.choices:
         if choice.technique.applies:
             model = choice.technique.applies(session, model)
@@ -61,7 +61,7 @@ def build_for_counting(session: Session) -> Module:
 
     Only techniques that change the computation are applied.
     """
-    model = _construct(session.job.model, "eager")
+    model = _construct(session, "eager")
     for choice in session.strategy.choices:
         if choice.technique.applies and choice.technique.counts:
             model = choice.technique.applies(session, model)
@@ -85,29 +85,25 @@ def without_weights(definition: Model) -> Module:
     return torch.nn.Module()
 
 
-def check_parameters(definition: Model, model: Module) -> None:
-    """Raise RankError unless the model has exactly the number of parameters of its definition.
-
-    Only the shallow models of an estimate (predict/shallow.py) have none: 0.
-    """
+def check_parameters(definition: Model, model: Module) -> int:
+    """The number of the model's parameters. Raises RankError unless it is that of its definition, if that has one."""
     built = sum(parameter.numel() for parameter in model.parameters())
     if definition.parameters and built != definition.parameters:
         raise RankError(
             f"{definition.name} was built with {built:,} parameters, but its definition says {definition.parameters:,}."
         )
+    return built
 
 
-def load_function(reference: str) -> Callable[..., Any]:
-    """The function that ``package.module:function`` names. Raises RankError if there is none."""
-    module_name, _, function_name = reference.partition(":")
-    try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RankError(f"{reference!r} is not an importable package.module:function: {error}.") from error
-    return function
+def _construct(session: Session, attention: str | None) -> Module:
+    import torch
 
-
-def _construct(definition: Model, attention: str | None) -> Module:
-    function = load_function(definition.build)
-    model: Module = function(definition, attention) if function is from_transformers else function(definition)
+    definition = session.job.model
+    function = function_of(session, "build")
+    if function is from_transformers:
+        return from_transformers(definition, attention)
+    with named(session, "build"):
+        model: Any = function(definition)
+    if not isinstance(model, torch.nn.Module):
+        raise RankError(f"{place_of(session, 'build')} returned {type(model).__name__}, not a torch.nn.Module.")
     return model

@@ -87,6 +87,7 @@ NAMES = {
     "torch.utils._foreach_utils._foreach_supported_types": Private("steps take many tensors at once, in a trace"),
     "torch.utils._python_dispatch.TorchDispatchMode": Private("counts and records operators"),
     "torch.utils._pytree.tree_leaves": Private("the tensors among an operator's arguments"),
+    "torch.utils._pytree.tree_map": Private("moves a model's own batches, whatever their structure"),
     "torch.utils._pytree.tree_map_only": Private("the tensors among an operator's arguments"),
     "transformers.PreTrainedModel._from_config": Private("a model of a config in the dtype that is asked for"),
 }

@@ -1,12 +1,12 @@
 """Greedy generation of a fixed number of tokens with a KV cache, as transformers' ``generate`` does it."""
 
-import dataclasses
 from typing import Any
 
 from perfsuite.catalog.definitions import Workload
 from perfsuite.errors import Unsupported, WrongEngine
-from perfsuite.rank.batches import MicroBatch, Sample, collate, make_sample
+from perfsuite.rank.batches import MicroBatch, definition_of, moved, seed_of
 from perfsuite.rank.session import Session
+from perfsuite.rank.tasks import Sample, make_sample
 from perfsuite.rank.torch_types import Tensor
 
 
@@ -20,23 +20,23 @@ def new_tokens(workload: Workload) -> int:
 
 def prompts(session: Session, step: int) -> list[MicroBatch]:
     """This rank's prompts of a step, padded on the left as ``generate`` needs them, without labels."""
-    model, workload = session.job.model, session.job.workload
-    if workload.target_length is None:
-        length = workload.sequence_length - new_tokens(workload)
-        workload = dataclasses.replace(workload, sequence_length=length)
-    first = session.data_rank * workload.micro_batch
+    import numpy
+
+    workload = session.job.workload
+    shorter = {} if workload.target_length else {"sequence_length": workload.sequence_length - new_tokens(workload)}
+    model, first = definition_of(session, **shorter), session.data_rank * workload.micro_batch
     numbers = range(first, first + workload.micro_batch)
-    samples = [pad_left(make_sample(model, workload, session.job.seed, step, number)) for number in numbers]
-    return [MicroBatch(collate(samples, session.device), 1.0)]
+    samples = [pad_left(make_sample(model, seed_of(session.job.seed, step, number))) for number in numbers]
+    batch = {name: numpy.stack([sample[name] for sample in samples]) for name in samples[0]}
+    return [MicroBatch(moved(session, batch), 1.0, session)]
 
 
 def pad_left(sample: Sample) -> Sample:
     """The same tokens with the padding before them; a model that continues them reads their last one last."""
-    mask = sample["attention_mask"]
-    assert isinstance(mask, list)
-    length = sum(mask)
-    turned = {name: values for name, values in sample.items() if name != "labels"}
-    return {name: values[length:] + values[:length] for name, values in turned.items() if isinstance(values, list)}
+    import numpy
+
+    length = int(sample["attention_mask"].sum())
+    return {name: numpy.roll(values, -length) for name, values in sample.items() if name != "labels"}
 
 
 def generate(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:

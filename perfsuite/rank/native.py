@@ -69,10 +69,10 @@ class LoopTrainer(Trainer):
             with contextlib.nullcontext() if last else self.accumulating():
                 session.mark("forward")
                 with self.autocast():
-                    output = self.module(**micro_batch.inputs)
-                loss = output.loss * (micro_batch.weight / len(batch))
+                    mean = micro_batch.loss(self.module)
+                loss = mean * (micro_batch.weight / len(batch))
                 loss_sum += loss.detach()
-                del output
+                del mean
                 session.mark("backward")
                 scale(loss).backward()
                 del loss
@@ -124,7 +124,7 @@ def evaluate(trainer: Trainer, module: Module, batch: list[MicroBatch]) -> Any:
     loss_sum = torch.zeros((), device=trainer.session.device)
     with torch.no_grad(), trainer.autocast():
         for micro_batch in batch:
-            loss_sum += module(**micro_batch.inputs).loss * (micro_batch.weight / len(batch))
+            loss_sum += micro_batch.loss(module) * (micro_batch.weight / len(batch))
             if trainer.session.job.model.task == "seq2seq_lm":
                 generate(trainer.model, without_labels(micro_batch.inputs), EVALUATED_TOKENS)
     module.train()

@@ -102,7 +102,7 @@ def _is_comparable(session: Session) -> bool:
     job = session.job
     if session.emulated:
         return False
-    small = job.model.parameters <= MOST_PARAMETERS
+    small = session.parameters <= MOST_PARAMETERS
     return job.capacity_bytes is None and session.recipe.stated and small and not session.compiles
 
 

@@ -35,6 +35,7 @@ class Session:
     scratch: Path | None = None  # for files that are removed when the cell ends
     listeners: list[Listener] = field(default_factory=list)
     waits: Listener = lambda phase: None  # called from time to time while this rank waits, and does not hang
+    parameters: int = 0  # of the model as it was built, tied ones counted once
     memory: Any = None  # the meter that records the allocations of the traced steps: meters/memory.py
     phase: str = ""  # that a script names itself: it has the time, whatever runs in it
     part: str = ""  # that a script names itself: it has the memory and the operators

@@ -35,16 +35,22 @@ class Trainer:
 
     ``reads_norm`` says whether the next step computes a gradient norm that its recipe does not need. A timed step does
     not: only the library's own work is timed. ``loop`` is what a technique brought to make the steps, None for the
-    engine's own. ``recomputing`` says whether a forward runs inside of a backward, if that is known.
+    engine's own.
     """
 
     reads_norm = True
     loop: Any = None
-    recomputing = False
 
     def __init__(self, session: Session, model: Module) -> None:
         self.session = session
         self.model = model
+
+    @property
+    def recomputing(self) -> bool:
+        """Whether a forward runs inside of a backward, as it does with checkpointing."""
+        import torch
+
+        return torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Around every forward."""

@@ -47,10 +47,8 @@ class Accelerated(Loop):
         for micro_batch in batch:
             with self.accelerator.accumulate(engine.module), self.session.recipe.around():
                 mark("forward")
-                output = engine.module(**micro_batch.inputs)
-                loss = output.loss * micro_batch.weight
+                loss = micro_batch.loss(engine.module) * micro_batch.weight
                 loss_sum += loss.detach() / len(batch)
-                del output
                 mark("backward")
                 self.accelerator.backward(loss)
                 del loss

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.errors import RankError, WrongEngine
-from perfsuite.rank.batches import IGNORED, MicroBatch, Sample, make_samples
+from perfsuite.rank.batches import MicroBatch, definition_of, seeds_of
 from perfsuite.rank.plain_loop import Loop
 from perfsuite.rank.releases import refused
 from perfsuite.rank.session import Session
+from perfsuite.rank.tasks import IGNORED, Sample, make_sample
 from perfsuite.rank.torch_types import Module
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.techniques._accelerate import as_launched, prove
@@ -162,13 +163,14 @@ def samples_of(session: Session) -> Any:
     """All ranks' samples, step after step, as a dataset without an end. Accelerate gives each rank its share."""
     from torch.utils.data import IterableDataset
 
-    predicts_next = session.job.model.task == "causal_lm"
+    model = definition_of(session)
 
     class Samples(IterableDataset[Sample]):
         def __iter__(self) -> Iterator[Sample]:
-            for sample in itertools.chain.from_iterable(make_samples(session, step) for step in itertools.count()):
-                if predicts_next:  # no model predicts the first token, but some releases count it
-                    sample["labels"][0] = IGNORED  # type: ignore[index]
-                yield sample
+            for seed in itertools.chain.from_iterable(seeds_of(session, step) for step in itertools.count()):
+                sample = make_sample(model, seed, session.recipe.padded)
+                if model.task == "causal_lm":  # no model predicts the first token, but some releases count it
+                    sample["labels"][0] = IGNORED
+                yield {name: values.tolist() for name, values in sample.items()}
 
     return Samples()

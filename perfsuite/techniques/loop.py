@@ -14,6 +14,13 @@ def why_not_fp16(proposal: Proposal) -> str:
     return ""
 
 
+def why_not_trained(proposal: Proposal) -> str:
+    """The Trainer reads rows of token ids here."""
+    if not proposal.model.task:
+        return f"{proposal.model.name} has batches of its own: guard a Trainer with such data as a script."
+    return why_not_fp16(proposal)
+
+
 _loop = functools.partial(Technique, slot="loop", order=70)
 TECHNIQUES = (
     _loop(name="native", meaning="The plain loop of the PyTorch documentation, or the engine's own.", default=True),
@@ -31,7 +38,7 @@ TECHNIQUES = (
         "The samples have no padding.",
         sets={"padded": False},
         loop=HfTrained,
-        why_not=why_not_fp16,
+        why_not=why_not_trained,
         packages=("accelerate", "greenlet"),
         preload=("torch._inductor.compile_fx", "datasets", "deepspeed"),  # what the Trainer's module imports
     ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from perfsuite.catalog.definitions import Technique
+from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.rank.releases import refused
 
 if TYPE_CHECKING:
@@ -49,6 +49,13 @@ def _on_fake_tensors(weight: torch.Tensor) -> Iterator[None]:
         yield
 
 
+def why_not(proposal: Proposal) -> str:
+    """peft chooses the projections by transformers' name of the architecture."""
+    if not proposal.model.task:
+        return f"{proposal.model.name} has batches of its own: lora is for models of transformers with a task."
+    return ""
+
+
 _trained = functools.partial(Technique, slot="trained part", order=6)
 TECHNIQUES = (
     _trained(name="full", meaning="Every parameter is trained.", default=True),
@@ -58,6 +65,7 @@ TECHNIQUES = (
         "classification head.",
         applies=add_adapters,
         counts=True,
+        why_not=why_not,
         packages=("peft",),
         # Most of what peft imports. peft itself makes tensors when it is imported, and a rank counts its tensors.
         preload=("torch._inductor.compile_fx",),

@@ -10,7 +10,8 @@ import torch
 import transformers
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.rank.batches import collate, count_labels, make_sample
+from perfsuite.rank.batches import seed_of
+from perfsuite.rank.tasks import make_batch, next_tokens
 
 ROWS = 2  # of each rank
 CONFIG = {
@@ -48,7 +49,8 @@ def train(batch: dict[str, torch.Tensor], weight: float) -> torch.Tensor:
 
 
 for step in range(int(sys.argv[1])):
-    samples = [make_sample(gpt2, gpt2.workload, 0, step, number) for number in range(ranks * ROWS)]
-    labels = [sum(count_labels(gpt2, one) for one in samples[at : at + ROWS]) for at in range(0, ranks * ROWS, ROWS)]
-    batch = collate(samples[ROWS * rank : ROWS * (rank + 1)], torch.device("cpu"))
+    seeds = [seed_of(0, step, number) for number in range(ranks * ROWS)]
+    batches = [make_batch(gpt2, seeds[at : at + ROWS]) for at in range(0, ranks * ROWS, ROWS)]
+    labels = [next_tokens(one) for one in batches]
+    batch = {name: torch.tensor(one) for name, one in batches[rank].items()}
     loss = train(batch, labels[rank] * ranks / sum(labels))  # the mean over the labels of all ranks

@@ -20,8 +20,7 @@ class TracedFlops(Flops):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.replicas, self.alike = session.layout.data_ranks, session.layout.data_ranks * session.layout.tensor
-        self.model_flop = 0
-        if session.leads_replica:
+        if session.leads_replica and not self.counts_step:
             self.count_model()
 
     def prepared(self, trainer: Trainer) -> None:

@@ -1,6 +1,7 @@
 """Runs the code of a rank on fake tensors, as rank/main.py does on real ones, and records what it would allocate."""
 
 import contextlib
+import dataclasses
 import gc
 import hashlib
 import resource
@@ -12,7 +13,6 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from perfsuite.predict.trace import distributed, missing, overrides
-from perfsuite.predict.trace import padding as batches
 from perfsuite.predict.trace.allocation_timeline import Timeline
 from perfsuite.predict.trace.counts import counters
 from perfsuite.predict.trace.recorder import Recorder
@@ -82,6 +82,8 @@ def trace(job: TraceJob) -> Trace:
     # Fake tensors are on the CPU, and so are the engines' requests: overrides.py makes it act like CUDA.
     on_cpu = msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None)
     session = Session.open(on_cpu, job.rank)
+    # Padding decides whether there are masks, and so which attention kernel runs.
+    session.recipe = dataclasses.replace(session.recipe, padded=job.padded and session.recipe.padded)
     torch.set_num_threads(1)
     distributed.join(session)
     _ = session.mesh  # made of real numbers
@@ -94,7 +96,6 @@ def trace(job: TraceJob) -> Trace:
         contextlib.suppress(Prepared),
         overrides.applied(recorder, job, session),
         recorder.places.followed(),
-        batches.filled(job),
         RepeatingMode(),
         recorder,
     ):

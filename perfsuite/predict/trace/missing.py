@@ -50,8 +50,9 @@ def experts_refused() -> Iterator[None]:
         config: Any = getattr(model, "config", None)
         count = _experts(config.to_dict()) if hasattr(config, "to_dict") else 0
         if count > 1:
+            name = arguments[0].job.model.name
             raise Unsupported(
-                f"{arguments[0].name} is a mixture of {count} experts: which of them computes a token depends on "
+                f"{name} is a mixture of {count} experts: which of them computes a token depends on "
                 f"values, which a trace does not have; {RUN_IT}."
             )
         return model

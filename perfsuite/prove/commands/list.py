@@ -20,7 +20,13 @@ def models(catalog: Catalog) -> Table:
     """Every model with its size."""
     table = bare_table("model", "family", "task", "parameters", "source")
     for model in catalog.all("model").values():
-        table.add_row(model.name, model.family, model.task, f"{model.parameters:,}", model.source)
+        table.add_row(
+            model.name,
+            model.family,
+            model.task or model.batch,
+            f"{model.parameters:,}" if model.parameters else "counted",
+            model.source,
+        )
     return table
 
 

@@ -23,7 +23,7 @@ class ScriptTrainer(Trainer):
         watched.before_optimizer = self._read_norm
 
     @property
-    def recomputing(self) -> bool:  # type: ignore[override]
+    def recomputing(self) -> bool:
         return self.watched.recomputing
 
     def check(self) -> dict[str, str | int]:

@@ -26,6 +26,8 @@ CATEGORIES = {  # the letter in the bar, and the meaning
 
 def batches(workload: Workload, padded: bool) -> str:
     """``micro-batches of 1 × 512 + 128 tokens, with padding``: what is predicted, of encoder and decoder."""
+    if not workload.sequence_length:
+        return f"micro-batches of {workload.micro_batch} samples"
     lengths = f"{workload.sequence_length} + {workload.target_length}" if workload.target_length else None
     kind = "with padding" if padded else "without padding"
     return f"micro-batches of {workload.micro_batch} × {lengths or workload.sequence_length} tokens, {kind}"
@@ -146,7 +148,7 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
     states = {name: prediction.parts.get(name, 0) for name in kept}
     others = {name: size for name, size in prediction.parts.items() if name not in states}
     moving = prediction.peak_bytes - sum(states.values())
-    sentences = [
+    by_formula = [
         f"{parameters:,} parameters at 16 bytes each need {show_bytes(16 * parameters)}: the usual estimate "
         "(2 + 2 + 12 bytes in the ZeRO paper, for Adam in half precision).",
         f"For this precision and these ranks the closed forms give {show_bytes(by_hand)}: "
@@ -159,6 +161,9 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
             if prediction.parts.get("gradients", 0) >= prediction.theory.get("gradients", 0)
             else "; gradients are allocated and freed."
         ),
+    ]
+    sentences = [
+        *(by_formula if parameters else ["The definition gives no number of parameters, so no closed form is known."]),
         f"No closed form covers the rest, {show_bytes(moving)}: "
         f"{_listed({name: size for name, size in others.items() if size})}.",
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
-from perfsuite.records.measurement import EMULATED
+from perfsuite.records.measurement import EMULATED, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED, Because, Line, Status
 from perfsuite.show.text.open_cells import open_counts
@@ -149,11 +149,19 @@ def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[st
         reasons.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
     lines = [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in reasons.items()]
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
+    unknown = Counter(one for result in results for one in unknown_operators(result.measurement))
+    lines += [f"the FLOPs of {one} are not counted in {show_several(cells, 'cell')}" for one, cells in unknown.items()]
     lines += open_counts(results)
     for result in results:
         if result.quarantined and not result.updated:
             lines.append(f"{result.verdict.cell}: {result.verdict.status}, but quarantined until {result.quarantined}")
     return lines
+
+
+def unknown_operators(measurement: Measurement) -> list[str]:
+    """Operators that compute, and whose FLOPs no formula tells."""
+    reading = measurement.readings.get("unknown_operators")
+    return list(reading.parts) if reading else []
 
 
 def _lacks_times(line: Line) -> bool:
