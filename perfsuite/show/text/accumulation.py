@@ -6,8 +6,9 @@ from perfsuite.records.gradients import Accumulation, Agreement, Doubt, Split
 from perfsuite.units import listed, show_number
 
 DOUBTS = {
-    Doubt.WEIGHTS: "the weights differ at the start: set a seed before the model is built",
-    Doubt.ROWS: "the steps have different rows: set a seed for their order, and draw no random numbers per batch",
+    Doubt.WEIGHTS: "the weights differ at the start (set a seed before the model is built)",
+    Doubt.ROWS: "the steps have different rows (set a seed for their order, draw no random numbers per batch, and mask "
+    "padding by an attention_mask)",
     Doubt.MICRO_BATCHES: "the number of backward passes did not follow the option of the accumulation",
     Doubt.RANDOM: "the model draws random numbers in its forward",
     Doubt.BATCH_NORM: "BatchNorm uses the statistics of each micro-batch",
