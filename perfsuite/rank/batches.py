@@ -82,11 +82,11 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
             continue
         with named(session, "batch"):
             inputs = make(model, one)
+        if own:
+            mine.append((number, moved(session, inputs)))
         if count:
             with named(session, "items"):
                 items.append(int(count(inputs)))
-        if own:
-            mine.append((number, moved(session, inputs)))
     weights = [one * len(every) / sum(items) for one in items] or [1.0] * len(every)
     return [MicroBatch(inputs, weights[number], session) for number, inputs in mine]
 

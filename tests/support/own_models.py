@@ -150,7 +150,7 @@ def pairs(definition, seeds):
 
 def contrastive(model, inputs):
     image, text = model(**inputs)
-    return functional.cross_entropy(image @ text.T, torch.arange(len(image)))
+    return functional.cross_entropy(image @ text.T, torch.arange(len(image), device=image.device))
 
 
 def raises(*_):
