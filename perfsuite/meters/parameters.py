@@ -19,7 +19,7 @@ METER = Parameters
 METRICS = (
     Metric(
         name="parameters",
-        title="parameters",
+        title="parameter count",
         unit=COUNT,
         hold="exact",
         worse="different",
