@@ -41,7 +41,7 @@ def explain(metric: Metric, new: Reading, old: Reading) -> list[Move]:
 
 def _explain_part(part: str, sign: int, by: int, new: Reading, old: Reading) -> list[Move]:
     whole = Move(part=part, by=by)
-    if not new.suspects or not old.suspects:
+    if not new.suspects or (not old.suspects and old.parts.get(part)):
         return [whole]
     moved = [(suspect, sign * size) for suspect, size in moves(part, new, old).items()]
     moved.sort(key=lambda item: (-item[1], item[0]))
@@ -90,7 +90,7 @@ def moves(part: str, new: Reading, old: Reading) -> dict[str, int]:
     inside = [expand(dict(side.items() - same) if same else side) for side in folded]
     if by_operator:
         inside = [_by_operator(side) for side in inside]
-    most = [min(here, *reading.suspects.values()) for here, reading in zip(untold, (new, old), strict=True)]
+    most = [min([here, *reading.suspects.values()]) for here, reading in zip(untold, (new, old), strict=True)]
     rest = untold[0] if by_operator else 0  # an operator may have more in modules that are too small to be recorded
     layers: dict[tuple[str, int], list[int]] = defaultdict(list)
     moved: dict[str, int] = {}

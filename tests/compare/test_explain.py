@@ -72,6 +72,13 @@ def test_what_is_computed_again_is_told_by_its_own_operator(measure):
     assert "temporaries: aten::addmm @ transformer.h.0.mlp.c_fc" in peak.suspects
 
 
+def test_what_began_to_grow_names_its_operator():
+    """Nothing grew before, so there was no operator to name."""
+    new = Reading(value=640, parts={"kept": 640}, suspects={"kept: aten::linear @ vit.classifier": 640})
+
+    assert note(new, Reading(value=0)) == "kept +640 B: aten::linear in vit.classifier +640 B"
+
+
 def test_layers_that_grew_alike_are_one():
     """Four layers of one size are one entry, and so are the two that grew."""
     old = activations(**{f"mul @ h.{layer}.mlp": 4 for layer in range(4)})

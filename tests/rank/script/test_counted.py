@@ -35,6 +35,7 @@ def test_a_leak_is_found_beside_what_is_freed(tmp_path):
     known = measured(tmp_path, LEAK, settings=Settings(steps=3, warmup=1))
 
     assert known.readings["grown_bytes"].value == 4
+    assert known.readings["grown_bytes"].suspects == {"kept: aten::zeros @ (other)": 4}
 
 
 def test_a_longer_batch_is_no_growth(tmp_path):
