@@ -80,7 +80,7 @@ def moves(part: str, new: Reading, old: Reading) -> dict[str, int]:
     A baseline from before modules were recorded is compared by operators alone. If a side keeps only its largest
     entries, an entry that it lacks may have been as large as the smallest that it has.
     """
-    by_operator = not any(AT in suspect for suspect in old.suspects)
+    by_operator = bool(old.suspects) and not any(AT in suspect for suspect in old.suspects)
     prefix = f"{part}: "
     folded = [
         {name: size for name, size in reading.suspects.items() if name.startswith(prefix)} for reading in (new, old)

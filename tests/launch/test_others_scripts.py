@@ -1,23 +1,35 @@
-"""Scripts that nobody here wrote, unchanged, on a CPU with random weights: each is measured, and repeats itself.
+"""Scripts that nobody here wrote, unchanged, on a CPU with random weights: each gets a baseline, and faults are found.
 
 They lie in installed packages, in wheels or in source distributions. What needs a package that perfsuite's tests do
-not need is marked ``network``.
+not need is marked ``network``, and ``slow``: the nightly workflow runs those.
 """
 
-import json
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import other_peoples_data
 import pytest
+import script_faults
+
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import Cell, make_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import ENGINE, script
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import GREEN, OPEN, RED, Line, Status
+from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.run.runner import Runner, Settings
 
 WHEELS = (  # beside what .[suite,test] has
     "trl==1.16.0",
@@ -53,6 +65,9 @@ from lightning.pytorch.demos.boring_classes import BoringDataModule, DemoModel
 LightningCLI(DemoModel, BoringDataModule)
 """
 TORCHRUN = "torchrun --nproc-per-node 2"
+ACCELERATE = "accelerate launch --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
+QUIET = GREEN | OPEN | {Status.NOT_HELD}
+USUAL = Settings(steps=10, warmup=5)
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
@@ -71,7 +86,8 @@ class Other:
     logs: bool = False  # prints the loss of each step, as transformers' Trainer does
 
 
-TRL: dict[str, Any] = {"optimizer": "torch.optim.adamw.AdamW", "logs": True}
+ADAMW: dict[str, Any] = {"optimizer": "torch.optim.adamw.AdamW"}
+TRL: dict[str, Any] = {**ADAMW, "logs": True}
 PAIR: dict[str, Any] = {"ranks": 2, "wrappers": "DistributedDataParallel", "collectives": True}
 OTHERS = (
     Other(name="sft", file="trl/scripts/sft.py", arguments=SFT, **TRL),
@@ -85,7 +101,7 @@ OTHERS = (
         **PAIR,
     ),
     Other(name="reward2", file="trl/scripts/reward.py", arguments=REWARD, launcher=TORCHRUN, **TRL, **PAIR),
-    Other(name="grpo", file="trl/scripts/grpo.py", arguments=GRPO, optimizer="torch.optim.adamw.AdamW"),
+    Other(name="grpo", file="trl/scripts/grpo.py", arguments=GRPO, **ADAMW),
     Other(
         name="zero2",
         file="trl/scripts/sft.py",
@@ -94,6 +110,16 @@ OTHERS = (
         **TRL,
         **PAIR | {"wrappers": "DeepSpeedEngine"},
     ),
+    Other(
+        name="zero3",
+        file="trl/scripts/sft.py",
+        arguments=f"{SFT} --deepspeed zero3.json",
+        launcher=TORCHRUN,
+        **TRL,
+        **PAIR | {"wrappers": "DeepSpeedEngine"},
+    ),
+    Other(name="kto", file="trl/scripts/kto.py", arguments=DPO, launcher=ACCELERATE, **TRL),
+    Other(name="grpo2", file="trl/scripts/grpo.py", arguments=GRPO, launcher=TORCHRUN, **ADAMW, **PAIR),
     Other(
         name="lightning",
         file="lightning.py",
@@ -138,7 +164,7 @@ OTHERS = (
     Other(
         name="schedulefree",
         file="schedulefree-1.4.1/examples/mnist/main.py",
-        arguments="--no-cuda --epochs 1",
+        arguments="--no-cuda --epochs 1 --batch-size 32",
         optimizer="schedulefree.adamw_schedulefree.AdamWScheduleFree",
     ),
 )
@@ -169,67 +195,118 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def perfsuite_run(folder: Path, variables: Mapping[str, str], *words: str) -> dict[str, Any]:
-    """The measurement of two launches."""
-    command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--json", "../measured.json", *words]
-    done = subprocess.run(command, cwd=folder, env=dict(variables), capture_output=True, text=True, check=False)
+class Guarded:
+    """A script as a user guards it: its cell, with a store of baselines beside its folder."""
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    measurement: dict[str, Any] = json.loads((folder.parent / "measured.json").read_text())
+    def __init__(self, folder: Path, command: str, ranks: int, settings: Settings) -> None:
+        self.folder = folder
+        catalog = Catalog(extra_models=(script("train", command, folder),))
+        self.cell: Cell = make_cell("train", ENGINE, f"cpu_x{ranks}", catalog)
+        self.runner = Runner(catalog, settings)
+        self.store = Store(folder.parent / "baselines")
+
+    def close(self) -> None:
+        self.runner.close()
+
+    def recorded(self) -> Measurement:
+        """Its first baseline, of two launches in which all exact metrics were equal."""
+        result = Gatekeeper(self.runner, self.store, consent="new", launches=2).check(self.cell)
+
+        assert result.updated, result.measurement.failure or result.verdict
+        assert result.measurement.unrepeated == {}
+        return result.measurement
+
+    def checked(self, fault: str = "") -> Result:
+        """The next launch, with such a fault in a file of the user's beside the script."""
+        hook = self.folder / "hook" / "sitecustomize.py"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(script_faults.hook(fault) if fault else "")
+        return Gatekeeper(self.runner, self.store).check(self.cell)
+
+
+@pytest.fixture
+def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes a Guarded of the file in the folder ``work``; the folders are on its path."""
+    with contextlib.ExitStack() as opened:
+
+        def make(command: str, ranks: int, path: list[Path], settings: Settings = USUAL) -> Guarded:
+            work = tmp_path / "work"
+            monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [work / "hook", *path])))
+            monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+            monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+            return opened.enter_context(closing(Guarded(work, command, ranks, settings)))
+
+        yield make
+
+
+def line(result: Result, metric: str) -> Line:
+    return next(line for line in result.verdict.lines if line.metric == metric)
+
+
+def assert_found(guarded: Guarded, metric: str, fault: str, more: int) -> None:
+    """That the fault is red, and by how much."""
+    result = guarded.checked(fault)
+    found = line(result, metric)
+
+    assert result.verdict.status in RED, [(one.metric, one.status) for one in result.verdict.lines]
+    assert found.status == Status.REGRESSED, found
+    moved = float(found.new or 0) - float(found.old or 0)
+    assert moved > 0, found
+    assert moved % more == 0, found  # DeepSpeed's inner optimizer steps once for each group of parameters
+
+
+def check(guarded: Guarded, distributed: bool) -> Measurement:
+    """It has a baseline and is green twice. More memory, a kept tensor and a collective more are found."""
+    measurement = guarded.recorded()
+    readings = measurement.readings
+    steps = [step or 0.0 for step in readings["step_time_seconds"].samples]
+
+    assert all(readings[f"{phase}_seconds"].value for phase in PHASES)
+    assert sum(readings[f"{phase}_seconds"].value for phase in PHASES) < 2 * max(steps)
+    for _ in range(2):
+        result = guarded.checked()
+        assert not result.measurement.failure, result.measurement.failure
+        assert result.verdict.status in GREEN | OPEN, result.verdict.status  # a busy machine delays a step
+        assert [one.metric for one in result.verdict.lines if one.status not in QUIET] == []
+    assert_found(guarded, "peak_memory_bytes", "memory", script_faults.MORE_BYTES)
+    assert_found(guarded, "grown_bytes", "leak", 4)
+    if distributed:
+        assert_found(guarded, "collectives", "collective", 1)
     return measurement
 
 
-def check(measurement: Mapping[str, Any]) -> None:
-    """Exact metrics were equal in both launches, and the phases are parts of the step."""
-    readings = measurement["readings"]
-    step = readings["step_time_seconds"]["value"]
-    phases = [readings[f"{phase}_seconds"]["value"] for phase in PHASES]
-
-    assert measurement["unrepeated"] == {}
-    assert len(measurement["launches"]) == 2
-    assert sum(phases) == pytest.approx(step, rel=0.5)  # medians of a busy machine
-    assert all(phases)
-    assert readings["peak_memory_bytes"]["value"] > 0
-
-
 @pytest.mark.slow
-def test_accelerates_own_test(tmp_path):
+def test_accelerates_own_test(tmp_path, guard):
     """accelerate's test_script.py, on two ranks. Its training makes 12 steps of a model without a matmul."""
     import accelerate
 
-    script = Path(accelerate.__file__).parent / "test_utils" / "scripts" / "test_script.py"
-    work = tmp_path / "work"
-    work.mkdir()
-    shutil.copy(script, work / "train.py")
-    words = ("--hardware", "cpu_x2", "--steps", "1", "--warmup", "1", "--", *TORCHRUN.split(), "train.py")
-    measurement = perfsuite_run(work, os.environ, *words)
+    own = Path(accelerate.__file__).parent / "test_utils" / "scripts" / "test_script.py"
+    (tmp_path / "work").mkdir()
+    shutil.copy(own, tmp_path / "work" / "train.py")
+    measurement = check(guard(f"{TORCHRUN} train.py", 2, [], Settings(steps=1, warmup=1)), distributed=True)
 
-    check(measurement)
-    assert measurement["engine"]["world size"] == 2
-    assert "model_flop" in measurement["uncounted"]
+    assert measurement.engine["world size"] == 2
+    assert "model_flop" in measurement.uncounted
 
 
 @pytest.mark.network
+@pytest.mark.slow  # in the nightly workflow
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.name)
-def test_a_script_of_others(other, packages, data, tmp_path):
+def test_a_script_of_others(other, packages, data, tmp_path, guard):
     """Measured as it is. Exact metrics repeat themselves, and the loss is that of the script without perfsuite."""
     work = tmp_path / "work"
     shutil.copytree(data, work)
     shutil.copy(packages / other.file, work / "train.py")
-    path = os.pathsep.join(map(str, [packages, data / "vision"]))
-    path = str(packages) if other.file.startswith(("trl", "lightning")) else path  # torchmetrics looks for torchvision
-    variables = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
-    command = [*other.launcher.split(), "train.py", *other.arguments.split()]
-    hardware = ("--hardware", f"cpu_x{other.ranks}") if other.ranks > 1 else ()
-    measurement = perfsuite_run(work, variables, *hardware, "--", *command)
+    vision = [] if other.file.startswith(("trl", "lightning")) else [data / "vision"]  # torchmetrics looks for it
+    command = f"{other.launcher} train.py {other.arguments}"
+    measurement = check(guard(command, other.ranks, [packages, *vision]), other.collectives)
 
-    check(measurement)
-    assert measurement["engine"]["optimizers"] == other.optimizer
-    assert measurement["engine"]["wrappers"] == other.wrappers
-    assert measurement["engine"]["world size"] == other.ranks
-    assert (measurement["readings"]["collectives"]["value"] > 0) == other.collectives
+    assert measurement.engine["optimizers"] == other.optimizer
+    assert measurement.engine["wrappers"] == other.wrappers
+    assert measurement.engine["world size"] == other.ranks
+    assert (measurement.readings["collectives"].value > 0) == other.collectives
     if other.logs:
-        assert_alike(printed_losses(command, work, variables), measurement["readings"]["loss"]["samples"])
+        assert_alike(printed_losses(command.split(), work, os.environ), measurement.readings["loss"].samples)
 
 
 def printed_losses(command: list[str], folder: Path, variables: Mapping[str, str]) -> list[str]:
@@ -240,7 +317,7 @@ def printed_losses(command: list[str], folder: Path, variables: Mapping[str, str
     return re.findall(r"'loss': '?([-\d.e]+)", done.stdout)
 
 
-def assert_alike(printed: list[str], measured: list[float]) -> None:
+def assert_alike(printed: list[str], measured: Sequence[float | None]) -> None:
     """The first steps show how the loop repeats, and are not measured. A script prints four digits."""
     first = len(printed) - STEPS + 3
 

@@ -70,8 +70,10 @@ def make_rows(folder: Path) -> None:
     config = dict.fromkeys(
         ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"), "auto"
     )
-    zero2 = {"zero_optimization": {"stage": 2}, "zero_allow_untested_optimizer": True}
-    (folder / "zero2.json").write_text(json.dumps({**config, **zero2}))
+    for stage in (2, 3):
+        zero = {"stage": stage, "reduce_bucket_size": 100_000}  # else a bucket of 2 GB
+        more = {"zero_optimization": zero, "zero_allow_untested_optimizer": True}
+        (folder / f"zero{stage}.json").write_text(json.dumps({**config, **more}))
 
 
 def make_models(folder: Path) -> None:

@@ -1,0 +1,22 @@
+"""Faults beside scripts of others, which stay as they are: a ``sitecustomize.py`` of the user's, in a folder on
+PYTHONPATH, acts behind each step of a torch optimizer.
+"""
+
+MORE_BYTES = 64 * 1024
+FAULTS = {
+    "memory": f"kept or kept.append(torch.zeros({MORE_BYTES // 4}))",
+    "leak": "kept.append(torch.zeros(1))",
+    "collective": "torch.distributed.all_reduce(torch.zeros(1))",
+}
+HOOK = """
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+kept = []
+register_optimizer_step_post_hook(lambda *_: {act} and None)
+"""
+
+
+def hook(fault: str) -> str:
+    """The text of that file."""
+    return HOOK.format(act=FAULTS[fault])
