@@ -76,7 +76,7 @@ def test_what_began_to_grow_names_its_operator():
     """Nothing grew before, so there was no operator to name."""
     new = Reading(value=640, parts={"kept": 640}, suspects={"kept: aten::linear @ vit.classifier": 640})
 
-    assert note(new, Reading(value=0)) == "kept +640 B: aten::linear in vit.classifier +640 B"
+    assert note(new, Reading(value=0)) == "kept +640 B: aten::linear in vit.classifier"
 
 
 def test_layers_that_grew_alike_are_one():
