@@ -71,7 +71,7 @@ class Clock(Meter):
             workload, batches = self.session.job.workload, self.session.recipe.accumulation * self.session.leads_replica
             name = "tokens" if workload.sequence_length else "step_samples"
             readings[name] = Reading(value=(positions(workload) or workload.micro_batch) * batches)
-        else:
+        elif self.session.strategy.engine.own:
             sizes = {"tokens": self.tokens, "step_samples": [] if all(self.tokens) else self.samples}
             known = {name: all(counts) and counts for name, counts in sizes.items()}
             readings |= {name: Reading(value=statistics.median_low(counts)) for name, counts in known.items() if counts}

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from perfsuite.catalog.cell import Cell, make_cell
+from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.errors import UsageError
@@ -145,8 +146,8 @@ def _read(words: Sequence[str], hardware: str, settings: Settings, watch: Watch)
         except CellFailed as error:
             if not error.failure.world_size:
                 raise
-            there = hardware.rpartition("_x")[0]
-            cell = make_cell(model.name, ENGINE, f"{there}_x{error.failure.world_size}", catalog)
+            there = HardwareName(HardwareName.parse(hardware).kind, error.failure.world_size)
+            cell = make_cell(model.name, ENGINE, str(there), catalog)
             return cell, runner.prove(cell, STEPS, watch)
 
 

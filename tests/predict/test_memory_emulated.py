@@ -49,7 +49,7 @@ def test_the_step_that_compiles_is_recorded_on_a_cpu_only(device, compiles, firs
 
 
 def _session(device, compiles):
-    engine = SimpleNamespace(process="training")
+    engine = SimpleNamespace(process="training", own=False)
     return SimpleNamespace(
         compiles=compiles,
         strategy=SimpleNamespace(engine=engine),

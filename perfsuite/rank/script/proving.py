@@ -50,8 +50,9 @@ class Proving:
 
     def gradients(self) -> Gradients:
         """Those of all steps."""
-        from torch.nn.modules.batchnorm import _BatchNorm
+        import torch
 
+        norms = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
         modules = [module for root in self.watched.roots.values() for module in root.modules()]
         return Gradients(
             steps=self.steps,
@@ -60,7 +61,7 @@ class Proving:
             dropout=self.dropout,
             random=self.random,
             uncounted=self.uncounted,
-            batch_norm=any(isinstance(one, _BatchNorm) and one.training for one in modules),
+            batch_norm=any(isinstance(one, norms) and one.training for one in modules),
         )
 
     def _name(self, parameter: int) -> str:
