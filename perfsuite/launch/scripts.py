@@ -117,7 +117,8 @@ class ScriptServer:
         if self.kind.device == "cpu":
             variables = pinned(variables, self.kind.kernels)
             ours |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
-            ours |= {"ACCELERATE_USE_CPU": "true"}  # else ranks that accelerate finds no GPU for train alone
+            if self.model.launcher == "accelerate launch":  # as its --cpu does; else each rank trains alone
+                ours["ACCELERATE_USE_CPU"] = "true"
             ours |= {} if "OMP_NUM_THREADS" in variables else {"OMP_NUM_THREADS": "1"}  # like torchrun
         elif self.kind.visible:
             ours |= {"CUDA_VISIBLE_DEVICES": self.kind.visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -252,7 +252,7 @@ def assert_found(guarded: Guarded, metric: str, fault: str, more: int) -> None:
     assert found.status == Status.REGRESSED, found
     moved = float(found.new or 0) - float(found.old or 0)
     assert moved > 0, found
-    assert moved % more == 0, found  # DeepSpeed's inner optimizer steps once for each group of parameters
+    assert moved % more == 0, found  # DeepSpeed steps the optimizer inside of its own once for each group of parameters
 
 
 def check(guarded: Guarded, distributed: bool) -> Measurement:
