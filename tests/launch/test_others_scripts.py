@@ -110,14 +110,6 @@ OTHERS = (
         **TRL,
         **PAIR | {"wrappers": "DeepSpeedEngine"},
     ),
-    Other(
-        name="zero3",
-        file="trl/scripts/sft.py",
-        arguments=f"{SFT} --deepspeed zero3.json",
-        launcher=TORCHRUN,
-        **TRL,
-        **PAIR | {"wrappers": "DeepSpeedEngine"},
-    ),
     Other(name="kto", file="trl/scripts/kto.py", arguments=DPO, launcher=ACCELERATE, **TRL),
     Other(name="grpo2", file="trl/scripts/grpo.py", arguments=GRPO, launcher=TORCHRUN, **ADAMW, **PAIR),
     Other(
