@@ -189,9 +189,10 @@ class Memory(Meter):
             if process in processes
         }
         if self.session.strategy.engine.own:
-            grown, left = self._grown(), leftovers(self.events, self.marks)
+            grown = self._grown()
+            left = leftovers(self.events, self.marks) if grown else {}
             kept = {f"kept: {place}": size for place, size in left.items()}
-            readings["grown_bytes"] = Reading(value=grown, parts=_some({"kept": grown}), suspects=kept if grown else {})
+            readings["grown_bytes"] = Reading(value=grown, parts=_some({"kept": grown}), suspects=kept)
             readings["parameters_bytes"] = Reading(value=max(anatomy.largest["parameters"], self.parameters))
         if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from small_scripts import START
 
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
@@ -16,18 +17,6 @@ from perfsuite.launch import script_copy
 from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.runner import Runner, Settings
 
-START = """
-import torch
-from torch import nn
-torch.manual_seed(0)
-model = nn.Linear(8, 8)
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-def step(scale=1.0):
-    loss = model(torch.randn(4, 8)).pow(2).mean() * scale
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
 DDP = """
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

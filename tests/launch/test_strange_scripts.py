@@ -4,22 +4,11 @@ in one sentence with exit status 1. No process of it stays.
 
 import psutil
 import pytest
+import small_scripts
 
 from perfsuite.cli.main import main
 
-START = """
-import os, signal, subprocess, sys, threading
-import torch
-from torch import nn
-torch.manual_seed(0)
-model = nn.Linear(8, 8)
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-def step(scale=1.0):
-    loss = model(torch.randn(4, 8)).pow(2).mean() * scale
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
+START = f"import os, signal, subprocess, sys, threading\n{small_scripts.START}"
 LOOP = "\nfor _ in range(60): step()\n"
 SPAWNS = """
 import torch, torch.distributed as dist, torch.multiprocessing as mp

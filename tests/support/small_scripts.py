@@ -9,6 +9,18 @@ from perfsuite.catalog.scripts import ENGINE, script
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Settings
 
+START = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+def step(scale=1.0):
+    loss = model(torch.randn(4, 8)).pow(2).mean() * scale
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 FEW = Settings(steps=1, warmup=1)
 
 

@@ -45,7 +45,7 @@ class Proving:
         self.steps.append(StepGradients(norms=norms, rows=sorted(self._rows), micro_batches=len(self.watched.losses)))
         self._norms.clear()
         self._rows.clear()
-        self.watched.losses.clear()
+        self.watched.forget()
         return len(self.steps) == self.needed
 
     def gradients(self) -> Gradients:
