@@ -67,9 +67,9 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """This process' environment variables, with the path in front."""
-        known = os.environ.get("PYTHONPATH", "")
-        path = os.pathsep.join([*self.path, *([known] if known else [])])
-        variables = {**os.environ, **dict(self.overrides), **({"PYTHONPATH": path} if path else {})}
+        variables = {**os.environ, **dict(self.overrides)}
+        path = os.pathsep.join(filter(None, [*self.path, variables.get("PYTHONPATH")]))
+        variables |= {"PYTHONPATH": path} if path else {}
         return {name: value for name, value in variables.items() if value is not None}
 
     def origins(self, modules: Sequence[str]) -> list[str]:
@@ -135,7 +135,9 @@ def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
 
 def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Path]:
     """The running environment with that revision of the repository in front; the repository's root, and the root of its
-    copy. A package in ``src`` is found too. Raises UsageError if git does not know the revision.
+    copy. A package in ``src`` is found too, and a folder of the repository on PYTHONPATH is the copy's.
+
+    Raises UsageError if git does not know the revision.
     """
     commit = git.commit_of(revision, repository)
     if not commit:
@@ -150,7 +152,11 @@ def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Pat
         output(["tar", "-xf", f"{part}.tar", "-C", str(part)])
 
     copy = kept("revisions", [str(root), commit], extract)
-    return Environment(path=tuple(map(str, sources(copy / inside)))), root, copy
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = {entry: Path(entry).resolve() for entry in known if entry}
+    there = [str(copy / at.relative_to(root)) if at.is_relative_to(root) else entry for entry, at in folders.items()]
+    overrides = (("PYTHONPATH", os.pathsep.join(there)),) if there else ()
+    return Environment(path=tuple(map(str, sources(copy / inside))), overrides=overrides), root, copy
 
 
 def sources(folder: Path) -> list[Path]:

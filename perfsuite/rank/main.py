@@ -266,6 +266,7 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
         installed=_evidence(installed, Installed()),
         add=error.add if isinstance(error, Unsupported) else (),
         world_size=getattr(error, "world_size", None),
+        timed_steps=getattr(error, "timed_steps", None),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 

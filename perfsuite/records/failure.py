@@ -13,7 +13,8 @@ class Failure(Record, frozen=True, kw_only=True):
 
     After an out-of-memory, ``parts`` are the tensors on that rank by category, including the failed request; empty if
     that is unknown, as before the first step. ``add`` are techniques with which an unsupported cell may run,
-    ``world_size`` the ranks of a script whose cell has another number.
+    ``world_size`` the ranks of a script whose cell has another number, ``timed_steps`` those that a script has left
+    room for, if it made fewer than were asked for.
     """
 
     kind: FailureKind
@@ -27,6 +28,7 @@ class Failure(Record, frozen=True, kw_only=True):
     installed: Installed = Installed()
     add: tuple[str, ...] = ()
     world_size: int | None = None
+    timed_steps: int | None = None
 
     @property
     def alone(self) -> str:

@@ -185,8 +185,9 @@ class Experiment:
         """Launch a cell on both sides until its times are decided or the pairs are used up.
 
         ``step_seconds`` is the duration of a step; if unknown, a launch measures it. A pair takes about PAIR_SECONDS,
-        since many short steps are more precise than a few long launches. With no pairs, a side with a ``known``
-        measurement is not launched again. ``one_sided``: only whether B is slower is asked.
+        since many short steps are more precise than a few long launches; a script that makes too few steps for that
+        makes all that it can. With no pairs, a side with a ``known`` measurement is not launched again. ``one_sided``:
+        only whether B is slower is asked.
         """
         metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
         timed = [metric for metric in metrics if metric.is_time]
@@ -194,13 +195,19 @@ class Experiment:
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         known = _first_launch(known[0], timed), _first_launch(known[1], timed)
         settings = self.settings
-        if self.pairs and not cells[1].model.command:  # a script has no more steps than it makes
+        if self.pairs:
             step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
             settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
-        for _ in range(max(1, self.pairs)):
+        while len(launches[0]) < max(1, self.pairs):
             with self._runners(settings) as runners:
-                for number, measurement in self._pair(runners, cells, watch, faults, known):
-                    launches[number].append(measurement)
+                pair = dict(self._pair(runners, cells, watch, faults, known))
+            made = [one.failure.timed_steps for one in pair.values() if one.failure]
+            if settings.steps > self.settings.steps and made and None not in made:
+                fewest = min(filter(None, made), default=0)
+                settings = dataclasses.replace(settings, steps=max(self.settings.steps, fewest))
+                continue
+            for number, side in enumerate(launches):
+                side.append(pair[number])
             if _ended(launches, timed, terms):
                 break
         return compare(

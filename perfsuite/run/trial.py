@@ -184,7 +184,8 @@ class Trial:
         # A cell without code of the user's own takes nothing from there, which is no error.
         own = any(change.files for change in reverted) or code_of(cell, self.catalog, root)
         theirs = copy if own else None
-        return Side(name, catalog, replace(environment, path=older.path), copy=theirs)
+        there = replace(environment, path=older.path, overrides=(*older.overrides, *overrides))
+        return Side(name, catalog, there, copy=theirs)
 
     def blame(
         self,

@@ -25,11 +25,14 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, script
+from perfsuite.environments.git import run as git
+from perfsuite.records.change import ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, OPEN, RED, Line, Status
-from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.run.gatekeeper import Gatekeeper, unwatched
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.run.trial import Trial
 
 WHEELS = (  # beside what .[suite,test] has
     "trl==1.16.0",
@@ -47,7 +50,7 @@ WHEELS = (  # beside what .[suite,test] has
     "schedulefree==1.4.1",
 )
 SOURCES = ("pytorch-ignite==0.5.5", "opacus==1.6.0", "schedulefree==1.4.1")
-STEPS = 40  # perfsuite needs 23 with its own defaults
+STEPS = 100  # a measurement needs 23 with the defaults, a trial takes all
 TRAINER = (
     f"--output_dir out --max_steps {STEPS} --use_cpu --report_to none --save_strategy no --bf16 false --logging_steps 1"
 )
@@ -192,9 +195,15 @@ class Guarded:
 
     def __init__(self, folder: Path, command: str, ranks: int, settings: Settings) -> None:
         self.folder = folder
+        self.hook = folder / "hook" / "sitecustomize.py"
+        self.hook.parent.mkdir()
+        self.hook.touch()
+        git(folder.parent, "init", "-q")
+        git(folder.parent, "add", folder.name)
+        git(folder.parent, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "the script as it is")
         catalog = Catalog(extra_models=(script("train", command, folder),))
         self.cell: Cell = make_cell("train", ENGINE, f"cpu_x{ranks}", catalog)
-        self.runner = Runner(catalog, settings)
+        self.catalog, self.runner = catalog, Runner(catalog, settings)
         self.store = Store(folder.parent / "baselines")
 
     def close(self) -> None:
@@ -210,10 +219,14 @@ class Guarded:
 
     def checked(self, fault: str = "") -> Result:
         """The next launch, with such a fault in a file of the user's beside the script."""
-        hook = self.folder / "hook" / "sitecustomize.py"
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(script_faults.hook(fault) if fault else "")
+        self.hook.write_text(script_faults.hook(fault) if fault else "")
         return Gatekeeper(self.runner, self.store).check(self.cell)
+
+    def tried(self, seconds: float) -> Result:
+        """The next launch with a delay in each step, tried in pairs against what is committed."""
+        self.hook.write_text(script_faults.hook("delay", seconds))
+        trial = Trial(self.catalog, self.runner.settings, self.folder.parent, unwatched)
+        return Gatekeeper(self.runner, self.store, trial=trial, always=True).check(self.cell)
 
 
 @pytest.fixture
@@ -223,6 +236,7 @@ def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
         def make(command: str, ranks: int, path: list[Path], settings: Settings = USUAL) -> Guarded:
             work = tmp_path / "work"
+            monkeypatch.chdir(work)
             monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [work / "hook", *path])))
             monkeypatch.setenv("HF_HUB_OFFLINE", "1")
             monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
@@ -247,8 +261,20 @@ def assert_found(guarded: Guarded, metric: str, fault: str, more: int) -> None:
     assert moved % more == 0, found  # DeepSpeed steps the optimizer inside of its own once for each group of parameters
 
 
+def assert_delay_found(guarded: Guarded, seconds: float) -> None:
+    """That a step that much longer is red, by the user's own code."""
+    result = guarded.tried(seconds)
+    trial = result.verdict.trial
+    assert trial
+    about = [(one.metric, one.status, one.change) for one in result.verdict.lines if one.ratio]
+
+    assert result.verdict.status == Status.REGRESSED, (trial, about)
+    assert [change.kind for cause in trial.causes for change in cause.changes] == [ChangeKind.CODE]
+    print(f"{guarded.cell.id}: {seconds * 1e3:.1f} ms more, {trial.pairs} pairs, {trial.seconds:.0f} s, {about}")
+
+
 def check(guarded: Guarded, distributed: bool) -> Measurement:
-    """It has a baseline and is green twice. More memory, a kept tensor and a collective more are found."""
+    """It has a baseline and is green twice. More memory, a kept tensor, a collective more and a delay are found."""
     measurement = guarded.recorded()
     readings = measurement.readings
     steps = [step or 0.0 for step in readings["step_time_seconds"].samples]
@@ -264,6 +290,7 @@ def check(guarded: Guarded, distributed: bool) -> Measurement:
     assert_found(guarded, "grown_bytes", "leak", 4)
     if distributed:
         assert_found(guarded, "collectives", "collective", 1)
+    assert_delay_found(guarded, script_faults.SLOWER * (readings["step_time_seconds"].value))
     return measurement
 
 

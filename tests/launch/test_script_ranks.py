@@ -66,6 +66,17 @@ def test_a_hash_seed_of_ones_own_stays(tmp_path, monkeypatch):
     assert measured(tmp_path, text).failure is None
 
 
+def test_a_sitecustomize_of_ones_own_runs_and_is_own_code(tmp_path, monkeypatch):
+    """perfsuite's hides it on PYTHONPATH, then gives it its name back."""
+    (tmp_path / "sitecustomize.py").write_text("SAID = 'mine'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    told = measured(tmp_path, TRAIN.format(start="import sitecustomize; assert sitecustomize.SAID == 'mine'"))
+
+    assert told.failure is None
+    assert "sitecustomize.py" in told.imports["."]
+
+
 def test_a_script_ends_with_who_measures_it(tmp_path):
     """Even if that is killed, and can end nothing itself."""
     told = tmp_path.with_suffix(".pid")

@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_scripts import START
@@ -14,6 +16,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.errors import UsageError
 from perfsuite.launch import script_copy
+from perfsuite.records.failure import Failure
 from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.runner import Runner, Settings
 
@@ -260,21 +263,46 @@ def test_a_script_is_named_by_its_file_or_module(command, name):
     assert name_of(command.split()) == name
 
 
-def test_a_trial_asks_for_no_more_steps_than_the_cell(tmp_path, monkeypatch):
-    """Its pairs would be longer, but a script ends when its data do."""
-    asked = []
+def test_a_script_tells_for_how_many_steps_it_has_room(tmp_path):
+    """The most that fit."""
+    text = START + "for _ in range(40): step()"
+    failure = measured(tmp_path, text, settings=replace(SHORT, steps=100)).failure
+    assert failure
+    outcomes = [
+        measured(tmp_path, text, settings=replace(SHORT, steps=failure.timed_steps + more)).outcome for more in (0, 1)
+    ]
+
+    assert outcomes == ["fits", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("room", "asked"),
+    [((None, None), [500]), ((70, 60), [500, 60]), ((60, None), [500, 60]), ((2, None), [500, 3])],
+)
+def test_a_trial_makes_as_many_steps_as_the_scripts_have_room_for(tmp_path, monkeypatch, room, asked):
+    """Of both sides, and never fewer than the cell; a pair that failed for that is made again."""
+    steps = []
+
+    def pair(experiment, settings, *_):
+        fewer = [one if one and one < settings.steps else None for one in room]
+        return {
+            n: SimpleNamespace(failure=one and Failure(kind="raised", rank=0, message="", timed_steps=one))
+            for n, one in enumerate(fewer)
+        }
+
     model = script("train", "python train.py", tmp_path)
-    catalog = Catalog(extra_models=(model,))
-    monkeypatch.setattr(Experiment, "_runners", lambda _, settings: asked.append(settings.steps) or nullcontext([]))
-    monkeypatch.setattr(Experiment, "_pair", lambda *_: iter(()))
+    monkeypatch.setattr(
+        Experiment, "_runners", lambda _, settings: steps.append(settings.steps) or nullcontext(settings)
+    )
+    monkeypatch.setattr(Experiment, "_pair", lambda *given: pair(*given).items())
     monkeypatch.setattr("perfsuite.run.ab._ended", lambda *_: True)
     monkeypatch.setattr("perfsuite.run.ab.compare", lambda *_, **__: None)
-    side = Side("here", catalog)
+    side = Side("here", Catalog(extra_models=(model,)))
     experiment = Experiment(side, side, ["train-script-cpu_x1"], SHORT)
 
     experiment.compare(experiment.cells[0], lambda *_: None, step_seconds=0.001)
 
-    assert asked == [SHORT.steps]
+    assert steps == asked
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path):

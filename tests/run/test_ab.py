@@ -27,7 +27,7 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.paired import LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
 from perfsuite.compare.terms import MOST_RED_RATE, TIMED, Terms
 from perfsuite.environments import environments
-from perfsuite.environments.environments import Environment, with_releases
+from perfsuite.environments.environments import Environment, at_revision, with_releases
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.run import ab
@@ -442,6 +442,20 @@ def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, mon
     monkeypatch.chdir(here)
 
     assert Environment(path=(str(copy),)).origins(["my_model"]) == [str(copy / "my_model.py")]
+
+
+def test_a_folder_on_the_path_is_the_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONPATH may name folders of the repository, also as seen from here; others stay."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "helpers.py").touch()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    commit(tmp_path, "pass")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"lib{os.pathsep}/elsewhere")
+    environment, _, copy = at_revision("HEAD", tmp_path)
+
+    assert environment.origins(["helpers"]) == [str(copy / "lib" / "helpers.py")]
+    assert environment.variables()["PYTHONPATH"].split(os.pathsep) == [str(copy), f"{copy}/lib", "/elsewhere"]
 
 
 NESTED = """

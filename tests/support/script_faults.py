@@ -3,12 +3,15 @@ PYTHONPATH, acts behind each step of a torch optimizer.
 """
 
 MORE_BYTES = 64 * 1024
+SLOWER = 0.1  # of a step
 FAULTS = {
     "memory": f"kept or kept.append(torch.zeros({MORE_BYTES // 4}))",
     "leak": "kept.append(torch.zeros(1))",
     "collective": "torch.distributed.all_reduce(torch.zeros(1))",
+    "delay": "time.sleep({seconds})",
 }
 HOOK = """
+import time
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -17,6 +20,6 @@ register_optimizer_step_post_hook(lambda *_: {act} and None)
 """
 
 
-def hook(fault: str) -> str:
-    """The text of that file."""
-    return HOOK.format(act=FAULTS[fault])
+def hook(fault: str, seconds: float = 0.0) -> str:
+    """The text of that file; ``seconds`` is how long a delay is."""
+    return HOOK.format(act=FAULTS[fault].format(seconds=seconds))

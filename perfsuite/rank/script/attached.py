@@ -78,12 +78,13 @@ def attach_trainer(trainer: Any) -> None:
         without_count(trainer, _here.proving)
 
 
-class OtherRanks(RankError):
-    """The script has another world size than its cell."""
+class Unfit(RankError):
+    """The script has another world size than its cell, or makes too few steps for it."""
 
-    def __init__(self, world_size: int, text: str) -> None:
+    def __init__(self, text: str, world_size: int | None = None, timed_steps: int | None = None) -> None:
         super().__init__(text)
         self.world_size = world_size
+        self.timed_steps = timed_steps
 
 
 class Attached:
@@ -207,10 +208,10 @@ class Attached:
         if ranks != self.session.world_size:
             device = HardwareName.parse(CellId.parse(self.session.job.cell).hardware).kind
             self.session.rank %= self.session.world_size  # the first to report ends the others, which may be the cell's
-            raise OtherRanks(
-                ranks,
+            raise Unfit(
                 f"The script trains on {ranks} {'rank' if ranks == 1 else 'ranks'}, but its cell has "
                 f"{self.session.world_size}: its hardware is {HardwareName(device, ranks)}.",
+                world_size=ranks,
             )
 
     def _measure(self) -> None:
@@ -278,7 +279,8 @@ class Attached:
         """The script has ended by itself, before its last step was measured."""
         if self._is_rank() and not self.done and not self._failure.exists():
             made, job = len(self.iterations) + self.count, self.session.job
-            needed = steps_of_script(job.steps, job.warmup, job.device) * (self.period or 1)
+            others = steps_of_script(job.steps, job.warmup, job.device) - job.steps
+            needed = (job.steps + others) * (self.period or 1)
             if self.proving:
                 self._report(
                     RankError(f"The script ended before its {job.proves} optimizer steps: let it train longer.")
@@ -286,9 +288,10 @@ class Attached:
                 return
             needed += MOST if not self.period and made >= needed else 0  # so many may be needed to see the loop
             self._report(
-                RankError(
+                Unfit(
                     f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}. Let it "
-                    "train longer, or ask for fewer timed steps: --steps, or perf_steps in pytest's ini."
+                    "train longer, or ask for fewer timed steps: --steps, or perf_steps in pytest's ini.",
+                    timed_steps=made // self.period - others if self.period else None,
                 )
             )
 

@@ -23,7 +23,7 @@ def _run_hidden() -> None:
     others = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec and spec.loader:
-        module = importlib.util.module_from_spec(spec)
+        module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
 
 
