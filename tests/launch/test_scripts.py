@@ -191,6 +191,14 @@ for _ in range(60):
     assert readings["peak_memory_bytes"].suspects["parameters: aten::empty @ reward model"] == 4 * (8 * 2 + 2)
 
 
+def test_the_weights_of_a_frozen_model_are_parameters(tmp_path):
+    """A reward model or a teacher is called in evaluation mode, and no optimizer has it."""
+    teacher = "teacher = nn.Linear(8, 64).eval()\nwith torch.no_grad(): teacher(torch.randn(4, 8))\n"
+    done = measured(tmp_path, START + teacher + "for _ in range(60): teacher(torch.randn(4, 8)); step()")
+
+    assert done.readings["peak_memory_bytes"].parts["parameters"] == 4 * (8 * 8 + 8 + 8 * 64 + 64)
+
+
 def test_by_hand_costs_nothing_elsewhere():
     """Without perfsuite's hook nothing happens, and torch is not imported."""
     calls = "perfsuite.step()\nwith perfsuite.phase('a'), perfsuite.part('b'): print('torch' in sys.modules)"

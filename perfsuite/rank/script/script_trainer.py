@@ -62,7 +62,7 @@ class ScriptTrainer(Trainer):
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every (category, tensor) that the modules and the optimizers know."""
         known = set()
-        for module in self.watched.roots.values():
+        for module in [*self.watched.roots.values(), *self.watched.frozen.values()]:
             for parameter in module.parameters():
                 known.add(id(parameter))
                 yield from (("parameters", here) for here in stored(parameter))

@@ -32,6 +32,9 @@ class Watched:
     def __init__(self, mark: Callable[[str], None], iterated: Callable[[bool], None]) -> None:
         self.mark, self.iterated = mark, iterated
         self.roots: dict[int, Module] = {}  # modules that were called outermost, in training mode
+        self.frozen: weakref.WeakValueDictionary[int, Module] = (
+            weakref.WeakValueDictionary()
+        )  # the same in evaluation mode
         self.optimizers: dict[int, Any] = {}  # that have stepped
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
         self.losses: list[Tensor] = []  # what backward began with in this iteration
@@ -269,8 +272,8 @@ def _watch_forward(module: Any, watched: Watched) -> None:
         if recomputing:
             watched.recomputing = True
         else:
-            if self.training:
-                watched.roots.setdefault(id(self), self)
+            modules = watched.roots if self.training else watched.frozen
+            modules.setdefault(id(self), self)
             watched.begin("forward")
         around = None if recomputing else watched.around_forward
         try:
