@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 
-from perfsuite.catalog.definitions import OF_MODELS, OF_STEPS, Metric
+from perfsuite.catalog.definitions import OF_MODELS, OF_STEPS, WITH_OWN, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter
@@ -117,7 +117,7 @@ METRICS = (
         fold="sum",
         hold="exact",
         worse="different",
-        processes=(*OF_MODELS, "script"),
+        processes=WITH_OWN,
         optional=True,
     ),
     Metric(
@@ -127,7 +127,7 @@ METRICS = (
         worse="lower",
         column=5,
         derive=tokens_per_second,
-        processes=(*OF_MODELS, "script"),
+        processes=WITH_OWN,
         optional=True,
     ),
     # Of a model or a script whose batches have no tokens.
@@ -138,7 +138,7 @@ METRICS = (
         fold="sum",
         hold="exact",
         worse="different",
-        processes=(*OF_MODELS, "script"),
+        processes=WITH_OWN,
         optional=True,
     ),
     Metric(
@@ -147,7 +147,7 @@ METRICS = (
         unit=COUNT,
         worse="lower",
         derive=step_samples_per_second,
-        processes=(*OF_MODELS, "script"),
+        processes=WITH_OWN,
         optional=True,
     ),
 )

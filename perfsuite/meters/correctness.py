@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_MODELS, Metric
+from perfsuite.catalog.definitions import WITH_OWN, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import local
@@ -24,7 +24,7 @@ class Correctness(Meter):
     norm is that of the gradients that each rank has.
     """
 
-    processes = (*OF_MODELS, "script")
+    processes = WITH_OWN
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

@@ -4,10 +4,10 @@ Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without che
 attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A);
 inference is the forward alone, a third of it. A script's model is not built again, and batches of a model's own may
 decide by their values what is computed: there, model FLOPs are those of a real step without what a forward recomputes
-inside of a backward. Hardware FLOPs are counted in a real step, recomputation
-included. MFU and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's
-on a GPU, on a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A
-measured peak below the cell's own rate is invalid: then there is no MFU and no HFU.
+inside of a backward. Hardware FLOPs are counted in a real step, recomputation included. MFU and HFU (arXiv 2204.02311,
+appendix B) divide them by the dense peak of the compute dtype: the datasheet's on a GPU, on a CPU the fastest matmul
+measured in the same rank, before the first step and again after the last. A measured peak below the cell's own rate is
+invalid: then there is no MFU and no HFU.
 
 A count that fails, for whatever reason, leaves its metric out with the reason (RankSample.uncounted), and the cell
 trains on. The model runs on fake tensors in a fork of the rank, since it may keep one, or die of one. An operator that
@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import OF_MODELS, WITH_WEIGHTS, Metric
+from perfsuite.catalog.definitions import WITH_OWN, WITH_WEIGHTS, Metric
 from perfsuite.errors import Unsupported
 from perfsuite.rank.batches import definition_of
 from perfsuite.rank.build_model import build_for_counting
@@ -59,7 +59,7 @@ NONE_KNOWN = "it has no operator that torch's counter of FLOPs knows"
 class Flops(Meter):
     """Counts on fake tensors before the first step, and in the one counted step."""
 
-    processes = (*OF_MODELS, "script")
+    processes = WITH_OWN
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

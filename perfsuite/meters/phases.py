@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_MODELS, Metric
+from perfsuite.catalog.definitions import WITH_OWN, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
@@ -27,7 +27,7 @@ _BEGINS = {"batch": "data", **{phase: phase for phase in PHASES}, "end": "optimi
 class Phases(Meter):
     """A rank's data is made before the ranks start the step together, and its time includes the wait for the others."""
 
-    processes = (*OF_MODELS, "script")
+    processes = WITH_OWN
     inner = -2  # entered before the control, whose rounds are nobody's
 
     def __init__(self, session: Session) -> None:

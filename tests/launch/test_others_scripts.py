@@ -198,13 +198,13 @@ class Guarded:
         self.hook = folder / "hook" / "sitecustomize.py"
         self.hook.parent.mkdir()
         self.hook.touch()
-        git(folder.parent, "init", "-q")
-        git(folder.parent, "add", folder.name)
-        git(folder.parent, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "the script as it is")
+        git(folder, "init", "-q")
+        git(folder, "add", ".")
+        git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "the script as it is")
         catalog = Catalog(extra_models=(script("train", command, folder),))
         self.cell: Cell = make_cell("train", ENGINE, f"cpu_x{ranks}", catalog)
         self.catalog, self.runner = catalog, Runner(catalog, settings)
-        self.store = Store(folder.parent / "baselines")
+        self.store = Store(folder / "baselines")
 
     def close(self) -> None:
         self.runner.close()
@@ -225,7 +225,7 @@ class Guarded:
     def tried(self, seconds: float) -> Result:
         """The next launch with a delay in each step, tried in pairs against what is committed."""
         self.hook.write_text(script_faults.hook("delay", seconds))
-        trial = Trial(self.catalog, self.runner.settings, self.folder.parent, unwatched)
+        trial = Trial(self.catalog, self.runner.settings, self.folder, unwatched)
         return Gatekeeper(self.runner, self.store, trial=trial, always=True).check(self.cell)
 
 
@@ -292,20 +292,6 @@ def check(guarded: Guarded, distributed: bool) -> Measurement:
         assert_found(guarded, "collectives", "collective", 1)
     assert_delay_found(guarded, script_faults.SLOWER * (readings["step_time_seconds"].value))
     return measurement
-
-
-@pytest.mark.slow
-def test_accelerates_own_test(tmp_path, guard):
-    """accelerate's test_script.py, on two ranks. Its training makes 12 steps of a model without a matmul."""
-    import accelerate
-
-    own = Path(accelerate.__file__).parent / "test_utils" / "scripts" / "test_script.py"
-    (tmp_path / "work").mkdir()
-    shutil.copy(own, tmp_path / "work" / "train.py")
-    measurement = check(guard(f"{TORCHRUN} train.py", 2, [], Settings(steps=1, warmup=1)), distributed=True)
-
-    assert measurement.engine["world size"] == 2
-    assert "model_flop" in measurement.uncounted
 
 
 @pytest.mark.network

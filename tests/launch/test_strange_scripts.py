@@ -56,7 +56,10 @@ MEASURED = {
 REFUSED = {
     "never steps": (START + "\nfor _ in range(9): model(torch.randn(4, 8))", "made a step of a torch.optim.Optimizer"),
     "few steps": (START + "\nfor _ in range(9): step()", "ended after 9 iterations, but 3 timed steps need 15"),
-    "raises in step 3": (START + "\nstep(); step()\nraise ValueError('bad batch')", "ValueError in other of step"),
+    "raises in step 3": (
+        START + "\nstep(); step()\nraise ValueError('bad batch')",
+        "ValueError in other of step 3: bad batch",
+    ),
     "os._exit": (START + "\nfor _ in range(7): step()\nos._exit(3)", "ended with status 3 after 7 iterations"),
     "nan": (START + "\nfor n in range(60): step(float('nan') if n > 7 else 1.0)", "The loss is nan"),
     "reads stdin": (START + "\ninput()", "ended with status 1 before its first optimizer step: EOFError"),

@@ -162,8 +162,6 @@ class Attached:
                 self._write(sample_of(self.session, (), active(self.watched, self.session.job.device), self.seconds))
             return
         if self.steps is None:
-            self.session.mark("batch")
-            self.session.mark("other")
             self.iterations.append(self.watched.events)
             self.watched.events = ""
             self.watched.forget()
@@ -177,6 +175,9 @@ class Attached:
                     f"The loop does not repeat: the last of {len(self.iterations)} iterations were {seen} (D data, F "
                     "forward, B backward, O0 the first optimizer). Call perfsuite.step() where a step ends."
                 )
+            else:
+                self.session.mark("batch")
+                self.session.mark("other")
             return
         self.count += 1
         if self.watched.counts and len(self.watched.optimizers) > self.known:
@@ -197,6 +198,7 @@ class Attached:
         rank = self.session.rank = dist.get_rank() if joined else 0
         ranks = dist.get_world_size() if joined else 1
         self.progress = ProgressWriter(self.folder / f"rank{rank}.progress")
+        self.progress.mark("batch")  # of the step that has ended
         self.session.listeners.append(self.progress.mark)
         self.session.waits = self.progress.wait
         self.reading.close()

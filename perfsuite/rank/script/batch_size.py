@@ -19,7 +19,7 @@ def size_of(batch: Any) -> BatchSize:
     """Samples are the first dimension, if all tensors have the same. Tokens are the positions of ``input_ids`` with
     their padding or, if there are only tensors of integers of one shape, sequences by positions, those of one of them.
     """
-    tensors = list(tensors_in(batch))
+    tensors = [one for _, one in tensors_in(batch)]
     firsts = {one.shape[0] for one in tensors if one.dim()}
     ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else None
     if (
@@ -45,13 +45,10 @@ def _may_be_tokens(tensor: Tensor) -> bool:
     return tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)
 
 
-def tensors_in(value: Any) -> Iterator[Any]:
-    """The tensors of any structure of inputs."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-    elif hasattr(value, "untyped_storage"):
-        yield value
+def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The tensors of any structure of inputs, with their names in it."""
+    if hasattr(value, "untyped_storage"):
+        yield name, value
+    elif isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from tensors_in(item, f"{name}.{key}" if name else str(key))

@@ -7,10 +7,11 @@ read before they are clipped, since clipping would hide a wrong scale.
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from perfsuite.rank.norms import local
+from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.watched import Watched, replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.gradients import Gradients, StepGradients
@@ -143,7 +144,7 @@ def _without_dropout(torch: Any, proving: Proving) -> None:
 
 def fingerprints(inputs: Mapping[str, Any]) -> list[str]:
     """One for each row of a batch: of all tensors that have as many rows as the first one."""
-    tensors = [(name, one) for name, one in sorted(_tensors(inputs)) if one.dim()]
+    tensors = [(name, one) for name, one in sorted(tensors_in(inputs)) if one.dim()]
     if not tensors:
         return []
     rows = tensors[0][1].shape[0]
@@ -161,17 +162,6 @@ def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int) -> str:
         digest.update(name.encode())
         digest.update(values.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if hasattr(value, "untyped_storage"):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _tensors(item, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from _tensors(item, f"{name}.{number}")
 
 
 def without_count(trainer: Any, proving: Proving) -> None:

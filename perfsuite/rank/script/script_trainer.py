@@ -75,7 +75,7 @@ class ScriptTrainer(Trainer):
                 yield "gradients", local(parameter.grad)
         for optimizer in self.watched.optimizers.values():
             for state in list(optimizer.state.values()):
-                yield from (("optimizer_state", local(one)) for one in tensors_in(state))
+                yield from (("optimizer_state", local(one)) for _, one in tensors_in(state))
 
 
 def active(watched: Watched, device: str) -> dict[str, str | int]:
