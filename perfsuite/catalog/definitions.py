@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -307,7 +307,7 @@ OF_A_STEP = Materiality(0.01, "1 % of the calls takes 1 % of a step at most. Tri
 OF_A_PEAK = Materiality(0.001, "torch reserves segments of 2 and 20 MiB. Of a peak of 2 GiB, 0.1 % is one of them.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """One measured number, its meaning and its rule.
 
@@ -327,6 +327,7 @@ class Metric:
     name: str
     title: str
     unit: str  # of units.py; another one is written after a plain number
+    _: KW_ONLY
     fold: Literal["max", "min", "sum", "mean"] = "max"
     hold: str = "shown"
     worse: Literal["higher", "lower", "different"] = "higher"
