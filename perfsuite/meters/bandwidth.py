@@ -91,7 +91,7 @@ def _metrics_of(size: int) -> tuple[Metric, ...]:
     bus = functools.partial(bandwidth, size=size, bus=True)
     name, largest = label(size), size == SIZES[-1]
     return (
-        Metric(name=_time(size), title=f"{name} message", unit=SECONDS, hold="time"),
+        Metric(_time(size), f"{name} message", SECONDS, hold="time"),
         _metric(
             f"algorithm_bandwidth_{name.lower()}",
             f"{name} alg. bandwidth",

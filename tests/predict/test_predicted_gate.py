@@ -192,10 +192,10 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     path.write_text(path.read_text().replace('"outcome": "fits"', '"outcome": "oom"'))
     changed = run()
 
-    measured, (predicted,) = read_report(pytester.path / "run.jsonl")
+    (predicted,) = read_report(pytester.path / "run.jsonl")
 
     assert [status for status, _ in (fresh, accepted, held, changed)] == [1, 0, 0, 1]
-    assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "improved")
+    assert (predicted.prediction.cell, predicted.verdict.status) == (CELL, "improved")
     assert reason == "a first one"
     assert "no predicted baseline" in fresh[1]
     assert f"pytest --perf --perf-predict test_not_here.py -k {CELL} --perf-update=new" in fresh[1]
@@ -229,10 +229,10 @@ def test_what_cannot_be_predicted_is_in_the_report(pytester):
     path.parent.mkdir(parents=True)
     path.write_text("{")
     result = pytester.runpytest_inprocess("--perf", "--perf-predict", "--perf-report=run.jsonl")
-    measured, (predicted,) = read_report(pytester.path / "run.jsonl")
+    (predicted,) = read_report(pytester.path / "run.jsonl")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "failed")
+    assert (predicted.prediction.cell, predicted.verdict.status) == (CELL, "failed")
     assert "is not a predicted baseline" in headline(predicted.verdict)
 
 

@@ -97,7 +97,7 @@ def _kept(paths: Sequence[Path]) -> Iterator[Measurement]:
                 if "predicted" not in file.parts:
                     yield codec.read(file, Baseline).measurement
         else:
-            yield from (one.measurement for one in codec.read_report(path)[0])
+            yield from (one.measurement for one in codec.read_measured(path))
 
 
 def _rows(found: Sequence[Measurement], catalog: Catalog) -> tuple[list[Row], str, int]:
