@@ -206,7 +206,7 @@ class Proposal:
     device: Device | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Engine:
     """How the ranks of a cell share the work of one optimizer step.
 
@@ -232,6 +232,7 @@ class Engine:
     name: str
     source: str
     trainer: Callable[..., Any] | None = None
+    _: KW_ONLY
     dimension: str = "replicas"
     min_ranks: int = 1
     max_ranks: int | None = None
@@ -258,7 +259,7 @@ class Engine:
         return PROCESSES[self.process].own
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Technique:
     """One choice of a recipe. A strategy has at most one technique of a ``slot``.
 
@@ -275,9 +276,10 @@ class Technique:
     """
 
     name: str
+    meaning: str
+    _: KW_ONLY
     slot: str
     order: int
-    meaning: str
     default: bool = False
     sets: Mapping[str, Any] = field(default_factory=dict)
     parameter: str | None = None
