@@ -239,7 +239,7 @@ def test_what_cannot_be_predicted_is_in_the_report(pytester):
 def test_a_failed_trace_is_no_failed_training(monkeypatch, catalog):
     """A command for one cell reports that its trace failed, and why."""
     failure = Failure(kind="raised", rank=0, message="RuntimeError: no such layer")
-    monkeypatch.setattr(memory_predict, "attempt", lambda *_, **__: [failure])
+    monkeypatch.setattr(memory_predict, "attempt_each", lambda *_, **__: [(0, failure)])
     with pytest.raises(tracing.TraceFailed, match=re.escape(f"The trace of {CELL} failed: {failure.message}")):
         predict([parse_cell(CELL, catalog)], catalog)
 
