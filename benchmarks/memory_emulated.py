@@ -18,7 +18,7 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.traced_memory import attempt
+from perfsuite.predict.traced_memory import attempt_each
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Prediction
@@ -174,10 +174,10 @@ def compare(catalog: Catalog) -> int:
     here = [name for name in CELLS + UNTRACED if name in lines]
     missing = len(CELLS + UNTRACED) - len(here)
     cells = [parse_cell(name, catalog) for name in here]
-    found = attempt(cells, catalog, processes=2, padded=True, counted=False, fresh=False)
+    found = dict(attempt_each(cells, catalog, processes=2))
     rows, untraced, failed, wrong, equal, worst, reserved = [], [], [], 0, 0, 0.0, 0.0
-    for name, prediction in zip(here, found, strict=True):
-        line = lines[name]
+    for number, name in enumerate(here):
+        line, prediction = lines[name], found[number]
         if line.failed or isinstance(prediction, Failure):
             reason = prediction.message + " " + prediction.tail[-500:] if isinstance(prediction, Failure) else ""
             failed.append(f"- {name}: {line.failed or reason}")

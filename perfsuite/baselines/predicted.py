@@ -101,7 +101,7 @@ def _outcomes(before: Prediction, now: Prediction) -> Reason:
 
 def _line(name: str, title: str, before: Prediction, now: Prediction) -> Line:
     """The line of one number, by the rule of exact metrics."""
-    metric = Metric(name=name, title=title, unit=BYTES, worse="higher", materiality=OF_A_PEAK)
+    metric = Metric(name, title, BYTES, worse="higher", materiality=OF_A_PEAK)
     (old, old_parts), (new, new_parts) = _read(name, before), _read(name, now)
     return exact(metric, Reading(value=new, parts=new_parts), Reading(value=old, parts=old_parts))
 

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -207,7 +207,7 @@ class Proposal:
     device: Device | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Engine:
     """How the ranks of a cell share the work of one optimizer step.
 
@@ -233,6 +233,7 @@ class Engine:
     name: str
     source: str
     trainer: Callable[..., Any] | None = None
+    _: KW_ONLY
     dimension: str = "replicas"
     min_ranks: int = 1
     max_ranks: int | None = None
@@ -259,7 +260,7 @@ class Engine:
         return PROCESSES[self.process].own
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Technique:
     """One choice of a recipe. A strategy has at most one technique of a ``slot``.
 
@@ -276,9 +277,10 @@ class Technique:
     """
 
     name: str
+    meaning: str
+    _: KW_ONLY
     slot: str
     order: int
-    meaning: str
     default: bool = False
     sets: Mapping[str, Any] = field(default_factory=dict)
     parameter: str | None = None
@@ -308,7 +310,7 @@ OF_A_STEP = Materiality(0.01, "1 % of the calls takes 1 % of a step at most. Tri
 OF_A_PEAK = Materiality(0.001, "torch reserves segments of 2 and 20 MiB. Of a peak of 2 GiB, 0.1 % is one of them.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """One measured number, its meaning and its rule.
 
@@ -328,6 +330,7 @@ class Metric:
     name: str
     title: str
     unit: str  # of units.py; another one is written after a plain number
+    _: KW_ONLY
     fold: Literal["max", "min", "sum", "mean"] = "max"
     hold: str = "shown"
     worse: Literal["higher", "lower", "different"] = "higher"

@@ -150,9 +150,7 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
     """The defined metrics, then the readings without a Metric: those cannot be compared, which is red."""
     known = list(metrics)
     lost = (old.readings.keys() | new.readings.keys()).difference([metric.name for metric in known])
-    return known + [
-        Metric(name=name, title=name, unit=NUMBER, hold="undefined", rule=UNDEFINED) for name in sorted(lost)
-    ]
+    return known + [Metric(name, name, NUMBER, hold="undefined", rule=UNDEFINED) for name in sorted(lost)]
 
 
 def _ended(measurement: Measurement, because: Because = Because.ENDED, **facts: Fact) -> Reason:

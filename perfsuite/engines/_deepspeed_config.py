@@ -33,18 +33,10 @@ NEEDS = {
 
 # What a quick start of DeepSpeed states, and that cells may be measured at all.
 STATED = {
-    "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps",
-    "bf16",
-    "fp16",
-    "tensor_parallel",
-    "zero_optimization",
-    "zero_optimization.stage",
-    "zero_optimization.offload_optimizer",
-    "zero_optimization.offload_param",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-}
+    "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16", "fp16", "tensor_parallel",
+    "zero_optimization", "zero_optimization.stage", "zero_optimization.offload_optimizer",
+    "zero_optimization.offload_param", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
+}  # fmt: skip
 
 
 def quick_start(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -290,37 +290,13 @@ def _stream(trainer: Loading) -> Any:
 
 _engine = functools.partial(Engine, process="data")
 _engine_with_datasets = functools.partial(_engine, packages=("datasets",), preload=("datasets",))
+_TORCH = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
 _ACCELERATE = "https://huggingface.co/docs/accelerate/package_reference/torch_wrappers"
 ENGINES = (
-    _engine(
-        name="torch_loader",
-        trainer=TorchLoader,
-        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
-    ),
-    _engine_with_datasets(
-        name="hf_map",
-        trainer=HFMap,
-        source="https://huggingface.co/docs/datasets/use_with_pytorch#distributed",
-    ),
-    _engine_with_datasets(
-        name="hf_iterable",
-        trainer=HFIterable,
-        source="https://huggingface.co/docs/datasets/stream",
-    ),
-    _engine(
-        name="accelerate_shard",
-        trainer=AccelerateShard,
-        source=_ACCELERATE,
-    ),
-    _engine_with_datasets(
-        name="accelerate_stream",
-        trainer=AccelerateStream,
-        source=_ACCELERATE,
-    ),
-    _engine(
-        name="accelerate_dispatch",
-        trainer=AccelerateDispatch,
-        min_ranks=2,
-        source=_ACCELERATE,
-    ),
+    _engine("torch_loader", _TORCH, TorchLoader),
+    _engine_with_datasets("hf_map", "https://huggingface.co/docs/datasets/use_with_pytorch#distributed", HFMap),
+    _engine_with_datasets("hf_iterable", "https://huggingface.co/docs/datasets/stream", HFIterable),
+    _engine("accelerate_shard", _ACCELERATE, AccelerateShard),
+    _engine_with_datasets("accelerate_stream", _ACCELERATE, AccelerateStream),
+    _engine("accelerate_dispatch", _ACCELERATE, AccelerateDispatch, min_ranks=2),
 )

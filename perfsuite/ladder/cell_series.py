@@ -10,7 +10,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.ladder.rung_evidence import Evidence, add, behind
 from perfsuite.launch.machine import cores
-from perfsuite.predict.traced_memory import attempt
+from perfsuite.predict.traced_memory import attempt_each
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.memory.anatomy import CATEGORIES
 from perfsuite.records.failure import Failure
@@ -38,8 +38,8 @@ def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str
     for cell in cells:
         if reason := why_not_traced(cell):
             raise Refused(f"{cell.id}: {reason}")
-    outcomes = attempt(cells, catalog, processes=cores(), padded=True, counted=True, fresh=True)
-    found = {one: _refusal(outcome) or outcome for one, outcome in zip(ids, outcomes, strict=True)}
+    outcomes = dict(attempt_each(cells, catalog, processes=cores(), counted=True, fresh=True))
+    found = {one: _refusal(outcomes[number]) or outcomes[number] for number, one in enumerate(ids)}
     if folder:
         add(Path(folder), commit, _evidence(found, suite))
     return {one: _series(outcome) for one, outcome in found.items()}

@@ -20,37 +20,16 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, locate
 
 PHASE, MODULE, END = "perfsuite phase: ", "perfsuite module: ", "perfsuite end"  # names of marks
-LAUNCHES = frozenset(
-    {
-        "cudaLaunchKernel",
-        "cudaLaunchKernelExC",
-        "cudaLaunchCooperativeKernel",
-        "cudaGraphLaunch",
-        "cuLaunchKernel",
-        "cuLaunchKernelEx",
-        "hipLaunchKernel",
-        "hipExtLaunchKernel",
-        "hipModuleLaunchKernel",
-        "hipExtModuleLaunchKernel",
-        "hipGraphLaunch",
-    }
-)
-SYNCHRONISATIONS = frozenset(
-    {
-        "cudaDeviceSynchronize",
-        "cudaStreamSynchronize",
-        "cudaEventSynchronize",
-        "cudaMemcpy",  # waits, unlike its "Async" form
-        "cudaMemcpy2D",
-        "cuCtxSynchronize",
-        "cuStreamSynchronize",
-        "hipDeviceSynchronize",
-        "hipStreamSynchronize",
-        "hipEventSynchronize",
-        "hipMemcpy",
-        "hipMemcpyWithStream",
-    }
-)
+LAUNCHES = {
+    "cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaGraphLaunch",
+    "cuLaunchKernel", "cuLaunchKernelEx",
+    "hipLaunchKernel", "hipExtLaunchKernel", "hipModuleLaunchKernel", "hipExtModuleLaunchKernel", "hipGraphLaunch",
+}  # fmt: skip
+SYNCHRONISATIONS = {  # a copy waits, unlike its "Async" form
+    "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaMemcpy2D",
+    "cuCtxSynchronize", "cuStreamSynchronize",
+    "hipDeviceSynchronize", "hipStreamSynchronize", "hipEventSynchronize", "hipMemcpy", "hipMemcpyWithStream",
+}  # fmt: skip
 NODE = "autograd::engine::evaluate_function: "
 
 

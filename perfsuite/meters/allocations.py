@@ -51,13 +51,4 @@ def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int
 
 
 METER = Allocations
-METRICS = (
-    Metric(
-        name="allocations",
-        title="allocations/step",
-        unit=WHOLE,
-        hold="exact",
-        optional=True,
-        materiality=OF_A_STEP,
-    ),
-)
+METRICS = (Metric("allocations", "allocations/step", WHOLE, hold="exact", optional=True, materiality=OF_A_STEP),)

@@ -83,7 +83,7 @@ def fitted(readings: Mapping[str, Reading], world_size: int, *, part: int) -> fl
 
 
 def _metric(name: str, title: str, unit: str, derive: Any, column: int | None = None) -> Metric:
-    return Metric(name=name, title=title, unit=unit, column=column, derive=derive)
+    return Metric(name, title, unit, column=column, derive=derive)
 
 
 def _metrics_of(size: int) -> tuple[Metric, ...]:
@@ -91,7 +91,7 @@ def _metrics_of(size: int) -> tuple[Metric, ...]:
     bus = functools.partial(bandwidth, size=size, bus=True)
     name, largest = label(size), size == SIZES[-1]
     return (
-        Metric(name=_time(size), title=f"{name} message", unit=SECONDS, hold="time"),
+        Metric(_time(size), f"{name} message", SECONDS, hold="time"),
         _metric(
             f"algorithm_bandwidth_{name.lower()}",
             f"{name} alg. bandwidth",
@@ -106,7 +106,7 @@ def _metrics_of(size: int) -> tuple[Metric, ...]:
 METER = Bandwidth
 METRICS = (
     *(metric for size in SIZES for metric in _metrics_of(size)),
-    Metric(name="bus_factor", title="bus factor", unit=NUMBER, hold="exact", worse="different"),
+    Metric("bus_factor", "bus factor", NUMBER, hold="exact", worse="different"),
     _metric("latency_seconds", "latency α", SECONDS, functools.partial(fitted, part=0), column=11),
     _metric("seconds_per_byte", "cost β", PER_BYTE, functools.partial(fitted, part=1), column=12),
     _metric("fit_residual", "fit residual", RATIO, functools.partial(fitted, part=2), column=15),

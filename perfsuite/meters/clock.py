@@ -7,6 +7,7 @@ synchronization, such as ``.item()``, makes it longer.
 """
 
 import contextlib
+import functools
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -97,57 +98,16 @@ def _per_second(readings: Mapping[str, Reading], name: str) -> float | None:
     return readings[name].value / readings["step_time_seconds"].value if name in readings else None
 
 
+_counted = functools.partial(Metric, unit=COUNT, processes=WITH_OWN, optional=True)
 METER = Clock
 METRICS = (
-    Metric(name="step_time_seconds", title="step time", unit=SECONDS, hold="time", column=2),
-    Metric(name="iteration_time_seconds", title="iteration time", unit=SECONDS, hold="time", optional=True),
+    Metric("step_time_seconds", "step time", SECONDS, hold="time", column=2),
+    Metric("iteration_time_seconds", "iteration time", SECONDS, hold="time", optional=True),
     # A cell under a capacity does not have it.
-    Metric(
-        name="unfenced_step_time_seconds",
-        title="unfenced step",
-        unit=SECONDS,
-        hold="time",
-        optional=True,
-        coarse=True,
-    ),
-    Metric(
-        name="tokens",
-        title="tokens/step",
-        unit=COUNT,
-        fold="sum",
-        hold="exact",
-        worse="different",
-        processes=WITH_OWN,
-        optional=True,
-    ),
-    Metric(
-        name="tokens_per_second",
-        title="tokens/s",
-        unit=COUNT,
-        worse="lower",
-        column=5,
-        derive=tokens_per_second,
-        processes=WITH_OWN,
-        optional=True,
-    ),
+    Metric("unfenced_step_time_seconds", "unfenced step", SECONDS, hold="time", optional=True, coarse=True),
+    _counted("tokens", "tokens/step", fold="sum", hold="exact", worse="different"),
+    _counted("tokens_per_second", "tokens/s", worse="lower", column=5, derive=tokens_per_second),
     # Of a model or a script whose batches have no tokens.
-    Metric(
-        name="step_samples",
-        title="samples/step",
-        unit=COUNT,
-        fold="sum",
-        hold="exact",
-        worse="different",
-        processes=WITH_OWN,
-        optional=True,
-    ),
-    Metric(
-        name="step_samples_per_second",
-        title="samples/s",
-        unit=COUNT,
-        worse="lower",
-        derive=step_samples_per_second,
-        processes=WITH_OWN,
-        optional=True,
-    ),
+    _counted("step_samples", "samples/step", fold="sum", hold="exact", worse="different"),
+    _counted("step_samples_per_second", "samples/s", worse="lower", derive=step_samples_per_second),
 )

@@ -130,7 +130,7 @@ def _size(value: Any) -> int:
 
 METER = Communication
 METRICS = (
-    Metric(name="communication_theory_bytes", title="communication volume in theory", unit=BYTES, optional=True),
-    Metric(name="communication_bytes", title="communication volume", unit=BYTES, hold="exact"),
-    Metric(name="collectives", title="collectives/step", unit=WHOLE, hold="exact", optional=True),
+    Metric("communication_theory_bytes", "communication volume in theory", BYTES, optional=True),
+    Metric("communication_bytes", "communication volume", BYTES, hold="exact"),
+    Metric("collectives", "collectives/step", WHOLE, hold="exact", optional=True),
 )

@@ -96,14 +96,14 @@ class Correctness(Meter):
 
 METER = Correctness
 METRICS = (
-    Metric(name="loss", title="loss", unit=NUMBER, fold="mean", hold="close", worse="different"),
+    Metric("loss", "loss", NUMBER, fold="mean", hold="close", worse="different"),
     # AVX2's and AVX-512's kernels differ by 3e-4 if a ReLU's input is nearly zero.
     Metric(
-        name="gradient_norm",
+        "gradient_norm",
+        "gradient norm",
+        NUMBER,
         processes=("training", "script"),
         bound=1e-3,
-        title="gradient norm",
-        unit=NUMBER,
         fold="mean",
         hold="close",
         worse="different",

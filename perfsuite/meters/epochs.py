@@ -70,22 +70,7 @@ def check_reserved(reserved: list[int]) -> None:
 
 METER = Epochs
 METRICS = (
-    Metric(
-        name="epoch_live_bytes",
-        title="alive after an epoch",
-        unit=BYTES,
-        hold="exact",
-        optional=True,
-        materiality=OF_A_PEAK,
-    ),
-    Metric(name="epoch_reserved_bytes", title="reserved after an epoch", unit=BYTES, optional=True),
-    Metric(
-        name="evaluation_loss",
-        title="evaluation loss",
-        unit=NUMBER,
-        fold="mean",
-        hold="close",
-        worse="different",
-        optional=True,
-    ),
+    Metric("epoch_live_bytes", "alive after an epoch", BYTES, hold="exact", optional=True, materiality=OF_A_PEAK),
+    Metric("epoch_reserved_bytes", "reserved after an epoch", BYTES, optional=True),
+    Metric("evaluation_loss", "evaluation loss", NUMBER, fold="mean", hold="close", worse="different", optional=True),
 )

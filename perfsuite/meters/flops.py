@@ -327,11 +327,11 @@ def utilizations(readings: Mapping[str, Reading], world_size: int) -> tuple[floa
 
 METER = Flops
 METRICS = (
-    Metric(name="unknown_operators", title="operators without FLOPs", unit=WHOLE, optional=True),
-    Metric(name="model_flop", title="model FLOP/step", unit=FLOP, fold="sum", hold="exact", worse="different"),
-    Metric(name="hardware_flop", title="hardware FLOP/step", unit=FLOP, fold="sum", hold="exact"),
-    Metric(name="peak_flops", title="peak FLOP/s/rank", unit=FLOPS, fold="mean", worse="lower"),
-    Metric(name="flops_per_rank", title="FLOP/s/rank", unit=FLOPS, worse="lower", column=3, derive=flops_per_rank),
-    Metric(name="mfu", title="MFU", unit=RATIO, worse="lower", column=4, optional=True, derive=mfu),
-    Metric(name="hfu", title="HFU", unit=RATIO, worse="lower", optional=True, derive=hfu),
+    Metric("unknown_operators", "operators without FLOPs", WHOLE, optional=True),
+    Metric("model_flop", "model FLOP/step", FLOP, fold="sum", hold="exact", worse="different"),
+    Metric("hardware_flop", "hardware FLOP/step", FLOP, fold="sum", hold="exact"),
+    Metric("peak_flops", "peak FLOP/s/rank", FLOPS, fold="mean", worse="lower"),
+    Metric("flops_per_rank", "FLOP/s/rank", FLOPS, worse="lower", column=3, derive=flops_per_rank),
+    Metric("mfu", "MFU", RATIO, worse="lower", column=4, optional=True, derive=mfu),
+    Metric("hfu", "HFU", RATIO, worse="lower", optional=True, derive=hfu),
 )

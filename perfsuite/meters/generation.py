@@ -28,19 +28,11 @@ def new_tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> f
 
 METER = Generation
 METRICS = (
+    Metric("new_tokens", "new tokens/step", COUNT, fold="sum", hold="exact", worse="different", optional=True),
     Metric(
-        name="new_tokens",
-        title="new tokens/step",
-        unit=COUNT,
-        fold="sum",
-        hold="exact",
-        worse="different",
-        optional=True,
-    ),
-    Metric(
-        name="new_tokens_per_second",
-        title="new tokens/s",
-        unit=COUNT,
+        "new_tokens_per_second",
+        "new tokens/s",
+        COUNT,
         worse="lower",
         column=6,
         optional=True,

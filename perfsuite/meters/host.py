@@ -31,4 +31,4 @@ def _high_water_mark() -> int:
 
 
 METER = Host
-METRICS = (Metric(name="host_peak_bytes", title="host RSS", unit=BYTES),)
+METRICS = (Metric("host_peak_bytes", "host RSS", BYTES),)

@@ -17,12 +17,5 @@ class Launches(CudaRuntime):
 METER = Launches
 METRICS = (
     # CUDA only.
-    Metric(
-        name="kernel_launches",
-        title="kernel launches/step",
-        unit=WHOLE,
-        hold="exact",
-        optional=True,
-        materiality=OF_A_STEP,
-    ),
+    Metric("kernel_launches", "kernel launches/step", WHOLE, hold="exact", optional=True, materiality=OF_A_STEP),
 )

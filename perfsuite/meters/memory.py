@@ -238,24 +238,17 @@ HELD = {
 }  # category → the processes that have it
 METER = Memory
 METRICS = (
-    Metric(
-        name="peak_memory_bytes",
-        title="peak memory",
-        unit=BYTES,
-        hold="exact",
-        column=1,
-        materiality=OF_A_PEAK,
-    ),
+    Metric("peak_memory_bytes", "peak memory", BYTES, hold="exact", column=1, materiality=OF_A_PEAK),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
-    Metric(name="setup_memory_bytes", title="setup memory", unit=BYTES),
-    Metric(name="grown_bytes", title="memory grown/step", unit=BYTES, hold="exact", processes=("script",)),
-    Metric(name="reserved_memory_bytes", title="reserved", unit=BYTES, optional=True),
-    Metric(name="free_memory_bytes", title="left on the device", unit=BYTES, optional=True, fold="min", worse="lower"),
+    Metric("setup_memory_bytes", "setup memory", BYTES),
+    Metric("grown_bytes", "memory grown/step", BYTES, hold="exact", processes=("script",)),
+    Metric("reserved_memory_bytes", "reserved", BYTES, optional=True),
+    Metric("free_memory_bytes", "left on the device", BYTES, optional=True, fold="min", worse="lower"),
     *(
         Metric(
-            name=f"{category}_bytes",
-            title=category.replace("_", " "),
-            unit=BYTES,
+            f"{category}_bytes",
+            category.replace("_", " "),
+            BYTES,
             hold="exact",
             materiality=EVERY_DIFFERENCE if category == "parameters" else OF_A_PEAK,  # one more is another model
             processes=processes,

@@ -69,13 +69,4 @@ def count() -> dict[str, int]:
 
 
 METER = Objects
-METRICS = (
-    Metric(
-        name="leaked_objects",
-        title="objects left/step",
-        unit=WHOLE,
-        hold="exact",
-        optional=True,
-        depends_on=("python",),
-    ),
-)
+METRICS = (Metric("leaked_objects", "objects left/step", WHOLE, hold="exact", optional=True, depends_on=("python",)),)

@@ -55,13 +55,4 @@ class Operators(Meter):
 
 
 METER = Operators
-METRICS = (
-    Metric(
-        name="operators",
-        title="operators/step",
-        unit=WHOLE,
-        hold="exact",
-        optional=True,
-        materiality=OF_A_STEP,
-    ),
-)
+METRICS = (Metric("operators", "operators/step", WHOLE, hold="exact", optional=True, materiality=OF_A_STEP),)

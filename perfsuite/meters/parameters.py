@@ -16,13 +16,4 @@ class Parameters(Meter):
 
 
 METER = Parameters
-METRICS = (
-    Metric(
-        name="parameters",
-        title="parameter count",
-        unit=COUNT,
-        hold="exact",
-        worse="different",
-        optional=True,  # as said above
-    ),
-)
+METRICS = (Metric("parameters", "parameter count", COUNT, hold="exact", worse="different", optional=True),)

@@ -86,6 +86,6 @@ class Phases(Meter):
 
 METER = Phases
 METRICS = tuple(
-    Metric(name=f"{phase}_seconds", title=phase, unit=SECONDS, optional=True, processes=processes)
+    Metric(f"{phase}_seconds", phase, SECONDS, optional=True, processes=processes)
     for phase, processes in PHASES.items()
 )

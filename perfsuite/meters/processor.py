@@ -44,5 +44,5 @@ class Processor(Meter):
 METER = Processor
 METRICS = (
     # Summed, since moving work to another rank is no gain; no accelerator has it.
-    Metric(name="processor_time_seconds", title="processor time", unit=SECONDS, fold="sum", hold="time", optional=True),
+    Metric("processor_time_seconds", "processor time", SECONDS, fold="sum", hold="time", optional=True),
 )

@@ -148,9 +148,9 @@ def _in_greenlets(profile: Callable[..., None]) -> Iterator[None]:
 METER = PythonCalls
 METRICS = (
     Metric(
-        name="python_calls",
-        title="Python calls/step",
-        unit=WHOLE,
+        "python_calls",
+        "Python calls/step",
+        WHOLE,
         hold="exact",
         materiality=OF_A_STEP,
         optional=True,

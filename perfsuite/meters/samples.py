@@ -81,7 +81,7 @@ def samples_per_second(readings: Mapping[str, Reading], world_size: int) -> floa
 
 
 def _exact(name: str, title: str, worse: Any = "higher", **more: Any) -> Metric:
-    return Metric(name=name, title=title, unit=WHOLE, hold="exact", worse=worse, **more)
+    return Metric(name, title, WHOLE, hold="exact", worse=worse, **more)
 
 
 METER = Samples
@@ -93,12 +93,5 @@ METRICS = (
     _exact("drawn_samples", "samples drawn", fold="sum", optional=True),  # a Dataset of arrow tables draws none
     _exact("same_epochs", "epochs in the order of the last"),
     _exact("wrongly_resumed_samples", "samples wrong after a resume", fold="sum", optional=True),  # torch has no resume
-    Metric(
-        name="samples_per_second",
-        title="samples/s",
-        unit=COUNT,
-        worse="lower",
-        column=10,
-        derive=samples_per_second,
-    ),
+    Metric("samples_per_second", "samples/s", COUNT, worse="lower", column=10, derive=samples_per_second),
 )

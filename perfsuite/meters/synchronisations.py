@@ -18,5 +18,5 @@ class Synchronisations(CudaRuntime):
 METER = Synchronisations
 METRICS = (
     # CUDA only.
-    Metric(name="synchronisations", title="synchronizations/step", unit=WHOLE, hold="exact", optional=True),
+    Metric("synchronisations", "synchronizations/step", WHOLE, hold="exact", optional=True),
 )

@@ -29,16 +29,9 @@ class Update(Meter):
 METER = Update
 METRICS = (
     # Some cells have nothing to compare.
-    Metric(name="update_error", title="update error", unit=ERROR, hold="error", optional=True),
+    Metric("update_error", "update error", ERROR, hold="error", optional=True),
     # Its bound is the gradient norm's.
     Metric(
-        name="update_norm",
-        title="update norm",
-        bound=1e-3,
-        unit=NUMBER,
-        fold="mean",
-        hold="close",
-        worse="different",
-        optional=True,
+        "update_norm", "update norm", NUMBER, bound=1e-3, fold="mean", hold="close", worse="different", optional=True
     ),
 )

@@ -50,4 +50,4 @@ def _asleep() -> int:
 
 
 METER = Waiting
-METRICS = (Metric(name=EXPOSED, title="exposed communication", unit=SECONDS, optional=True),)
+METRICS = (Metric(EXPOSED, "exposed communication", SECONDS, optional=True),)

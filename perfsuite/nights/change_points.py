@@ -20,11 +20,7 @@ LEAST = 3  # nights before the week that show the usual noise
 RESTLESS = 0.2  # share of nights with another number from which on a metric does not repeat itself
 CONFIRMS = 7  # nights after a step within which a trial confirms it
 HELD = ("exact", "close", "time")  # rules whose metrics are searched for steps
-OURS = {  # of predictions
-    "predicted_smallest_bytes": Metric(
-        name="predicted_smallest_bytes", title="smallest memory that fits", unit=BYTES, hold="exact"
-    ),
-}
+SMALLEST = Metric("predicted_smallest_bytes", "smallest memory that fits", BYTES, hold="exact")  # of predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +62,7 @@ class Mover(Difference):
 
 def metric_of(name: str, known: Mapping[str, Metric], unit: str) -> Metric:
     """The catalog's metric; one that it does not know has its name as title, and is only shown."""
-    return known.get(name) or OURS.get(name) or Metric(name=name, title=name, unit=unit)
+    return known.get(name) or (SMALLEST if name == SMALLEST.name else Metric(name, name, unit))
 
 
 def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:

@@ -128,7 +128,7 @@ def _lines(path: Path, decoder: "msgspec.json.Decoder[R]") -> list[R]:
     try:
         rows = decoder.decode_lines(text)
         codec.refuse_huge(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except codec.UNREADABLE:
         rows = []
     if rows and max(row.format for row in rows) <= FORMAT:
         return rows
@@ -142,7 +142,7 @@ def _decoded(line: bytes, decoder: "msgspec.json.Decoder[R]", where: str) -> R:
         row = decoder.decode(line)
         codec.refuse_huge(line)
         return row
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except codec.UNREADABLE as error:
         raise FileError(f"{where} is no result of a run: {error}.") from error
 
 

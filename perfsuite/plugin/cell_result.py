@@ -21,7 +21,7 @@ from perfsuite.show.text.words import accept_text
 _LEFT = pytest.StashKey[Result | PredictedResult]()
 _OUT = pytest.StashKey[bool]()
 # Attributes of a report, which xdist sends as JSON
-_MEASURED, _PREDICTED, _LEFT_OUT = "perfsuite_measured", "perfsuite_predicted", "perfsuite_left_out"
+_RESULT, _LEFT_OUT = "perfsuite_result", "perfsuite_left_out"
 
 
 def leave_out(item: pytest.Item, reason: str) -> NoReturn:
@@ -49,19 +49,16 @@ def attach(item: pytest.Item, report: pytest.TestReport) -> None:
     result = item.stash.get(_LEFT, None)
     if result is not None:
         del item.stash[_LEFT]
-        setattr(report, _MEASURED if isinstance(result, Result) else _PREDICTED, codec.encode_line(result))
+        setattr(report, _RESULT, codec.encode_line(result))
 
 
-def measured(report: pytest.TestReport) -> Result | None:
-    """The measurement of the test, or the reason for none, from the report of the phase that left it."""
-    text = getattr(report, _MEASURED, "")
-    return codec.decode(text.encode(), Result, f"the report of {report.nodeid}") if text else None
-
-
-def predicted(report: pytest.TestReport) -> PredictedResult | None:
-    """The same for a prediction."""
-    text = getattr(report, _PREDICTED, "")
-    return codec.decode(text.encode(), PredictedResult, f"the report of {report.nodeid}") if text else None
+def result_of(report: pytest.TestReport) -> Result | PredictedResult | None:
+    """What a test has measured or predicted, or why it has not, from the report of the phase that left it."""
+    if not (text := getattr(report, _RESULT, "")):
+        return None
+    result = codec.decode_line(text.encode(), f"the report of {report.nodeid}")
+    assert isinstance(result, Result | PredictedResult)
+    return result
 
 
 def properties(result: Result | PredictedResult, metrics: Iterable[Metric]) -> list[tuple[str, str]]:

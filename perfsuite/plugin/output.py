@@ -12,7 +12,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.compare.machines import others_share
-from perfsuite.plugin.cell_result import left_out, measured, predicted
+from perfsuite.plugin.cell_result import left_out, result_of
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.plugin.report_files import Reports
@@ -52,8 +52,7 @@ class Output:
     def __init__(self, config: pytest.Config, options: Options, store: Store, selection: Selection) -> None:
         self.config, self.options, self.store, self.selection = config, options, store, selection
         self.verbose = config.getoption("verbose", 0) > 0
-        self.results: list[Result] = []
-        self.predicted: list[PredictedResult] = []
+        self.results: list[Result | PredictedResult] = []
         self.skipped: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}  # of skipped tests, by pytest's ids
         self.selected_by_workers = False  # of pytest-xdist
@@ -91,7 +90,7 @@ class Output:
         """
         if report.when not in ("setup", "call"):  # a collection has no result
             return None
-        result = measured(report) or predicted(report)
+        result = result_of(report)
         if result and report.passed and (result.verdict.status in OPEN or result.quarantined):
             status = "quarantined" if result.quarantined else result.verdict.status
             return status, "", (status.upper(), {"yellow": True})
@@ -115,21 +114,20 @@ class Output:
             self.skipped[self.reasons[report.nodeid]] += 1
         self.left_out += left_out(report)
         self.ended += report.when == "teardown"
-        result, prediction = measured(report), predicted(report)
-        if result or prediction or report.when == "teardown":
+        result = result_of(report)
+        if result or report.when == "teardown":
             self.pace.done(report.nodeid)
-        self.results += [result] if result else []
-        self.predicted += [prediction] if prediction else []
-        if one := result or prediction:
-            self.reports.add(msgspec.structs.replace(one, test=report.nodeid), self.selection.cells - self.ended - 1)
+        if result:
+            self.results.append(result)
+            self.reports.add(msgspec.structs.replace(result, test=report.nodeid), self.selection.cells - self.ended - 1)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
             return
         ahead = f"  ({self.pace})" if self.pace and (os.environ.get("CI") or not reporter.isatty) else ""
-        if result:
+        if isinstance(result, Result):
             reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
-        elif prediction:
-            reporter.write_line(predicted_line(prediction) + ahead)
+        elif result:
+            reporter.write_line(predicted_line(result) + ahead)
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The table of all cells, every baseline that was written, and the report if it was not."""
@@ -141,13 +139,13 @@ class Output:
             write(terminalreporter, stranger, yellow=True)
         if self.reports.unwritten:
             terminalreporter.write_line(self.reports.unwritten, red=True)
-        if self.results or self.predicted or self.skipped:
+        if self.results or self.skipped:
             terminalreporter.section("training performance")
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and keyword and not selection.emptied:
             near = hint(keyword, selection.left_out) if selection.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
-        if self.results or self.predicted or self.skipped:
-            write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
+        if self.results or self.skipped:
+            write_summary(terminalreporter, self.results, self.skipped, self.metrics)
             self._write_notes(terminalreporter)
 
     def _write_notes(self, terminalreporter: Any) -> None:
@@ -162,11 +160,10 @@ class Output:
             if more := len(traced) - 1:
                 folder = os.path.relpath(self.options.traces)
                 terminalreporter.write_line(f"traces of {show_several(more, 'more cell')}: {folder}")
-        if spoiled := [
-            one for one in self.results if one.updated and others_share(one.measurement) > self.options.most_busy
-        ]:
-            most = max(others_share(one.measurement) for one in spoiled)
-            write(terminalreporter, BUSY.format(show_several(len(spoiled), "cell"), show_ratio(most)), yellow=True)
+        updated = [one.measurement for one in self.results if isinstance(one, Result) and one.updated]
+        if spoiled := [share for share in map(others_share, updated) if share > self.options.most_busy]:
+            cells, most = show_several(len(spoiled), "cell"), show_ratio(max(spoiled))
+            write(terminalreporter, BUSY.format(cells, most), yellow=True)
         if names := self._uncommitted():
             write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
 
@@ -174,7 +171,7 @@ class Output:
         """The models whose code is in no commit, although baselines were recorded from it."""
         names, catalog = [], catalog_of(self.config)
         for result in self.results:
-            if not result.updated:
+            if not result.updated or isinstance(result, PredictedResult):
                 continue
             cell = parse_cell(result.measurement.cell, catalog)
             baseline = self.store.load(cell.id)
@@ -189,9 +186,8 @@ class Output:
         """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached. Nor is
         one whose time ended before its cells.
         """
-        results: list[Result | PredictedResult] = [*self.results, *self.predicted]
-        ran = bool(results or self.reasons)
-        if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, results)):
+        ran = bool(self.results or self.reasons)
+        if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, self.results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
         if session.exitstatus == pytest.ExitCode.OK and self.left_out:
             session.exitstatus = codec.PARTIAL

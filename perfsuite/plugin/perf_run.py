@@ -24,7 +24,7 @@ from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.plugin.announcements import announcement_text
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
-from perfsuite.plugin.cell_result import attach, leave, leave_out, measured, predicted, without_measurement
+from perfsuite.plugin.cell_result import attach, leave, leave_out, result_of, without_measurement
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.output import Output
 from perfsuite.plugin.parametrization import catalog_of, cell_of
@@ -313,7 +313,7 @@ class PerfRun:
         attach(item, report)
         if call.when == "call" and report.passed and (why := self._why_untrue(item, report)):
             report.outcome, report.longrepr = "failed", why
-        told = measured(report) or predicted(report) or not report.failed or report.when == "teardown"
+        told = result_of(report) or not report.failed or report.when == "teardown"
         cell = None if told else cell_of(item)
         if cell is not None and error is not None:
             crash = error.exconly(tryshort=True).partition("\n")[0]
@@ -328,7 +328,7 @@ class PerfRun:
         cell = cell_of(item)
         if cell is None or FIXTURE not in getattr(item, "fixturenames", ()):
             return ""
-        result = measured(report) or predicted(report)
+        result = result_of(report)
         if result is None and item.nodeid not in self.checked:
             return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
         if result is None or not self.is_red(result):

@@ -67,13 +67,14 @@ def write(reporter: Any, text: str, **color: bool) -> None:
 
 def write_summary(
     reporter: Any,
-    results: Sequence[Result],
-    predictions: Sequence[PredictedResult],
+    cells: Sequence[Result | PredictedResult],
     skipped: Mapping[str, int],
     metrics: Iterable[Metric],
 ) -> None:
     """The reasons of skipped cells, the tables of all others, and every baseline that was written."""
     width, metrics = width_of(reporter), list(metrics)
+    results = [one for one in cells if isinstance(one, Result)]
+    predictions = [one for one in cells if isinstance(one, PredictedResult)]
     for reason, count in skipped.items():
         write(reporter, f"{count} skipped: {reason}")
     if predictions:

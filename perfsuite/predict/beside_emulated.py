@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,11 +54,8 @@ def again(hardware: Hardware, arguments: argparse.Namespace, *words: str, script
 def measure(cells: Sequence[Cell], catalog: Catalog) -> list[Measurement]:
     """One step of each cell on the emulated GPUs of this machine. Raises UsageError if a cell needs others."""
     require_here((cell.hardware for cell in cells), catalog)
-    runner = Runner(catalog, Settings(steps=1, warmup=0))
-    try:
+    with closing(Runner(catalog, Settings(steps=1, warmup=0))) as runner:
         return [runner.measure(cell) for cell in cells]
-    finally:
-        runner.close()
 
 
 def sentence(measured: Measurement) -> str:

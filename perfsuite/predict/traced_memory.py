@@ -49,34 +49,27 @@ def predict(
     A cell that cannot be traced has a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes
     one more step, whose operators, FLOPs and messages are counted.
     """
+    outcomes = dict(attempt_each(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh))
     predictions = []
-    outcomes = attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh)
-    for cell, found in zip(cells, outcomes, strict=True):
+    for number, cell in enumerate(cells):
+        found = outcomes[number]
         if isinstance(found, Failure):
             raise TraceFailed(cell.id, found)
         predictions.append(found)
     return predictions
 
 
-def attempt(
-    cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
-) -> list[Prediction | Failure]:
-    """Like predict, but a cell whose trace fails is a failure among the others' predictions."""
-    found = dict(attempt_each(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh))
-    return [found[number] for number in range(len(cells))]
-
-
 def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks are known, traced and still missing
     cells: Sequence[Cell],
     catalog: Catalog,
     *,
-    processes: int,
-    padded: bool,
-    counted: bool,
-    fresh: bool,
+    processes: int = 1,
+    padded: bool = True,
+    counted: bool = False,
+    fresh: bool = False,
     tracer: Tracer | None = None,
 ) -> Iterator[tuple[int, Prediction | Failure]]:
-    """Like attempt, but the number of every cell with its prediction as soon as it is known.
+    """Like predict, but the number of every cell with its prediction as soon as it is known, or with its failure.
 
     Each rank's prediction is cached when its trace ends, so that an interruption loses only what was running.
     ``tracer`` is a process that already traces.

@@ -35,20 +35,10 @@ MOST_PARAMETERS = 300_000_000  # a larger model's reference in fp32 may not fit,
 ADAMS = re.compile(r"(DeepSpeedCPU|Fused)?AdamW?(\d+bit)?")  # classes, by name: their packages need not be installed
 NAMED = 3  # parameters that differ most
 # Slots that change how a step is computed, not what it computes. The reference has none of their techniques.
-HOW = frozenset(
-    {
-        "activation checkpointing",
-        "attention",
-        "compilation",
-        "epochs",
-        "gradient accumulation",
-        "loop",
-        "offload",
-        "precision",
-        "replicas",
-        "tensor-parallel width",
-    }
-)
+HOW = {
+    "activation checkpointing", "attention", "compilation", "epochs", "gradient accumulation", "loop", "offload",
+    "precision", "replicas", "tensor-parallel width",
+}  # fmt: skip
 MakeOptimizer = Callable[[Any, float], Any]
 
 

@@ -25,6 +25,7 @@ T = TypeVar("T", bound=Record)
 WITH_COVERAGE = 5  # from this format on, a report says what was expected
 INTERRUPTED = 2  # pytest's exit status after Ctrl-C
 PARTIAL = 10  # ours, where a limit of time left cells out; pytest's own end with 6
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for a text that is none
 LARGEST = 1e100  # a number in a file: sums, ratios and squares of such numbers are floats, and float32 ends at 3.4e38
 
 
@@ -46,7 +47,7 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
         record = msgspec.json.decode(_visible(text), type=kind)
         refuse_huge(text)
         return record
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         name = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).strip()
         article = "an" if name[0] in "aeiou" else "a"
         raise FileError(f"{where} is not {article} {name}: {error}.") from error
@@ -100,7 +101,7 @@ def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
     """
     try:
         found = msgspec.json.decode(text, type=_Head).format
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return
     if known < found < LARGEST:
         raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {known}).")
@@ -136,7 +137,7 @@ def _kind_of(line: bytes) -> type[AnyLine]:
     """A malformed line is called a result: the decoder of the whole line says more."""
     try:
         fields = msgspec.json.decode(line, type=_Kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return Result
     if fields.selected is not None:
         return RunBegin
@@ -186,11 +187,19 @@ def coverage_of(path: Path) -> Coverage:
     return Coverage(True, len(selected), missing, status, skipped)
 
 
-def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
-    """The measured and the predicted cells of a report, as results_of reads them."""
-    results = [one for _, one in results_of(path)]
-    measured = [result for result in results if isinstance(result, Result)]
-    return measured, [result for result in results if isinstance(result, PredictedResult)]
+def read_report(path: Path) -> list[Result | PredictedResult]:
+    """The cells of a report, as results_of reads them: those that were measured, then those that were predicted."""
+    return sorted((one for _, one in results_of(path)), key=is_predicted)
+
+
+def is_predicted(result: Result | PredictedResult) -> bool:
+    """Whether it was not measured."""
+    return isinstance(result, PredictedResult)
+
+
+def read_measured(path: Path) -> list[Result]:
+    """Those of them that were measured."""
+    return [one for one in read_report(path) if isinstance(one, Result)]
 
 
 def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
@@ -211,24 +220,20 @@ def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
     if lines and not any(mark in line for _, line in lines for mark in _MARKS) and not is_cut(path):
         raise FileError(f"{path} is not a report: name a file that pytest --perf-report=FILE.jsonl has written.")
     for where, line in lines[: len(lines) - is_cut(path)]:
-        kind = _kind_of(line)
-        yield where, decode(modern_line(line) if kind in (Result, PredictedResult) else line, kind, where)
+        yield where, decode_line(line, where)
+
+
+def decode_line(line: bytes, where: str) -> AnyLine:
+    """A line of a report, of whatever kind. Raises FileError as ``decode`` does."""
+    kind = _kind_of(line)
+    return decode(modern_line(line) if kind in (Result, PredictedResult) else line, kind, where)
 
 
 def modern_line(line: bytes) -> bytes:
     """The line, with today's verdict if it is of an older format. One that is malformed is left to its decoder."""
     try:
         return modern(line)
-    except (
-        msgspec.DecodeError,
-        UnicodeDecodeError,
-        RecursionError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-    ):
+    except (*UNREADABLE, AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return line
 
 
@@ -244,10 +249,8 @@ def is_cut(path: Path) -> bool:
         return False
     try:
         msgspec.json.decode(last.rstrip(b"0123456789.eE+-"), type=msgspec.Raw)  # half a number is no other mistake
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         return "truncated" in str(error)  # msgspec has no class of its own for it
-    except (UnicodeDecodeError, RecursionError):
-        return False
     return False
 
 

@@ -10,24 +10,9 @@ from pathlib import Path
 
 _LAYOUT = struct.Struct("=qqqq")  # marks so far, step, phase, waits so far
 PHASES = (
-    "start",
-    "import",
-    "join",
-    "build",
-    "prepare",
-    "compile",
-    "turn",
-    "batch",
-    "data",
-    "other",
-    "forward",
-    "backward",
-    "optimizer",
-    "end",
-    "evaluation",
-    "check",
-    "result",
-)
+    "start", "import", "join", "build", "prepare", "compile", "turn", "batch", "data", "other", "forward", "backward",
+    "optimizer", "end", "evaluation", "check", "result",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

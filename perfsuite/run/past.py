@@ -67,7 +67,7 @@ def read_history(
     for entry in ledger.read(store.ledger)[0]:
         runs[entry.cell] += 1
         moved[entry.cell] += entry.change == "changed" and not entry.consent.endswith("times")
-    results = [result for path in reports for result in codec.read_report(path)[0]]
+    results = [result for path in reports for result in codec.read_measured(path)]
     for result in sorted(results, key=lambda result: _date(result.measurement)):
         cell = result.measurement.cell
         runs[cell] += 1

@@ -1,13 +1,12 @@
 """The code that made a measurement, in addition to the libraries, whose versions it contains."""
 
 import functools
-import hashlib
 import importlib.util
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from perfsuite.paths import code_files
+from perfsuite.paths import code_files, content_hash
 from perfsuite.records.job import Job
 
 
@@ -21,12 +20,8 @@ def digest_of(job: Job) -> str:
 
 @functools.cache
 def _digest(packages: tuple[str, ...], folders: tuple[str, ...], path: tuple[str, ...]) -> str:
-    digest = hashlib.sha256()
-    for root in (*(place for name in packages for place in _places(name, path)), *map(Path, folders)):
-        for file in code_files(root):
-            name = file.relative_to(root if root.is_dir() else root.parent)
-            digest.update(f"{name} {file.stat().st_size}\n".encode() + file.read_bytes())
-    return digest.hexdigest()[:20]
+    roots = (*(place for name in packages for place in _places(name, path)), *map(Path, folders))
+    return content_hash(file for root in roots for file in code_files(root))[:20]
 
 
 def _places(package: str, path: tuple[str, ...]) -> Iterator[Path]:

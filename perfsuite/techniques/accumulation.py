@@ -4,10 +4,10 @@ from perfsuite.catalog.definitions import Technique
 
 TECHNIQUES = (
     Technique(
-        name="acc",
+        "acc",
+        "acc<n>: n micro-batches per rank and optimizer step.",
         slot="gradient accumulation",
         order=40,
-        meaning="acc<n>: n micro-batches per rank and optimizer step.",
         parameter="accumulation",
     ),
 )

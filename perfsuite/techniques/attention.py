@@ -59,10 +59,10 @@ def _attention(name: str, implementation: str, meaning: str, **more: Any) -> Tec
 
 TECHNIQUES = (
     Technique(
-        name="auto_attention",
+        "auto_attention",
+        "transformers' default implementation: sdpa if the model supports it.",
         slot="attention",
         order=35,
-        meaning="transformers' default implementation: sdpa if the model supports it.",
         default=True,
         processes=PROCESSES,
     ),

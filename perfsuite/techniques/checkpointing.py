@@ -58,21 +58,19 @@ def needs_two_memories(proposal: Proposal) -> str:
 
 _checkpointing = functools.partial(Technique, slot="activation checkpointing", order=30)
 TECHNIQUES = (
-    _checkpointing(name="no_ckpt", meaning="Every activation that backward needs is kept.", default=True),
+    _checkpointing("no_ckpt", "Every activation that backward needs is kept.", default=True),
     _checkpointing(
-        name="ckpt",
-        meaning="Only each layer's input is kept; the layer is computed again in backward.",
-        applies=checkpoint,
+        "ckpt", "Only each layer's input is kept; the layer is computed again in backward.", applies=checkpoint
     ),
     _checkpointing(
-        name="ckpt_selective",
-        meaning="Each layer's input and the results of its linear layers and fused attention are kept. The rest is "
+        "ckpt_selective",
+        "Each layer's input and the results of its linear layers and fused attention are kept. The rest is "
         "computed again in backward (arXiv 2205.05198, section 5).",
         applies=checkpoint_selectively,
     ),
     _checkpointing(
-        name="ckpt_offload",
-        meaning="As ckpt, but the kept tensors stay in pinned host memory until backward.",
+        "ckpt_offload",
+        "As ckpt, but the kept tensors stay in pinned host memory until backward.",
         sets={"around": save_on_host},
         applies=checkpoint,
         why_not=needs_two_memories,

@@ -6,10 +6,10 @@ from perfsuite.catalog.definitions import Technique
 
 _clipping = functools.partial(Technique, slot="gradient clipping", order=45)
 TECHNIQUES = (
-    _clipping(name="no_clip", meaning="Gradients are not scaled.", default=True),
+    _clipping("no_clip", "Gradients are not scaled.", default=True),
     _clipping(
-        name="clip",
-        meaning="Gradients are scaled so that their norm is at most 1, the default of transformers' Trainer.",
+        "clip",
+        "Gradients are scaled so that their norm is at most 1, the default of transformers' Trainer.",
         sets={"clip": 1.0},
     ),
 )

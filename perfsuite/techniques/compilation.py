@@ -30,10 +30,8 @@ def compile_model(session: Session, model: Module) -> Module:
 
 _compilation = functools.partial(Technique, slot="compilation", order=60, processes=("training", "inference"))
 TECHNIQUES = (
-    _compilation(name="no_compile", meaning="Every operator is called separately.", default=True),
+    _compilation("no_compile", "Every operator is called separately.", default=True),
     _compilation(
-        name="compile",
-        meaning="torch.compile with its defaults fuses the operators of forward and backward.",
-        applies=compile_model,
+        "compile", "torch.compile with its defaults fuses the operators of forward and backward.", applies=compile_model
     ),
 )

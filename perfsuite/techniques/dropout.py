@@ -24,6 +24,6 @@ def switch_off(session: Session, model: Module) -> Module:
 
 _dropout = functools.partial(Technique, slot="dropout", order=50)
 TECHNIQUES = (
-    _dropout(name="dropout", meaning="Dropout as the model defines it.", default=True),
-    _dropout(name="nodrop", meaning="Every dropout probability is zero.", applies=switch_off),
+    _dropout("dropout", "Dropout as the model defines it.", default=True),
+    _dropout("nodrop", "Every dropout probability is zero.", applies=switch_off),
 )

@@ -4,10 +4,10 @@ from perfsuite.catalog.definitions import Technique
 
 TECHNIQUES = (
     Technique(
-        name="epochs",
+        "epochs",
+        "epochs<n>: the timed steps are repeated n times, each time followed by an evaluation in eval mode.",
         slot="epochs",
         order=60,
-        meaning="epochs<n>: the timed steps are repeated n times, each time followed by an evaluation in eval mode.",
         parameter="epochs",
     ),
 )

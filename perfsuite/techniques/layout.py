@@ -5,17 +5,17 @@ from perfsuite.rank.tp_plan import why_not_divided
 
 TECHNIQUES = (
     Technique(
-        name="dp",
+        "dp",
+        "dp<n>: n replicas with different data, whose gradients are averaged.",
         slot="replicas",
         order=1,
-        meaning="dp<n>: n replicas with different data, whose gradients are averaged.",
         parameter="replicas",
     ),
     Technique(
-        name="tp",
+        "tp",
+        "tp<n>: every layer's matrices are divided over n ranks (arXiv 1909.08053).",
         slot="tensor-parallel width",
         order=2,
-        meaning="tp<n>: every layer's matrices are divided over n ranks (arXiv 1909.08053).",
         parameter="tensor",
         why_not=why_not_divided,
     ),

@@ -23,18 +23,18 @@ def why_not_trained(proposal: Proposal) -> str:
 
 _loop = functools.partial(Technique, slot="loop", order=70)
 TECHNIQUES = (
-    _loop(name="native", meaning="The plain loop of the PyTorch documentation, or the engine's own.", default=True),
+    _loop("native", "The plain loop of the PyTorch documentation, or the engine's own.", default=True),
     _loop(
-        name="accelerate",
-        meaning="Accelerate prepares model and optimizer, and runs backward, accumulation and clipping.",
+        "accelerate",
+        "Accelerate prepares model and optimizer, and runs backward, accumulation and clipping.",
         loop=Accelerated,
         why_not=why_not_fp16,
         packages=("accelerate",),
     ),
     _loop(
-        name="hf_trainer",
+        "hf_trainer",
         # Without padding the mean of the ranks' losses is the loss, by whichever rule a release weighs them.
-        meaning="transformers.Trainer.train() runs the steps, with its own data loader, loss and calls of Accelerate. "
+        "transformers.Trainer.train() runs the steps, with its own data loader, loss and calls of Accelerate. "
         "The samples have no padding.",
         sets={"padded": False},
         loop=HfTrained,

@@ -58,11 +58,10 @@ def why_not(proposal: Proposal) -> str:
 
 _trained = functools.partial(Technique, slot="trained part", order=6)
 TECHNIQUES = (
-    _trained(name="full", meaning="Every parameter is trained.", default=True),
+    _trained("full", "Every parameter is trained.", default=True),
     _trained(
-        name="lora",
-        meaning="Only adapters of rank 8 on peft's choice of attention projections are trained, and a "
-        "classification head.",
+        "lora",
+        "Only adapters of rank 8 on peft's choice of attention projections are trained, and a classification head.",
         applies=add_adapters,
         counts=True,
         why_not=why_not,

@@ -137,9 +137,7 @@ _AO = {
 TECHNIQUES = (
     _optimizer("adamw", adamw, "AdamW, two fp32 moments per parameter (arXiv 1711.05101).", default=True),
     _optimizer(
-        "adamw_loop",
-        functools.partial(adamw, foreach=False, fused=False),
-        "AdamW, one parameter after the other.",
+        "adamw_loop", functools.partial(adamw, foreach=False, fused=False), "AdamW, one parameter after the other."
     ),
     _optimizer(
         "adamw_foreach",
@@ -163,10 +161,7 @@ TECHNIQUES = (
         ),
     ),
     _optimizer(
-        "adamw8bit_ao",
-        functools.partial(adamw_ao, bits=8),
-        f"AdamW by torchao, {_QUANTIZED} in 8 bits.",
-        **_AO,
+        "adamw8bit_ao", functools.partial(adamw_ao, bits=8), f"AdamW by torchao, {_QUANTIZED} in 8 bits.", **_AO
     ),
     _optimizer(
         "adamw4bit_ao",
@@ -190,10 +185,10 @@ TECHNIQUES = (
         why_not=needs_host,
     ),
     Technique(
-        name="adamw_apex",
+        "adamw_apex",
+        "FusedAdam of NVIDIA's apex.",
         slot="optimizer",
         order=20,
-        meaning="FusedAdam of NVIDIA's apex.",
         refused="NVIDIA's apex is not on PyPI, where that name is another package; adamw_fused is "
         "the same step in torch",
     ),

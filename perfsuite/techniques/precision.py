@@ -39,34 +39,31 @@ def cast(session: Session, model: Module) -> Module:
 _precision = functools.partial(Technique, slot="precision", order=10)
 TECHNIQUES = (
     _precision(
-        name="fp32",
-        processes=("training", "inference"),
-        meaning="Parameters, gradients and arithmetic in fp32.",
-        default=True,
+        "fp32", "Parameters, gradients and arithmetic in fp32.", processes=("training", "inference"), default=True
     ),
     _precision(
-        name="tf32",
-        meaning="fp32, whose matmuls round their inputs to 10 bits of mantissa.",
+        "tf32",
+        "fp32, whose matmuls round their inputs to 10 bits of mantissa.",
         sets={"tf32": True},
         applies=allow_tf32,
         why_not=lacks_tf32,
     ),
     _precision(
-        name="bf16",
+        "bf16",
+        "Arithmetic in bf16 over fp32 parameters: autocast, or DeepSpeed's bf16 with fp32 master parameters.",
         processes=("training", "inference"),
-        meaning="Arithmetic in bf16 over fp32 parameters: autocast, or DeepSpeed's bf16 with fp32 master parameters.",
         sets={"compute_dtype": "bfloat16"},
     ),
     _precision(
-        name="pure_bf16",
-        meaning="Parameters, gradients, optimizer state and arithmetic in bf16; nothing is in fp32.",
+        "pure_bf16",
+        "Parameters, gradients, optimizer state and arithmetic in bf16; nothing is in fp32.",
         sets={"compute_dtype": "bfloat16", "pure": True},
         applies=cast,
     ),
     _precision(
-        name="fp16",
+        "fp16",
+        "Arithmetic in fp16 with dynamic loss scaling (arXiv 1710.03740).",
         processes=("training", "inference"),
-        meaning="Arithmetic in fp16 with dynamic loss scaling (arXiv 1710.03740).",
         sets={"compute_dtype": "float16", "loss_scaling": True},
     ),
 )

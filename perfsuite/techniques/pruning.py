@@ -33,15 +33,15 @@ _MEMORY = "torch keeps every weight and a mask of its size: more memory and no l
 
 _pruning = functools.partial(Technique, slot="pruning", order=5)
 TECHNIQUES = (
-    _pruning(name="no_prune", meaning="Every weight is used.", default=True),
+    _pruning("no_prune", "Every weight is used.", default=True),
     _pruning(
-        name="prune",
-        meaning=f"The smaller half of every linear layer's weights is zero; {_MEMORY}",
+        "prune",
+        f"The smaller half of every linear layer's weights is zero; {_MEMORY}",
         applies=functools.partial(prune_linears, structured=False),
     ),
     _pruning(
-        name="prune_structured",
-        meaning=f"The half of every linear layer's outputs with the smaller 2-norms is zero; {_MEMORY}",
+        "prune_structured",
+        f"The half of every linear layer's outputs with the smaller 2-norms is zero; {_MEMORY}",
         applies=functools.partial(prune_linears, structured=True),
     ),
 )

@@ -13,7 +13,7 @@ from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import Refused
-from perfsuite.records.codec import read_report
+from perfsuite.records.codec import read_measured
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("bloom_tiny", "gpt2_tiny", "llama_tiny", "t5_tiny")
@@ -83,7 +83,7 @@ def test_a_killed_run_leaves_what_had_finished(until, tmp_path):
     finally:
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
-    measured, _ = read_report(lines)
+    measured = read_measured(lines)
     told = page.read_text()
 
     assert len(names) == 100 > len(measured) >= until

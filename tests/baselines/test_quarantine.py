@@ -82,9 +82,9 @@ def test_reports_do_not_count_it_as_red():
 
     green = msgspec.structs.replace(red(), verdict=Verdict(cell=CELL, status=Status.OK))
 
-    assert passes([inside, green], [])
-    assert not passes([inside], [])
-    assert not passes([outside, green], [])
+    assert passes([inside, green])
+    assert not passes([inside])
+    assert not passes([outside, green])
     assert news.red() == {}
     assert news.left(f"{CELL} loss", [f"{CELL} loss"], {}) == [f"{CELL} loss"]
     assert status(inside) == "regressed, quarantined"

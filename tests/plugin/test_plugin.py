@@ -260,7 +260,7 @@ def test_whatever_stops_a_cell_is_in_the_report(repository, summary_of, monkeypa
     monkeypatch.setattr(Runner, "measure", measure)
     pytester = repository(CELL)
     result = perf(pytester, "--perf-report=run.jsonl", *options)
-    (one,), _ = codec.read_report(pytester.path / "run.jsonl")
+    (one,) = codec.read_measured(pytester.path / "run.jsonl")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert headline(one.verdict).startswith(told)

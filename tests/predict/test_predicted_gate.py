@@ -192,10 +192,10 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     path.write_text(path.read_text().replace('"outcome": "fits"', '"outcome": "oom"'))
     changed = run()
 
-    measured, (predicted,) = read_report(pytester.path / "run.jsonl")
+    (predicted,) = read_report(pytester.path / "run.jsonl")
 
     assert [status for status, _ in (fresh, accepted, held, changed)] == [1, 0, 0, 1]
-    assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "improved")
+    assert (predicted.prediction.cell, predicted.verdict.status) == (CELL, "improved")
     assert reason == "a first one"
     assert "no predicted baseline" in fresh[1]
     assert f"pytest --perf --perf-predict test_not_here.py -k {CELL} --perf-update=new" in fresh[1]
@@ -229,17 +229,17 @@ def test_what_cannot_be_predicted_is_in_the_report(pytester):
     path.parent.mkdir(parents=True)
     path.write_text("{")
     result = pytester.runpytest_inprocess("--perf", "--perf-predict", "--perf-report=run.jsonl")
-    measured, (predicted,) = read_report(pytester.path / "run.jsonl")
+    (predicted,) = read_report(pytester.path / "run.jsonl")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "failed")
+    assert (predicted.prediction.cell, predicted.verdict.status) == (CELL, "failed")
     assert "is not a predicted baseline" in headline(predicted.verdict)
 
 
 def test_a_failed_trace_is_no_failed_training(monkeypatch, catalog):
     """A command for one cell reports that its trace failed, and why."""
     failure = Failure(kind="raised", rank=0, message="RuntimeError: no such layer")
-    monkeypatch.setattr(memory_predict, "attempt", lambda *_, **__: [failure])
+    monkeypatch.setattr(memory_predict, "attempt_each", lambda *_, **__: [(0, failure)])
     with pytest.raises(tracing.TraceFailed, match=re.escape(f"The trace of {CELL} failed: {failure.message}")):
         predict([parse_cell(CELL, catalog)], catalog)
 

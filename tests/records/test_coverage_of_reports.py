@@ -260,7 +260,7 @@ def fuzz(path: Path, at: int, change: str, byte: int) -> None:
     }[change]
     path.write_bytes(changed)
     try:
-        coverage, results = codec.coverage_of(path), codec.read_report(path)[0]
+        coverage, results = codec.coverage_of(path), codec.read_measured(path)
     except PerfsuiteError:
         return
     if coverage.known and coverage.is_whole:

@@ -30,7 +30,7 @@ def results(request, tmp_path):
     """Its cells."""
     path = tmp_path / "run.jsonl"
     path.write_text(text_of(request.param))
-    return {one.verdict.cell: one for one in codec.read_report(path)[0]}
+    return {one.verdict.cell: one for one in codec.read_measured(path)}
 
 
 def test_the_verdicts_are_the_same(results):
@@ -66,7 +66,7 @@ def test_a_time_of_a_trial_has_its_interval(results):
 def test_the_text_is_the_same():
     """Table, trial and command of the old report's red cell."""
     old = next(one for one in map(json.loads, REPORT.open()) if one["verdict"]["cell"] == ZERO3)["verdict"]
-    (red,) = [one for one in codec.read_report(REPORT)[0] if one.verdict.cell == ZERO3]
+    (red,) = [one for one in codec.read_measured(REPORT) if one.verdict.cell == ZERO3]
     text = render(red.verdict)
 
     for line in old["lines"]:

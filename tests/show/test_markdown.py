@@ -50,13 +50,11 @@ def predicted(peak_bytes: int = 3 * GIB, held: bool = True, updated: str = "") -
 
 
 def markdown(*results, conclusion: str = "success") -> str:
-    measured = [one for one in results if isinstance(one, Result)]
-    return render_markdown(measured, [one for one in results if one not in measured], METRICS, conclusion)
+    return render_markdown(results, METRICS, conclusion)
 
 
 def verdict_of(*results, conclusion: str = "success") -> bool:
-    measured = [one for one in results if isinstance(one, Result)]
-    return passes(measured, [one for one in results if one not in measured], conclusion)
+    return passes(results, conclusion)
 
 
 FATTER = result(measurement(peak_memory_bytes=memory(22 * GIB, activations=10 * GIB)))
@@ -186,7 +184,7 @@ def test_a_report_reads_back(report):
     """Measured and predicted cells are distinguished."""
     path = report(FATTER, predicted(), result())
 
-    assert codec.read_report(path) == ([FATTER, result()], [predicted()])
+    assert codec.read_report(path) == [FATTER, result(), predicted()]
 
 
 def test_a_torn_report_is_named(report):
@@ -249,12 +247,12 @@ def test_baseline_diff_leaves_predictions_alone(report, capsys, tmp_path):
 
 def test_a_brief_summary_says_what_is_worst():
     """The heading and a line per red cell, with the metrics that are red or the reason; nothing of green ones."""
-    assert render_brief([FATTER, FAILED, result()], [predicted()]) == (
+    assert render_brief([FATTER, FAILED, result(), predicted()]) == (
         "## Training performance: 2 of 4 cells red\n\n"
         f"- `{CELL}` `peak memory +10.0 % (regressed)`\n"
         f"- `{CELL}` `failed: Rank 1 was killed by SIGKILL.`\n"
     )
-    assert render_brief([result()], []) == "## Training performance: 1 of 1 cell as good as its baseline\n"
+    assert render_brief([result()]) == "## Training performance: 1 of 1 cell as good as its baseline\n"
 
 
 def test_a_brief_summary_is_brief():
@@ -262,7 +260,7 @@ def test_a_brief_summary_is_brief():
     why, change = reason(Because.MESSAGE, message=HOSTILE * 20), Change(HOSTILE, HOSTILE, HOSTILE)
     verdict = Verdict(cell=CELL, status=Status.REGRESSED, reason=why, changed=[change])
     hostile = msgspec.structs.replace(FATTER, verdict=verdict)
-    lines = render_brief([hostile] * 60, [], "failure").splitlines()
+    lines = render_brief([hostile] * 60, "failure").splitlines()
 
     assert len(lines) <= 20
     assert "- … and 46 more" in lines

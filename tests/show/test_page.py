@@ -98,7 +98,7 @@ def test_each_status_is_counted_by_its_own_word():
     assert verdict_of(cells) == (
         "None of 5 cells is red. 1 undecided, 1 slower without a change, 1 unheld, 1 quarantined, 1 green."
     )
-    assert render_brief(cells, []).startswith(
+    assert render_brief(cells).startswith(
         "## Training performance: 1 of 5 cells as good as its baseline "
         "(1 undecided, 1 slower without a change, 1 unheld, 1 quarantined)"
     )
@@ -667,7 +667,7 @@ def test_a_page_that_cannot_be_drawn_does_not_end_the_run(tmp_path, monkeypatch)
     reports.add(result(), 1)
     reports.add(result(), 0)
 
-    assert len(codec.read_report(tmp_path / "run.jsonl")[0]) == 2
+    assert len(codec.read_measured(tmp_path / "run.jsonl")) == 2
     assert "cannot be drawn: ZeroDivisionError" in reports.unwritten and not (tmp_path / "run.html").exists()
 
 
@@ -699,7 +699,7 @@ def test_a_disk_that_was_full_costs_no_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(codec, "write_lines", whole)
     reports.add(result(), 0)
 
-    assert len(codec.read_report(tmp_path / "run.jsonl")[0]) == 3 and not codec.is_cut(tmp_path / "run.jsonl")
+    assert len(codec.read_measured(tmp_path / "run.jsonl")) == 3 and not codec.is_cut(tmp_path / "run.jsonl")
     assert "cannot be written: No space left on device." in reports.unwritten
 
 

@@ -1,12 +1,18 @@
 """The pages of the commands: the same parts, filled with what each command found."""
 
+from dataclasses import replace
+
 import msgspec
+from ab_samples import compared, launched
 from command_pages import compared_sides, missed, page_of, replayed, upgraded
+from gate_samples import GIB, METRICS, memory
 from predictions import PREDICTION
 from rich.table import Table as TextTable
 
+from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.cli.main import main
 from perfsuite.records.prediction import Estimate, Held
+from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
 
 
@@ -18,6 +24,18 @@ def test_an_ab_shows_both_sides(catalog):
     assert '<p class="muted">A: torch==1</p>' in page
     assert "softmax in h.0" in page and "+1.00 GiB (+5.0 %)" in page
     assert page.count("<figcaption>") == 2
+
+
+def test_an_ab_with_immaterial_differences_has_a_page(catalog):
+    """They are green, as in a run; a cell that is worse comes first and gives the colour."""
+    metrics = [replace(METRICS[0], materiality=OF_A_PEAK)]
+    sides = [launched(1, peak_memory_bytes=memory(20 * GIB + more)) for more in (0, 1, GIB)]
+    found = [compared(sides[0], side, metrics=metrics) for side in sides[1:]]
+    document = comparisons_page("torch==1", "here", found, catalog.all("metric").values())
+
+    assert document.verdict == "B against A in 2 cells: 1 immaterial, 1 regressed." and document.tone == "red"
+    assert [(one.badge, one.tone) for one in document.sections] == [("regressed", "red"), ("immaterial", "green")]
+    assert page_of(document).count("immaterial</td>") == 1
 
 
 def test_a_predicted_cell_is_drawn_as_predicted():

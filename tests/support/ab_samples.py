@@ -15,7 +15,7 @@ def launched(count: int, **readings: Reading | None) -> list[Measurement]:
     return [msgspec.structs.replace(one, launches=[Launch(date="2026-11-21")]) for _ in range(count)]
 
 
-def compared(a: list[Measurement], b: list[Measurement], *strategies: str) -> Comparison:
+def compared(a: list[Measurement], b: list[Measurement], *strategies: str, metrics=samples.METRICS) -> Comparison:
     """What is said of the sides."""
     names = (strategies[0], strategies[-1]) if strategies else ("zero3", "zero3")
-    return compare(a, b, samples.METRICS, strategies=names, terms=Terms(tolerance=0.01, spread=0.01))
+    return compare(a, b, metrics, strategies=names, terms=Terms(tolerance=0.01, spread=0.01))

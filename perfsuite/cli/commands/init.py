@@ -30,37 +30,7 @@ TABLE = """
 [tool.perfsuite.scripts]
 {name} = {command}
 """
-TESTS = '''"""Guards {name} against becoming slower, larger or wrong: pytest --perf."""
-
-import pytest
-
-
-@pytest.mark.perf_cell("{cell}")
-def test_{name}(perf_cell):
-    perf_cell.check()
-'''
-JOBS = """name: perf
-
-on:
-  pull_request:
-
-permissions: {{}}
-
-jobs:
-  perf:
-    runs-on: ubuntu-latest
-    permissions:
-      contents: read
-    steps:
-      - uses: actions/checkout@v6
-        with:
-          persist-credentials: false
-      - uses: actions/setup-python@v6
-        with:
-          python-version: "3.11"
-      - run: pip install -r requirements.txt  # what {name} needs, and perfsuite: edit this line
-      - run: pytest --perf {test}
-"""
+TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,12 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
         if path.exists():
             raise UsageError(f"{path.relative_to(here)} is there already: nothing is written.")
     workflow.parent.mkdir(parents=True, exist_ok=True)
-    codec.write_text(test, TESTS.format(name=name, cell=cell))
-    codec.write_text(workflow, JOBS.format(name=name, test=TEST))
+    codec.write_text(test, _filled("test_perf.py.txt", name=name, cell=cell))
+    codec.write_text(workflow, _filled("perf.yml.txt", name=name, test=TEST))
     codec.write_text(here / PROJECT, project)
     print(f"{name}: {command}\nRead what is written: {listed([PROJECT, TEST, WORKFLOW])}. Commit it, then run:")
     print(f"  pytest --perf {TEST} --perf-update=new\n  pytest --perf {TEST}")
     return 0
+
+
+def _filled(template: str, **values: str) -> str:
+    return (TEMPLATES / template).read_text().format(**values)
 
 
 def with_table(path: Path, name: str, command: str) -> str:

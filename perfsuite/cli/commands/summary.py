@@ -40,25 +40,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
     page = html_of(arguments)
     catalog = catalog_of(arguments)
-    measured: list[Result] = []
-    predicted: list[PredictedResult] = []
+    cells: list[Result | PredictedResult] = []
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
         missing = say_missing([report])
         if conclusion == SUCCESS:
             conclusion = _conclusion(report, missing)
-        here, not_here = codec.read_report(report)
-        measured += here
-        predicted += not_here
+        cells += codec.read_report(report)
+    cells.sort(key=codec.is_predicted)
     metrics = catalog.all("metric").values()
     if page:
-        write_run(page, [*measured, *predicted], metrics)
+        write_run(page, cells, metrics)
     if arguments.brief:
-        text = render_brief(measured, predicted, conclusion)
+        text = render_brief(cells, conclusion)
     else:
-        text = render_markdown(measured, predicted, metrics, conclusion)
+        text = render_markdown(cells, metrics, conclusion)
     sys.stdout.write(text)
-    return 0 if passes(measured, predicted, conclusion) else 1
+    return 0 if passes(cells, conclusion) else 1
 
 
 def _conclusion(report: Path, missing: bool) -> str:

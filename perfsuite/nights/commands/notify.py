@@ -77,8 +77,7 @@ def read(reports: list[Path]) -> News:
             if file.suffix == ".json":
                 news.add_upgrade(codec.read(file, UpgradeReport))
             else:
-                measured, predicted = codec.read_report(file)
-                news.add_run([*measured, *predicted])
+                news.add_run(codec.read_report(file))
     return news
 
 

@@ -69,7 +69,7 @@ class Proposal:
         kept = [f"Proposed before, and not measured now: {', '.join(map(code, self.kept))}."] if self.kept else []
         note = "Regressions are never proposed: each has an issue."
         results = list(self.accepted.values())
-        verdicts = [render_markdown(results, [], metrics)] if results else []
+        verdicts = [render_markdown(results, metrics)] if results else []
         return "\n\n".join(filter(None, [MARK, note, run, *kept, *verdicts]))
 
     def files(self, store: Store, commit: str, metrics_of: MetricsOf, reason: str) -> dict[Path, bytes]:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.table import Table
@@ -78,15 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _here(arguments: argparse.Namespace, catalog: Catalog) -> Iterator[Measurement]:
     """Measure the sweep on this machine."""
     refuse_emulated("perfsuite calibrate")
-    runner = Runner(catalog, settings_of(arguments))
-    try:
+    with closing(Runner(catalog, settings_of(arguments))) as runner:
         for number, name in enumerate(SWEEP, 1):
             one = runner.measure(parse_cell(name, catalog))
             text = one.failure.message if one.failure else show_seconds(one.readings["step_time_seconds"].value)
             print(f"[{number}/{len(SWEEP)}] {name}: {text}", file=sys.stderr, flush=True)
             yield one
-    finally:
-        runner.close()
 
 
 def _kept(paths: Sequence[Path]) -> Iterator[Measurement]:
@@ -97,7 +95,7 @@ def _kept(paths: Sequence[Path]) -> Iterator[Measurement]:
                 if "predicted" not in file.parts:
                     yield codec.read(file, Baseline).measurement
         else:
-            yield from (one.measurement for one in codec.read_report(path)[0])
+            yield from (one.measurement for one in codec.read_measured(path))
 
 
 def _rows(found: Sequence[Measurement], catalog: Catalog) -> tuple[list[Row], str, int]:

@@ -134,8 +134,7 @@ def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Cata
         raise UsageError(f"--network is between nodes, and {hardware.name} is one node.")
     if not text.endswith(".jsonl"):
         return Network(rate=parse_network(text), latency=1.0, cell="")
-    results, _ = codec.read_report(Path(text))
-    found = network_of((one.measurement for one in results), hardware, stack, catalog, text)
+    found = network_of((one.measurement for one in codec.read_measured(Path(text))), hardware, stack, catalog, text)
     reaches = f"reaches {show_rate(NETWORK * found.rate)} per node, with {found.latency:.3g} times NCCL's usual latency"
     print(f"The network, as {found.cell} measured it, {reaches}.\n")
     return found

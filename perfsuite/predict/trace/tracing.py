@@ -21,7 +21,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.machine import version_of
-from perfsuite.paths import cache_folder, code_folders
+from perfsuite.paths import cache_folder, code_files, code_folders, content_hash
 from perfsuite.records import codec
 from perfsuite.records.deadline import check, look
 from perfsuite.records.failure import Failure
@@ -78,21 +78,15 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
     """
     versions = {name: version_of(name) for name in PACKAGES}
     alike = msgspec.structs.replace(job.job, import_path=[])  # it differs between machines, and memory does not
-    whole = [msgspec.structs.replace(job, job=alike), sys.version, versions, origins]
+    whole = [msgspec.structs.replace(job, job=alike), sys.version, versions, origins, _code()]
     # The order of a set differs between processes.
-    digest = hashlib.sha256(msgspec.json.encode(whole, order="deterministic"))
-    digest.update(_code())
-    return digest.hexdigest()[:20]
+    return hashlib.sha256(msgspec.json.encode(whole, order="deterministic")).hexdigest()[:20]
 
 
 @functools.cache
-def _code() -> bytes:
-    """A digest of perfsuite's own files."""
-    digest = hashlib.sha256()
-    for path in sorted(PERFSUITE.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(f"{path.relative_to(PERFSUITE)} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return digest.digest()
+def _code() -> str:
+    """A digest of perfsuite's own code."""
+    return content_hash(code_files(PERFSUITE))
 
 
 def _origin(name: str) -> dict[str, Any]:

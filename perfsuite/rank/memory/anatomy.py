@@ -18,15 +18,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 CATEGORIES = (
-    "parameters",
-    "master_parameters",
-    "optimizer_state",
-    "gradients",
-    "communication",
-    "batch",
-    "activations",
+    "parameters", "master_parameters", "optimizer_state", "gradients", "communication", "batch", "activations",
     "temporaries",
-)
+)  # fmt: skip
 _NAMED = CATEGORIES[:4]
 
 

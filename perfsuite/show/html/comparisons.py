@@ -4,24 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.compare import Comparison
+from perfsuite.compare.compare import ORDER, Comparison
 from perfsuite.show.html.cell_evidence import Evidence, kind_of
-from perfsuite.show.html.document import Document, Entry, Section, Table, Tone
-from perfsuite.show.html.moved import names_of
+from perfsuite.show.html.document import Document, Entry, Section, Table
+from perfsuite.show.html.moved import names_of, tone_of
 from perfsuite.show.text import words
 from perfsuite.show.text.comparison import explanation_lines
 from perfsuite.show.text.verdict_text import last_lines
 from perfsuite.units import show_several
 
 SIDES = ("A", "B")
-TONES: dict[str, Tone] = {
-    "failed": "red",
-    "regressed": "red",
-    "undecided": "yellow",
-    "improved": "blue",
-    "differs": "yellow",
-    "same": "green",
-}
 
 
 def comparisons_page(a: str, b: str, found: Sequence[Comparison], metrics: Iterable[Metric]) -> Document:
@@ -29,13 +21,12 @@ def comparisons_page(a: str, b: str, found: Sequence[Comparison], metrics: Itera
     known = names_of(metrics)
     counts = Counter(one.verdict.status for one in found)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    tone: Tone = next((TONES[status] for status in TONES if status in counts), "")
-    order = sorted(found, key=lambda one: list(TONES).index(one.verdict.status))
+    order = sorted(found, key=lambda one: ORDER.index(one.verdict.status))
     return Document(
         title="A/B comparison",
         verdict=f"B against A in {show_several(len(found), 'cell')}: {told}.",
         facts=[f"A: {a}", f"B: {b}"],
-        tone=tone,
+        tone=tone_of(order[0].verdict.status) if order else "",
         sections=[_section(one, known) for one in order],
     )
 
@@ -45,7 +36,7 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
     rows: list[Sequence[str | Entry]] = []
     for line in verdict.lines:
         note = words.note_text(line)
-        status = Entry(line.status, tone=TONES.get(line.status, "muted"))
+        status = Entry(line.status, tone=tone_of(line.status) or "muted")
         change = Entry(words.change_text(line), sort=line.change)
         rows.append(
             [
@@ -71,7 +62,7 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
         tables=tables,
         text="\n".join([*explanation_lines(found.explanations), *failures]),
         kind=kind_of(new),
-        tone=TONES.get(verdict.status, ""),
+        tone=tone_of(verdict.status),
         badge=verdict.status,
         folded=False,
         inside=evidence.peak_by_category(),

@@ -23,7 +23,9 @@ AnyResult = Result | PredictedResult
 TONES: dict[str, Tone] = {
     "ok": "green",
     "immaterial": "green",
+    "same": "green",
     "improved": "blue",
+    "differs": "yellow",
     "unsupported": "muted",
 }  # any other: by RED
 EXACT = "exact"

@@ -85,23 +85,20 @@ def counts(standings: Iterable[str]) -> dict[str, int]:
     return {word: counted[word] for word in ("red", *OPEN_MEANS, "unheld", "quarantined", "green", "unsupported")}
 
 
-def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:
+def passes(cells: Sequence[Result | PredictedResult], conclusion: str = SUCCESS) -> bool:
     """Whether the run ended well, no cell is red and at least one was compared."""
-    cells: list[Result | PredictedResult] = [*measured, *predicted]
     return conclusion == SUCCESS and any(map(is_compared, cells)) and not any(map(is_red, cells))
 
 
 def render_markdown(
-    measured: Sequence[Result],
-    predicted: Sequence[PredictedResult],
-    metrics: Iterable[Metric],
-    conclusion: str = SUCCESS,
+    cells: Sequence[Result | PredictedResult], metrics: Iterable[Metric], conclusion: str = SUCCESS
 ) -> str:
     """The verdict in a heading, the text of every red cell, a table of the measured and one of the predicted cells.
 
     ``conclusion`` is how the run itself ended. Rows that do not fit are counted, never dropped silently.
     """
-    cells: list[Result | PredictedResult] = [*measured, *predicted]
+    measured = [cell for cell in cells if isinstance(cell, Result)]
+    predicted = [cell for cell in cells if isinstance(cell, PredictedResult)]
     red = [cell for cell in cells if is_red(cell)]
     parts = [f"## Training performance: {_headline(cells, len(red))}"]
     if conclusion != SUCCESS and not red:
@@ -127,9 +124,8 @@ def render_markdown(
     return "\n\n".join(parts) + "\n"
 
 
-def render_brief(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> str:
+def render_brief(cells: Sequence[Result | PredictedResult], conclusion: str = SUCCESS) -> str:
     """The verdict in at most BRIEF_LINES lines: the heading, and each red cell with what is worst in it."""
-    cells: list[Result | PredictedResult] = [*measured, *predicted]
     red = [cell for cell in cells if is_red(cell)]
     lines = [f"## Training performance: {_headline(cells, len(red))}", ""]
     if conclusion != SUCCESS and not red:

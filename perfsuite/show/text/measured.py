@@ -11,13 +11,8 @@ from perfsuite.units import show
 MOST_SUSPECTS = 5  # of a metric
 MOST_SAMPLES = 8  # of a row of numbers
 DETAILED = (
-    "peak_memory_bytes",
-    "operators",
-    "python_calls",
-    "unknown_operators",
-    "communication_bytes",
-    "leaked_objects",
-)
+    "peak_memory_bytes", "operators", "python_calls", "unknown_operators", "communication_bytes", "leaked_objects",
+)  # fmt: skip
 SERIES = ("loss", "gradient_norm")  # metrics whose every step is shown
 
 

@@ -126,7 +126,7 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
 
 def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
     """The results that -k selects, each cell once."""
-    measured = codec.read_report(report)[0]
+    measured = codec.read_measured(report)
     wanted = cells_meant(expression, {result.measurement.cell for result in measured}, catalog)
     chosen = [result for result in measured if wanted(result.measurement.cell)]
     if not chosen:
