@@ -8,12 +8,17 @@ FAULTS = {
     "memory": f"kept or kept.append(torch.zeros({MORE_BYTES // 4}))",
     "leak": "kept.append(torch.zeros(1))",
     "collective": "torch.distributed.all_reduce(torch.zeros(1))",
-    "delay": "time.sleep({seconds})",
+    "delay": "work({seconds})",  # no sleep: a busy machine makes that a smaller share of a step
 }
 HOOK = """
 import time
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+
+def work(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
 
 kept = []
 register_optimizer_step_post_hook(lambda *_: {act} and None)
