@@ -23,7 +23,6 @@ import os
 import re
 import shutil
 import site
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.environments import git
-from perfsuite.environments.bounded import output
+from perfsuite.environments.bounded import output, run
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder, check_executable
 from perfsuite.records.builds import kept
@@ -312,7 +311,7 @@ def index_address() -> str:
 def _index_of_pip() -> str:
     """The index in pip's configuration files; empty if pip is not installed."""
     command = [sys.executable, "-m", "pip", "config", "list"]  # its `get` ignores PIP_CONFIG_FILE
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    said = run(command).stdout
     return next(reversed(re.findall(r"^(?:global|install)\.index-url='(.*)'$", said, re.MULTILINE)), "")
 
 

@@ -8,7 +8,6 @@ only they know the models of a conftest.
 import argparse
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from perfsuite.cli.shared_options import catalog_of, given, store_of, tolerance_
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import own_runs, runs_of
 from perfsuite.compare.terms import terms_of
+from perfsuite.environments.bounded import run
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
 from perfsuite.records.baseline import Baseline
@@ -125,7 +125,7 @@ def _is_here(cell_id: str, catalog: Catalog) -> bool:
 def collect(tests: Sequence[str]) -> set[str]:
     """The parameters of every cell that pytest collects from the tests; no torch is imported. Raises UsageError."""
     command = [sys.executable, "-m", "pytest", "--perf", "--collect-only", "-q", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run(command)
     parameters = set(re.findall(r"::\S+\[(\S+)\]$", done.stdout, re.MULTILINE))
     if done.returncode or not parameters:
         last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
