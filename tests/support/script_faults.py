@@ -16,10 +16,14 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 def work(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
+    # so long, and in a longer step by the same share
+    global before
+    now = time.thread_time()
+    before = now + max(seconds, {share} * (now - before))
+    while time.thread_time() < before:
         pass
 
+before = time.thread_time()
 kept = []
 register_optimizer_step_post_hook(lambda *_: {act} and None)
 """
@@ -27,4 +31,4 @@ register_optimizer_step_post_hook(lambda *_: {act} and None)
 
 def hook(fault: str, seconds: float = 0.0) -> str:
     """The text of that file; ``seconds`` is how long a delay is."""
-    return HOOK.format(act=FAULTS[fault].format(seconds=seconds))
+    return HOOK.format(share=SLOWER, act=FAULTS[fault].format(seconds=seconds))
