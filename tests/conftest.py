@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
     os.environ.pop("XDG_RUNTIME_DIR", None)
 
+# Containers often set it; each of some hundred processes would compile perfsuite anew, and pytest all tests twice.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["XDG_CACHE_HOME"] = str(cache_folder().parent)  # pytester moves the home, and what was compiled lies in it
 # For the pytests that tests start: importing hypothesis takes as long as the rest of one that trains nothing.
 ADDOPTS = os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
