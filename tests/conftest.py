@@ -14,7 +14,7 @@ from faults import named
 from forge_server import forge  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 from package_index import Index, Upload
-from warm import counted_flop, rank_servers, tracing_processes  # noqa: F401  fixtures
+from warm import WARM_START, counted_flop, rank_servers, tracing_processes  # noqa: F401  fixtures
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -32,6 +32,9 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
 # Containers often set it; each of some hundred processes would compile perfsuite anew, and pytest all tests twice.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# What imports torch is forked from processes that have: tests/support/warm_start. Those processes end with this one.
+os.environ["PERFSUITE_TESTS_WORKER"] = str(os.getpid())
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WARM_START.parent), os.environ.get("PYTHONPATH")]))
 os.environ["XDG_CACHE_HOME"] = str(cache_folder().parent)  # pytester moves the home, and what was compiled lies in it
 # For the pytests that tests start: importing hypothesis takes as long as the rest of one that trains nothing.
 ADDOPTS = os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
@@ -56,6 +59,12 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
     """pytest's own, which forgets the options above."""
     monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     return pytester
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process that the test starts imports torch itself: for hash seeds, memory, and how processes end."""
+    monkeypatch.delenv("PERFSUITE_TESTS_WORKER")
 
 
 @pytest.fixture(scope="session")
