@@ -47,8 +47,25 @@ SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path
 Measure = Callable[..., Measurement]
 
 
+# The files that take longest, which begin: else one worker ends long before the other.
+LONGEST = (
+    *("test_tensor_parallel", "test_cluster", "test_trace", "test_parity", "test_plugin", "test_techniques"),
+    *("test_upgrade_command", "test_loops", "test_torchrun", "test_cgroup", "test_cache_folders", "test_upgrade_limit"),
+    *("test_update", "test_replicas", "test_ladder", "test_duet", "test_ladder_runs", "test_benchmarks"),
+    *("test_deepspeed", "test_offload", "test_script_ranks", "test_accumulation", "test_deadline", "test_workspaces"),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """xdist would begin with the files of most tests, and end with those of few long ones."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """No test waits for ever: it ends with the stacks of its threads."""
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for item in items:
         long = any(item.get_closest_marker(name) for name in ("slow", "network", "emulated"))
         item.add_marker(pytest.mark.timeout(3600 if long else 900), append=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from conftest import LONGEST
 
 import perfsuite
 
@@ -134,6 +135,7 @@ def test_tests_mirror_the_rooms() -> None:
 
     assert {path.parts[0] for path in files} - ROOMS.keys() == {"project"}
     assert len({path.name for path in files}) == len(files)  # pytest imports them by their names
+    assert {*LONGEST} - {path.stem for path in files} == set()  # which conftest.py names
 
 
 @pytest.mark.parametrize("name", [one.name for one in ROOMS.values() if one.is_folder])

@@ -41,7 +41,7 @@ PROGRAMS = {  # and the module that has its main()
 ALSO = ("torch._dynamo", "torch.distributed.fsdp", "accelerate", "deepspeed")  # of most cells' engines
 # What no import reads, or what the program sets for itself before it is read.
 FREE = {"HOME", "USERPROFILE", "PY_COLORS", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "TERM", "USER"}
-FREE |= {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+FREE |= {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # of launchers
 FREE_PREFIXES = ("PERFSUITE_", "PYTEST_", "SLURM", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
 MOST_BYTES = 1 << 20
 START_SECONDS = 120.0
