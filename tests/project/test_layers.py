@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import LONGEST
 
 import perfsuite
+from conftest import LONGEST
 
 ROOT = Path(perfsuite.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
