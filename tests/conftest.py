@@ -32,8 +32,8 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
 # Containers often set it; each of some hundred processes would compile perfsuite anew, and pytest all tests twice.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# What imports torch is forked from processes that have: tests/support/warm_start. Those processes end with this one.
-os.environ["PERFSUITE_TESTS_WORKER"] = str(os.getpid())
+# What imports torch is forked from processes that have, of all workers: tests/support/warm_start.
+os.environ["PERFSUITE_TESTS"] = str(os.getppid() if worker else os.getpid())
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WARM_START.parent), os.environ.get("PYTHONPATH")]))
 os.environ["XDG_CACHE_HOME"] = str(cache_folder().parent)  # pytester moves the home, and what was compiled lies in it
 # For the pytests that tests start: importing hypothesis takes as long as the rest of one that trains nothing.
@@ -81,7 +81,7 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process that the test starts imports torch itself: for hash seeds, memory, and how processes end."""
-    monkeypatch.delenv("PERFSUITE_TESTS_WORKER")
+    monkeypatch.delenv("PERFSUITE_TESTS")
 
 
 @pytest.fixture(scope="session")

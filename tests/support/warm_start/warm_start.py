@@ -3,7 +3,7 @@
 ``python -m perfsuite.launch.server …`` imports torch and transformers for seconds. Where PYTHONPATH has this folder, it
 becomes a *stub* instead: it hands its files, arguments and variables to the *template*, whose fork is the program, and
 lives as long as that. The template is one per everything that imports may depend on: variables, cores, limits, the
-control group. The first stub starts it, as a process of its own session. It ends with the worker of the tests.
+control group. The first stub starts it, as a process of its own session. It ends with pytest.
 
 A fork has the template's hash seed and addresses, and another parent than the program's caller: tests of either leave
 this folder out.
@@ -32,7 +32,7 @@ import threading
 import time
 from typing import Any
 
-OWNER = "PERFSUITE_TESTS_WORKER"  # its process id
+OWNER = "PERFSUITE_TESTS"  # the process id of pytest, of the one that started the workers
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = {  # and the module that has its main()
     "perfsuite.launch.server": "perfsuite.launch.server",
@@ -171,7 +171,7 @@ class Template:
         self.programs: dict[int, tuple[int, socket.socket]] = {}  # by the pidfd
 
     def serve(self) -> None:
-        """Until the worker has ended."""
+        """Until pytest has ended."""
         while True:
             for key, _ in self.selector.select():
                 if key.fd == self.owner:
