@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from faults import named
 from forge_server import forge  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 from package_index import Index, Upload
-from warm import counted_flop, rank_servers, tracing_processes  # noqa: F401  fixtures
+from warm import WARM_START, counted_flop, rank_servers, tracing_processes  # noqa: F401  fixtures
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -28,6 +29,12 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
     os.environ.pop("XDG_RUNTIME_DIR", None)
 
+# Containers often set it; each of some hundred processes would compile perfsuite anew, and pytest all tests twice.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# What imports torch is forked from processes that have, of all workers: tests/support/warm_start.
+os.environ["PERFSUITE_TESTS"] = str(os.getppid() if worker else os.getpid())
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WARM_START.parent), os.environ.get("PYTHONPATH")]))
 os.environ["XDG_CACHE_HOME"] = str(cache_folder().parent)  # pytester moves the home, and what was compiled lies in it
 # For the pytests that tests start: importing hypothesis takes as long as the rest of one that trains nothing.
 ADDOPTS = os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
@@ -40,8 +47,25 @@ SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path
 Measure = Callable[..., Measurement]
 
 
+# The files that take longest, which begin: else one worker ends long before the other.
+LONGEST = (
+    *("test_tensor_parallel", "test_cluster", "test_trace", "test_parity", "test_plugin", "test_techniques"),
+    *("test_upgrade_command", "test_loops", "test_torchrun", "test_cgroup", "test_cache_folders", "test_upgrade_limit"),
+    *("test_update", "test_replicas", "test_ladder", "test_duet", "test_ladder_runs", "test_benchmarks"),
+    *("test_deepspeed", "test_offload", "test_script_ranks", "test_accumulation", "test_deadline", "test_workspaces"),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """xdist would begin with the files of most tests, and end with those of few long ones."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """No test waits for ever: it ends with the stacks of its threads."""
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for item in items:
         long = any(item.get_closest_marker(name) for name in ("slow", "network", "emulated"))
         item.add_marker(pytest.mark.timeout(3600 if long else 900), append=False)
@@ -52,6 +76,12 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
     """pytest's own, which forgets the options above."""
     monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     return pytester
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process that the test starts imports torch itself: for hash seeds, memory, and how processes end."""
+    monkeypatch.delenv("PERFSUITE_TESTS")
 
 
 @pytest.fixture(scope="session")

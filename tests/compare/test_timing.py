@@ -5,7 +5,6 @@ import random
 
 import msgspec
 import pytest
-import scipy.stats
 from gate_samples import ELSEWHERE, MACHINE, METRICS, VERSIONS, baseline, measurement, times, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +53,8 @@ def line_in(scope: Scope, metric: Metric = TIME) -> Line:
 @given(st.floats(0.5, 0.9999), st.integers(1, 60))
 def test_student_s_quantiles_are_scipy_s(probability, freedom):
     """The gate has its own: scipy would be a dependency of every user, for one number."""
+    import scipy.stats
+
     assert student(probability, freedom) == pytest.approx(scipy.stats.t.ppf(probability, freedom), rel=1e-6, abs=1e-9)
 
 

@@ -23,7 +23,6 @@ from typing import cast
 import msgspec
 import pytest
 from package_index import Index, Upload
-from scipy.stats import kendalltau
 
 from perfsuite.cli.main import main
 from perfsuite.environments import index, lockfile
@@ -850,6 +849,8 @@ def test_noise_is_no_climb_and_no_drift(numbers):
 def test_order_by_chance_is_kendall_s(chance):
     """As scipy's exact test of both sides decides for every order of six numbers, and of a few of ten."""
     orders = [*itertools.permutations(range(6)), *itertools.islice(itertools.permutations(range(10)), 500)]
+    from scipy.stats import kendalltau
+
     chances = [kendalltau(range(len(order)), order, method="exact").pvalue for order in orders]
 
     assert [steps.in_order(order, chance) for order in orders] == [one <= chance for one in chances]

@@ -14,6 +14,7 @@ from perfsuite.environments.environments import Environment
 from perfsuite.launch.cgroup import CGROUPS, oom_kills, why_killed
 from perfsuite.launch.servers import LocalServer, ServerKind
 
+pytestmark = pytest.mark.usefixtures("cold")
 MIB = 2**20
 LIMIT = 2048 * MIB  # of a group for pytest's part, a server and one rank, which need less than half
 EATER = "import os; x = [b'x' * 2**20 for _ in range(400)]"

@@ -49,7 +49,7 @@ def test_what_a_rank_raised_before_it_trained_is_said(tmp_path):
     assert "before its first optimizer step: LookupError: no data for this rank" in told.failure.message
 
 
-def test_a_script_hashes_alike_in_each_launch(tmp_path, monkeypatch):
+def test_a_script_hashes_alike_in_each_launch(tmp_path, monkeypatch, cold):
     """Else it goes through a set of labels in another order, and trains on other numbers."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     first, second = (measured(tmp_path, TRAIN.format(start="")) for _ in range(2))
@@ -57,7 +57,7 @@ def test_a_script_hashes_alike_in_each_launch(tmp_path, monkeypatch):
     assert first.readings["loss"].samples == second.readings["loss"].samples
 
 
-def test_a_hash_seed_of_ones_own_stays(tmp_path, monkeypatch):
+def test_a_hash_seed_of_ones_own_stays(tmp_path, monkeypatch, cold):
     """The user chose it."""
     monkeypatch.setenv("PYTHONHASHSEED", "12")
 
@@ -77,7 +77,7 @@ def test_a_sitecustomize_of_ones_own_runs_and_is_own_code(tmp_path, monkeypatch)
     assert "sitecustomize.py" in told.imports["."]
 
 
-def test_a_script_ends_with_who_measures_it(tmp_path):
+def test_a_script_ends_with_who_measures_it(tmp_path, cold):
     """Even if that is killed, and can end nothing itself."""
     told = tmp_path.with_suffix(".pid")
     start = f"import os; from pathlib import Path; Path({str(told)!r}).write_text(f'{{os.getpid()}} '); time.sleep(60)"

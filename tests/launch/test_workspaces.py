@@ -208,7 +208,9 @@ def test_without_locks_nothing_is_removed(place: Path, monkeypatch: pytest.Monke
     assert (place / "server-x").is_dir()
 
 
-def test_a_server_whose_parent_died_ends_in_the_middle_of_its_imports(tmp_path: Path, temporary: Path) -> None:
+def test_a_server_whose_parent_died_ends_in_the_middle_of_its_imports(
+    tmp_path: Path, temporary: Path, cold: None
+) -> None:
     """Where it reads nothing for minutes; its folder is gone too."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "transformers.py").write_text(

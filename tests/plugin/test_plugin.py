@@ -342,7 +342,7 @@ def test_two_writers_of_one_baseline(repository):
     assert json.loads(baseline_of(pytester, CELL).read_text())["cell"] == CELL
 
 
-def test_ctrl_c_leaves_nothing_behind(repository):
+def test_ctrl_c_leaves_nothing_behind(repository, cold):
     """Ctrl-C in mid-cell ends every rank and server; no baseline and no part of one is there."""
     cell = "gpt2_tiny-ddp-cpu_x2"
     pytester = repository(cell)
@@ -365,7 +365,7 @@ def test_ctrl_c_leaves_nothing_behind(repository):
     assert not (pytester.path / "baselines").exists()
 
 
-def test_killed_parent_leaves_nothing_behind(repository):
+def test_killed_parent_leaves_nothing_behind(repository, cold):
     """When pytest itself is killed with SIGKILL, the ranks and their working folder are gone within seconds."""
     pytester = repository("gpt2_tiny-ddp-cpu_x2")
     environment = dict(os.environ, TMPDIR=str(pytester.mkdir("tmp")))

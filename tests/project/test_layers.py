@@ -1,6 +1,7 @@
 """The code is as docs/architecture.md says: imports go down only, and no process but a rank's imports torch."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import perfsuite
+from conftest import LONGEST
 
 ROOT = Path(perfsuite.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
@@ -63,8 +65,13 @@ def name_of(path: Path) -> str:
 KNOWN = {name_of(path): path for path in FILES}
 
 
-def imports(path: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imports(path: Path, *, top_level: bool = False) -> list[tuple[int, str]]:
     """Line and module of every import; those for type checkers alone are none. ``top_level``: not in functions."""
+    return list(_imports(path, top_level))
+
+
+def _imports(path: Path, top_level: bool) -> Iterator[tuple[int, str]]:
     waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     while waiting:
         node = waiting.pop()
@@ -83,23 +90,30 @@ def imports(path: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]
         waiting += ast.iter_child_nodes(node)
 
 
-every_file = pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
+def modules() -> Iterator[tuple[str, str, int, str]]:
+    """What every file imports, in functions too: the file's module, its room, the line and the imported module."""
+    for name, path in KNOWN.items():
+        for line, module in imports(path):
+            yield name, room(name), line, module
 
 
-@every_file
-def test_imports_go_down(path: Path) -> None:
-    """A module imports its own room and rooms below it that it may know, in functions too."""
-    name = room(name_of(path))
-    if not name:
-        return  # perfsuite/__init__.py names what users import; nothing in the house may import it
-    assert name in ROOMS, f"Give the room {name!r} a line in docs/architecture.md."
-    here = ROOMS[name]
+def test_imports_go_down() -> None:
+    """A module imports its own room and rooms below it that it may know, in functions too. perfsuite/__init__.py names
+    what users import; nothing in the house may import it.
+    """
+    rooms = {room(name) for name in KNOWN} - {""}
+    assert rooms - ROOMS.keys() == set(), "Give the room a line in docs/architecture.md."
     wrong = [
-        f"{path}:{line} imports {module}"
-        for line, module in imports(path)
-        if module.split(".")[0] == "perfsuite"
-        and room(module) != name
-        and (room(module) not in ROOMS or ROOMS[room(module)].floor > here.floor or room(module) in here.never)
+        f"{name}:{line} imports {module}"
+        for name, here, line, module in modules()
+        if here
+        and module.split(".")[0] == "perfsuite"
+        and room(module) != here
+        and (
+            room(module) not in ROOMS
+            or ROOMS[room(module)].floor > ROOMS[here].floor
+            or room(module) in ROOMS[here].never
+        )
     ]
 
     assert wrong == []
@@ -121,6 +135,7 @@ def test_tests_mirror_the_rooms() -> None:
 
     assert {path.parts[0] for path in files} - ROOMS.keys() == {"project"}
     assert len({path.name for path in files}) == len(files)  # pytest imports them by their names
+    assert {*LONGEST} - {path.stem for path in files} == set()  # which conftest.py names
 
 
 @pytest.mark.parametrize("name", [one.name for one in ROOMS.values() if one.is_folder])
@@ -133,16 +148,15 @@ def test_no_room_is_too_small_or_too_large(name: str) -> None:
     assert sum(lines[path] for path in inside) <= SHARE * sum(lines.values())
 
 
-@every_file
-def test_no_heavy_import_at_module_level(path: Path) -> None:
+def test_no_heavy_import_at_module_level() -> None:
     """No module imports torch or what imports torch when it is itself imported: the parent reads engine files too.
 
     A trace does nothing without torch, and runs in a process of its own, which alone imports it.
     """
-    if name_of(path).startswith(TRACE) and name_of(path) != TRACING:
-        return
     wrong = [
         f"{path}:{line} imports {module}"
+        for name, path in KNOWN.items()
+        if not name.startswith(TRACE) or name == TRACING
         for line, module in imports(path, top_level=True)
         if module.split(".")[0] in HEAVY
     ]
@@ -150,41 +164,41 @@ def test_no_heavy_import_at_module_level(path: Path) -> None:
     assert wrong == []
 
 
-@every_file
-def test_only_the_process_that_traces_imports_the_trace(path: Path) -> None:
+def test_only_the_process_that_traces_imports_the_trace() -> None:
     """Nothing outside of trace/ imports more of it than what starts it, in functions neither."""
-    if name_of(path).startswith(TRACE) and name_of(path) != TRACING:
-        return
     wrong = [
-        f"{path}:{line} imports {module}"
-        for line, module in imports(path)
-        if module.startswith(TRACE) and module != TRACING
+        f"{name}:{line} imports {module}"
+        for name, _, line, module in modules()
+        if (not name.startswith(TRACE) or name == TRACING) and module.startswith(TRACE) and module != TRACING
     ]
 
     assert wrong == []
 
 
-@every_file
-def test_only_ranks_use_torch(path: Path) -> None:
+def test_only_ranks_use_torch() -> None:
     """Functions that import torch are in rooms that run in ranks, in the server that forks them, faults, or the suites
     that asv runs in a rung's environment.
     """
-    name = name_of(path)
-    if name.startswith((*USES_TORCH, TRACE)) or (room(name) in ROOMS and ROOMS[room(name)].in_ranks):
-        return
-    heavy = HEAVY - {"numpy"} if room(name) == USES_NUMPY else HEAVY
-    wrong = [f"{path}:{line} imports {module}" for line, module in imports(path) if module.split(".")[0] in heavy]
+    wrong = [
+        f"{name}:{line} imports {module}"
+        for name, here, line, module in modules()
+        if module.split(".")[0] in (HEAVY - {"numpy"} if here == USES_NUMPY else HEAVY)
+        and not name.startswith((*USES_TORCH, TRACE))
+        and not (here in ROOMS and ROOMS[here].in_ranks)
+    ]
 
     assert wrong == []
 
 
-@every_file
-def test_only_its_command_imports_the_emulation(path: Path) -> None:
+def test_only_its_command_imports_the_emulation() -> None:
     """What runs on an emulated GPU does not know how it is emulated: a real one takes the same code."""
-    if room(name_of(path)) == "emulation" or name_of(path) == "perfsuite.emulation.commands.emulate":
-        return
+    wrong = [
+        f"{name}:{line} imports {module}"
+        for name, here, line, module in modules()
+        if here != "emulation" and module.startswith("perfsuite.emulation")
+    ]
 
-    assert [module for _, module in imports(path) if module.startswith("perfsuite.emulation")] == []
+    assert wrong == []
 
 
 def test_no_circles() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import scipy.stats
 from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
@@ -220,6 +219,8 @@ def test_a_delay_is_found_by_a_real_trial():
 @pytest.mark.parametrize(("count", "of"), [(0, 10), (10, 10), (1, 10), (8, 10), (3, 3)])
 def test_the_interval_is_that_of_clopper_and_pearson(count, of):
     """As scipy has it."""
+    import scipy.stats
+
     assert interval_of(count, of) == pytest.approx(scipy.stats.binomtest(count, of).proportion_ci(method="exact"))
 
 

@@ -26,26 +26,13 @@ from perfsuite.run.runner import Runner, _counted
 
 # In each test, or in a pytest that a test runs in this process; no rank reads them.
 UNLIKE = {"HOME", "USERPROFILE", "PY_COLORS", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}
-QUICK = """
-import subprocess
-from perfsuite.launch import server
-from perfsuite.meters import flops
-
-def check_output(command, *args, run=subprocess.check_output, **kwargs):
-    if command[0] == "numactl":  # ZeRO-3 starts it for every gradient
-        raise FileNotFoundError
-    return run(command, *args, **kwargs)
-
-subprocess.check_output = check_output
-flops.MATMUL_SIZES, flops.MATMUL_SECONDS = (128,), 1e-3
-server.main()
-"""
+WARM_START = Path(__file__).parent / "warm_start" / "warm_start.py"
 
 
 class QuickServer(servers.LocalServer):
-    """Its ranks measure the peak of their CPU, which no test compares, for a hundredth of the usual time."""
+    """A fork of a process that has imported torch; quick where no test compares."""
 
-    code = ("-c", QUICK)
+    code = (str(WARM_START), "perfsuite.launch.server")
 
 
 def variables(*unread: str) -> str:

@@ -336,11 +336,11 @@ def processes_of(folder: Path) -> list[str]:
 
 def test_an_environment_that_takes_too_long_is_ended(user: upgrades.User, tmp_path: Path) -> None:
     """The command ends with its limit, has said what it did and how much time was left, and leaves no uv behind."""
-    done = user.upgrade("demo-kernel==2.0", "-k", "memory", "--minutes=0.25", "--json=u.json")
+    done = user.upgrade("demo-kernel==2.0", "-k", "memory", "--minutes=0.15", "--json=u.json")
     report = codec.read(user.folder / "u.json", UpgradeReport)
 
     assert done.returncode == 3, done.stdout + done.stderr
     assert re.search(r"^\d+ s left: the environment of demo-kernel==2.0 is built$", done.stdout, re.MULTILINE)
-    assert "LEFT OUT, since the 0.25 min of --minutes were used up:" in done.stdout
+    assert "LEFT OUT, since the 0.15 min of --minutes were used up:" in done.stdout
     assert report.uncompared == [upgrades.CELLS["memory"]] and report.launches == 0
     assert processes_of(tmp_path) == []
