@@ -239,7 +239,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def test_a_launch_ends_and_leaves_no_rank(runner: Runner, catalog: Catalog) -> None:
+def test_a_launch_ends_and_leaves_no_rank(runner: Runner, catalog: Catalog, cold: None) -> None:
     """Ranks that hang: the next launch in the same server is as ever."""
     patient = replace(runner.settings, step_timeout=FOREVER, start_timeout=FOREVER)
     one = Runner(catalog, patient)

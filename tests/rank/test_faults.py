@@ -2,9 +2,11 @@
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from faults import named
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.run.runner import Runner, Settings
@@ -41,14 +43,15 @@ def test_siblings_of_a_dead_rank_end_at_once(measure):
     assert measure(DDP, "killed").wall_seconds < 60
 
 
-def test_no_process_is_left(measure):
+def test_no_process_is_left(runner, catalog, cold):
     """After success and after failure no rank is alive."""
-    measure(DDP)
-    measure(DDP, "killed")
+    with closing(Runner(catalog, runner.settings)) as one:
+        found = [one.measure(parse_cell(DDP, catalog), faults=faults) for faults in ([], [named("killed")])]
     deadline = time.monotonic() + 30
     while _ranks_of(os.getpid()) and time.monotonic() < deadline:
         time.sleep(0.05)
 
+    assert [one.outcome for one in found] == ["fits", "failed"]
     assert _ranks_of(os.getpid()) == []
 
 
