@@ -13,6 +13,7 @@ import array
 import ast
 import atexit
 import contextlib
+import errno
 import gc
 import hashlib
 import importlib
@@ -133,26 +134,24 @@ def _is_open(file: int) -> bool:
 
 
 def _connect(name: str, *kind: str) -> socket.socket | None:
-    """To the template, which is started if there is none."""
+    """To the template, which is started if there is none; None if it cannot live here."""
     deadline = time.monotonic() + START_SECONDS
-    started = False
-    while time.monotonic() < deadline:
+    template: subprocess.Popen[bytes] | None = None
+    while time.monotonic() < deadline and not (template and template.poll()):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             connection.connect(name)
             return connection
         except OSError:
             connection.close()
-        if not started:
-            subprocess.Popen(
-                [sys.executable, os.path.join(HERE, "warm_start.py"), name[1:], *kind],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=variables(),
-                start_new_session=True,
-            )
-            started = True
+        template = template or subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "warm_start.py"), name[1:], *kind],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=variables(),
+            start_new_session=True,
+        )
         time.sleep(0.01)
     return None
 
@@ -313,12 +312,12 @@ def main() -> None:
         stub(sys.argv[1], sys.argv[2:])
         program(sys.argv[1], sys.argv[2:])
         return
-    if os.fork():
-        os._exit(0)  # it is no child of a stub, whose children a test may count
     try:
         template = Template(sys.argv[1])
-    except OSError:  # another was quicker
-        return
+    except OSError as error:
+        sys.exit(error.errno != errno.EADDRINUSE)  # another was quicker
+    if os.fork():
+        os._exit(0)  # it is no child of a stub, whose children a test may count
     gc.disable()
     if sys.argv[2:]:
         modules: tuple[str, ...] = ("torch._dynamo", "torch.distributed.run", "perfsuite.rank.script.attached")
