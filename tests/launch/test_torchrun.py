@@ -63,8 +63,8 @@ def pytest_with(*options: str) -> list[str]:
 
 
 @pytest.fixture
-def wire(tmp_path: Path) -> Iterator[Wire]:
-    """Two namespaces, joined; removed afterwards with all their processes."""
+def wire(tmp_path: Path, cold: None) -> Iterator[Wire]:
+    """Two namespaces, joined; removed afterwards with all their processes, which no template outlives."""
     if shutil.which("ip") is None or os.getuid():
         pytest.skip("network namespaces need root and iproute2")
     made = [["netns", "add", name] for name in NAMES]
