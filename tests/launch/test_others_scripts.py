@@ -193,7 +193,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Guarded:
     """A script as a user guards it: its cell, with a store of baselines beside its folder."""
 
-    def __init__(self, folder: Path, command: str, ranks: int, settings: Settings) -> None:
+    def __init__(self, folder: Path, command: str, ranks: int) -> None:
         self.folder = folder
         self.hook = folder / "hook" / "sitecustomize.py"
         self.hook.parent.mkdir()
@@ -203,7 +203,7 @@ class Guarded:
         git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "the script as it is")
         catalog = Catalog(extra_models=(script("train", command, folder),))
         self.cell: Cell = make_cell("train", ENGINE, f"cpu_x{ranks}", catalog)
-        self.catalog, self.runner = catalog, Runner(catalog, settings)
+        self.catalog, self.runner = catalog, Runner(catalog, USUAL)
         self.store = Store(folder / "baselines")
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class Guarded:
     def tried(self, seconds: float) -> Result:
         """The next launch with a delay in each step, tried in pairs against what is committed."""
         self.hook.write_text(script_faults.hook("delay", seconds))
-        trial = Trial(self.catalog, self.runner.settings, self.folder, unwatched)
+        trial = Trial(self.catalog, USUAL, self.folder, unwatched)
         return Gatekeeper(self.runner, self.store, trial=trial, always=True).check(self.cell)
 
 
@@ -234,13 +234,13 @@ def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes a Guarded of the file in the folder ``work``; the folders are on its path."""
     with contextlib.ExitStack() as opened:
 
-        def make(command: str, ranks: int, path: list[Path], settings: Settings = USUAL) -> Guarded:
+        def make(command: str, ranks: int, path: list[Path]) -> Guarded:
             work = tmp_path / "work"
             monkeypatch.chdir(work)
             monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [work / "hook", *path])))
             monkeypatch.setenv("HF_HUB_OFFLINE", "1")
             monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-            return opened.enter_context(closing(Guarded(work, command, ranks, settings)))
+            return opened.enter_context(closing(Guarded(work, command, ranks)))
 
         yield make
 

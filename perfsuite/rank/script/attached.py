@@ -281,19 +281,19 @@ class Attached:
         """The script has ended by itself, before its last step was measured."""
         if self._is_rank() and not self.done and not self._failure.exists():
             made, job = len(self.iterations) + self.count, self.session.job
-            others = steps_of_script(job.steps, job.warmup, job.device) - job.steps
-            needed = (job.steps + others) * (self.period or 1)
             if self.proving:
                 self._report(
                     RankError(f"The script ended before its {job.proves} optimizer steps: let it train longer.")
                 )
                 return
+            steps = steps_of_script(job.steps, job.warmup, job.device)
+            needed = steps * (self.period or 1)
             needed += MOST if not self.period and made >= needed else 0  # so many may be needed to see the loop
             self._report(
                 Unfit(
                     f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}. Let it "
                     "train longer, or ask for fewer timed steps: --steps, or perf_steps in pytest's ini.",
-                    timed_steps=made // self.period - others if self.period else None,
+                    timed_steps=job.steps + made // self.period - steps if self.period else None,
                 )
             )
 
