@@ -16,6 +16,7 @@ from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import OWN_CODE, Machine, Measurement
+from perfsuite.records.packed import own_files, pack
 
 WINDOW = 20  # runs that a baseline keeps: a month of workdays
 
@@ -28,7 +29,7 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
         versions=measurement.versions,
         flags=measurement.flags,
         commit=commit,
-        imports={folder: files for folder, files in measurement.imports.items() if not _is_perfsuite(folder)},
+        imports=pack(own_files(measurement.imports)),
         installed=measurement.installed if measurement.installed.modules else "",
         values={
             metric.name: float(measurement.readings[metric.name].value)
@@ -36,11 +37,6 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
             if metric.is_time and metric.name in measurement.readings
         },
     )
-
-
-def _is_perfsuite(folder: str) -> bool:
-    """Whether it is a folder of perfsuite, in perfsuite's own repository: it measures and is not measured."""
-    return f"{folder}/".startswith("perfsuite/")
 
 
 def runs_of(baseline: Baseline, metrics: Iterable[Metric]) -> list[TimedRun]:

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from perfsuite.paths import PACKAGE
+
 HASH = frozenset("0123456789abcdef")
 
 
@@ -19,6 +21,18 @@ def unpack(record: Mapping[str, str]) -> dict[str, str]:
     return {
         str(PurePosixPath(folder, name)): digest for folder, text in record.items() for name, digest in _entries(text)
     }
+
+
+def own_files(record: Mapping[str, str]) -> dict[str, str]:
+    """The user's own files of a record, with their hashes: all but perfsuite's, which measures and is not measured. In
+    its own repository, ranks import it from a folder of its name. So may a user's be called.
+    """
+    hashes = unpack(record)
+    return {path: digest for path, digest in hashes.items() if not _is_perfsuites(path)}
+
+
+def _is_perfsuites(path: str) -> bool:
+    return PurePosixPath(path).parts[0] == PACKAGE.name and (PACKAGE.parent / path).exists()
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:

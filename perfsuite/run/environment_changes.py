@@ -16,7 +16,7 @@ from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
-from perfsuite.run.imports import own_files
+from perfsuite.records.packed import own_files
 
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 COMPILED = ":(exclude,glob)**/__pycache__/**"
@@ -61,8 +61,7 @@ def code_since(
     """How the user's own code that the cell runs differs from a baseline's run; None if it does not. A run from before
     imports were recorded is compared by its commit.
     """
-    root = git.repository_of(repository)
-    before, now = (own_files(side.imports, root) for side in (run, measurement))
+    before, now = (own_files(side.imports) for side in (run, measurement))
     return code_change(run.commit, cell, catalog, repository, before, now)
 
 
@@ -115,7 +114,7 @@ def own_code(cell: Cell, catalog: Catalog, repository: Path, imports: Hashes | N
     """
     root = git.repository_of(repository)
     return list(
-        dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in own_files(imports or {}, root))])
+        dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in own_files(imports or {}))])
     )
 
 

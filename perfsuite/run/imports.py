@@ -18,12 +18,11 @@ from pathlib import Path, PurePosixPath
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
-from perfsuite.paths import cache_folder
-from perfsuite.records.packed import pack, unpack
+from perfsuite.paths import PACKAGE, cache_folder
+from perfsuite.records.packed import pack
 
 DIGITS = 8
 MOST_BYTES = 2**24  # of a file that are read: a file of data may have many gigabytes
-PERFSUITE = Path(__file__).resolve().parents[1]
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
 
 
@@ -62,7 +61,7 @@ def _joined(digits: Iterable[str]) -> str:
 
 def _kept_folders() -> list[Path]:
     """perfsuite, and its cache folder, which has copies of revisions and compiled extensions."""
-    folders = [PERFSUITE]
+    folders = [PACKAGE]
     with contextlib.suppress(UsageError):
         folders.append(cache_folder().resolve())
     return folders
@@ -78,11 +77,6 @@ def _module_path(path: Path) -> str:
     while (top / "__init__.py").exists() and top != top.parent:
         top = top.parent
     return path.relative_to(top).as_posix()
-
-
-def own_files(imports: Mapping[str, str], root: Path) -> dict[str, str]:
-    """The user's own files of a record, with their hashes: all but perfsuite's, which measures and is not measured."""
-    return {path: digest for path, digest in unpack(imports).items() if not (root / path).is_relative_to(PERFSUITE)}
 
 
 def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:

@@ -309,7 +309,7 @@ def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name
     """Any file of perfsuite's own, Python or not, is part of what a kept prediction was made with."""
     file = tmp_path / "package" / name
     file.parent.mkdir(parents=True)
-    monkeypatch.setattr(tracing, "PERFSUITE", tmp_path / "package")
+    monkeypatch.setattr(tracing, "PACKAGE", tmp_path / "package")
     for text in ("x = 1", "x = 1", "x = 2"):
         file.write_text(text)
         tracing._code.cache_clear()  # as in a new process

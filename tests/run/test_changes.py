@@ -17,7 +17,8 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
-from perfsuite.run import imports
+from perfsuite.records.packed import own_files
+from perfsuite.run import environment_changes
 from perfsuite.run.against import changes_to
 from perfsuite.run.environment_changes import changes_since, code_change, lacks_code, own_code
 from perfsuite.run.gatekeeper import commit_of
@@ -245,10 +246,26 @@ def test_many_files_are_counted() -> None:
 
 def test_perfsuites_own_files_are_not_yours() -> None:
     """In its own repository, ranks import it too."""
-    root = Path(imports.__file__).resolve().parents[2]
     record = {"perfsuite/rank": "main.py:77de0a41", "benchmarks": "net.py:1f0c93ab"}
 
-    assert imports.own_files(record, root) == {"benchmarks/net.py": "1f0c93ab"}
+    assert own_files(record) == {"benchmarks/net.py": "1f0c93ab"}
+
+
+def test_baselines_outside_of_the_repository_compare_the_same_files(tmp_path: Path) -> None:
+    """A run leaves perfsuite's own files out, and so must the other side, wherever the baselines are."""
+    imports = {"perfsuite/rank": "main.py:77de0a41", "benchmarks": "net.py:1f0c93ab"}
+    now = msgspec.structs.replace(samples.measurement(), imports=imports)
+    since = run_of(now, samples.METRICS)
+
+    assert since.imports == {"benchmarks": "net.py:1f0c93ab"}
+    assert environment_changes.code_since(since, now, *mine(), tmp_path) is None
+
+
+def test_a_folder_of_perfsuites_name_is_yours() -> None:
+    """A project may keep its own cells in it."""
+    record = {"perfsuite": "__init__.py:77de0a41 cells.py:1f0c93ab", "perfsuite/models": "net.py:1f0c93ab"}
+
+    assert own_files(record).keys() == {"perfsuite/cells.py", "perfsuite/models/net.py"}
 
 
 def test_a_commit_that_this_clone_lacks(repository: Path) -> None:

@@ -25,11 +25,11 @@ from perfsuite.rank.loaded import is_installed
 from perfsuite.rank.loaded import own_files as own_modules
 from perfsuite.rank.opened import Opened
 from perfsuite.records.change import Fixed
-from perfsuite.records.packed import unpack
+from perfsuite.records.packed import own_files, unpack
 from perfsuite.run import changed
 from perfsuite.run.changed import Changed
 from perfsuite.run.environment_changes import code_change
-from perfsuite.run.imports import MOST_BYTES, hash_of, outside, own_files, recorded
+from perfsuite.run.imports import MOST_BYTES, hash_of, outside, recorded
 from perfsuite.run.runner import Runner, Settings
 
 MODEL = """\
@@ -196,7 +196,7 @@ def test_what_git_and_perfsuite_keep_is_no_data(tmp_path: Path) -> None:
 
     found = recorded([], parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, tmp_path, opened)
     assert unpack(found).keys() == {"data"}
-    assert own_files(found, tmp_path).keys() == {"data"}
+    assert own_files(found).keys() == {"data"}
 
 
 def test_a_very_large_file_is_not_read_whole(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.machine import version_of
-from perfsuite.paths import cache_folder, code_files, code_folders, content_hash
+from perfsuite.paths import PACKAGE, cache_folder, code_files, code_folders, content_hash
 from perfsuite.records import codec
 from perfsuite.records.deadline import check, look
 from perfsuite.records.failure import Failure
@@ -33,7 +33,6 @@ from perfsuite.records.workspaces import Workspace
 STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
 WAIT_SECONDS = 60.0  # of one wait for the next trace
-PERFSUITE = Path(__file__).parents[2]
 
 
 class TraceFailed(PerfsuiteError):
@@ -86,7 +85,7 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
 @functools.cache
 def _code() -> str:
     """A digest of perfsuite's own code."""
-    return content_hash(code_files(PERFSUITE))
+    return content_hash(code_files(PACKAGE))
 
 
 def _origin(name: str) -> dict[str, Any]:
