@@ -2,11 +2,14 @@
 
 These are the operators after composite ones are decomposed, as the backends get them. Each is one more kernel on a GPU.
 Views count too: a dispatch mode sees them, and they cost the host as much as others.
+
+Those that autograd records for a backward pass are counted beside them: with gradients enabled, on a tensor that
+requires one. An evaluation without ``torch.no_grad()`` calls the same operators, but keeps what their backward needs.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
@@ -29,6 +32,7 @@ class Operators(Meter):
         super().__init__(session)
         self.whereabouts = Whereabouts(session)
         self.calls: Counter[tuple[str, str, str]] = Counter()  # by phase, operator and module
+        self.recorded: Counter[tuple[str, str, str]] = Counter()  # those of them that autograd records
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -36,23 +40,48 @@ class Operators(Meter):
             yield
 
     def _mode(self) -> Any:
+        from torch import is_grad_enabled
         from torch.utils._python_dispatch import TorchDispatchMode
 
-        whereabouts, calls = self.whereabouts, self.calls
+        whereabouts, calls, recorded = self.whereabouts, self.calls, self.recorded
 
         class Counting(TorchDispatchMode):
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 if function.namespace == "aten":
-                    calls[whereabouts.phase, f"aten::{function._opname}", whereabouts.here()] += 1
+                    call = whereabouts.phase, f"aten::{function._opname}", whereabouts.here()
+                    calls[call] += 1
+                    if is_grad_enabled() and _requires_gradient([*args, *(kwargs or {}).values()]):
+                        recorded[call] += 1
                 return function(*args, **(kwargs or {}))
 
         mode: Any = Counting
         return mode()
 
     def readings(self) -> dict[str, Reading]:
-        calls = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in self.calls.items()}
-        return {"operators": by_part(calls, self.most)}
+        return {"operators": self._reading(self.calls), "recorded_operators": self._reading(self.recorded)}
+
+    def _reading(self, counts: Counter[tuple[str, str, str]]) -> Reading:
+        calls = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in counts.items()}
+        return by_part(calls, self.most)
+
+
+def _requires_gradient(arguments: Iterable[Any]) -> bool:
+    """Whether one of an operator's tensors does, those in its lists included."""
+    return any(
+        _requires_gradient(one) if isinstance(one, list | tuple) else getattr(one, "requires_grad", False)
+        for one in arguments
+    )
 
 
 METER = Operators
-METRICS = (Metric("operators", "operators/step", WHOLE, hold="exact", optional=True, materiality=OF_A_STEP),)
+METRICS = (
+    Metric("operators", "operators/step", WHOLE, hold="exact", optional=True, materiality=OF_A_STEP),
+    Metric(
+        "recorded_operators",
+        "operators with a backward/step",
+        WHOLE,
+        hold="exact",
+        optional=True,
+        materiality=OF_A_STEP,
+    ),
+)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -197,6 +198,50 @@ def test_the_weights_of_a_frozen_model_are_parameters(tmp_path):
     done = measured(tmp_path, START + teacher + "for _ in range(60): teacher(torch.randn(4, 8)); step()")
 
     assert done.readings["peak_memory_bytes"].parts["parameters"] == 4 * (8 * 8 + 8 + 8 * 64 + 64)
+
+
+EVALUATING = """
+def evaluate():
+    with torch.set_grad_enabled({recorded}):
+        model(torch.randn(1, 8)).mean()
+"""
+EACH_STEP = EVALUATING + "for _ in range(40): step(); evaluate()"
+SELDOM = EVALUATING + "for at in range(40): step(); at % 5 or (model.eval(), evaluate(), model.train())"
+
+
+def test_an_evaluation_that_autograd_records_is_counted(tmp_path):
+    """Without its ``no_grad`` it calls the same operators, below the peak: only what is kept for a backward tells."""
+    with_it, without = (measured(tmp_path, START + EACH_STEP.format(recorded=one)).readings for one in (False, True))
+
+    assert without["operators"] == with_it["operators"]
+    assert without["peak_memory_bytes"].value == with_it["peak_memory_bytes"].value
+    more = Counter(without["recorded_operators"].suspects) - Counter(with_it["recorded_operators"].suspects)
+    assert more == {
+        "forward: aten::addmm @ Linear": 1,
+        "forward: aten::t @ Linear": 1,
+        "other: aten::mean @ (other)": 1,
+    }
+
+
+def test_an_evaluation_with_gradients_is_told_in_any_step(tmp_path):
+    """Few scripts evaluate in each step, and one step alone is counted."""
+    with_it, without = (measured(tmp_path, START + SELDOM.format(recorded=one)) for one in (False, True))
+
+    parts = [one.readings["active_facts"].parts for one in (with_it, without)]
+    assert parts[1] == parts[0] | {"evaluated with gradients Linear": 1}
+
+
+def test_the_precision_of_autocast_is_active(tmp_path):
+    """It is over when the optimizer steps."""
+    cast = "for _ in range(40):\n    with torch.autocast('cpu'): loss = model(torch.randn(4, 8)).mean()\n"
+    done = measured(tmp_path, START + cast + "    optimizer.zero_grad(); loss.backward(); optimizer.step()")
+
+    assert done.readings["active_facts"].parts == {
+        "optimizers torch.optim.adamw.AdamW": 1,
+        "wrappers none": 1,
+        "world size 1": 1,
+        "autocast torch.bfloat16": 1,
+    }
 
 
 def test_by_hand_costs_nothing_elsewhere():

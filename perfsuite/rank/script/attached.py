@@ -159,7 +159,7 @@ class Attached:
             self._join()
         if self.proving:
             if self.proving.iterated():
-                self._write(sample_of(self.session, (), active(self.watched, self.session.job.device), self.seconds))
+                self._write(sample_of(self.session, (), active(self.watched), self.seconds))
             return
         if self.steps is None:
             self.iterations.append(self.watched.events)

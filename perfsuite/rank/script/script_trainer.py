@@ -28,7 +28,7 @@ class ScriptTrainer(Trainer):
 
     def check(self) -> dict[str, str | int]:
         """What is really active, so that a library's silent fallback is a difference."""
-        return active(self.watched, self.session.job.device)
+        return active(self.watched)
 
     def outcome(self, skipped: bool) -> StepOutcome:
         """Of the step that has ended, whose losses and norm are forgotten. The loss is what backward began with, summed
@@ -78,9 +78,8 @@ class ScriptTrainer(Trainer):
                 yield from (("optimizer_state", local(one)) for _, one in tensors_in(state))
 
 
-def active(watched: Watched, device: str) -> dict[str, str | int]:
-    """The optimizers, wrappers and engine that the script really uses, and its ranks."""
-    import torch
+def active(watched: Watched) -> dict[str, str | int]:
+    """The optimizers, wrappers, precision and engine that the script really uses, and its ranks."""
     import torch.distributed as dist
 
     modules = [module for root in watched.roots.values() for module in root.modules()]
@@ -89,8 +88,10 @@ def active(watched: Watched, device: str) -> dict[str, str | int]:
         "optimizers": ", ".join(_name(type(one)) for one in watched.optimizers.values()),
         "wrappers": ", ".join(wrappers) or "none",
         "world size": dist.get_world_size() if dist.is_initialized() else 1,
-        "autocast": str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "off",
+        "autocast": ", ".join(sorted(watched.autocast)) or "off",
     }
+    if watched.evaluated:
+        evidence["evaluated with gradients"] = ", ".join(sorted(watched.evaluated))
     if watched.engine is not None:
         evidence["ZeRO stage"] = int(watched.engine.zero_optimization_stage())
     return evidence

@@ -35,6 +35,8 @@ class Watched:
         self.frozen: weakref.WeakValueDictionary[int, Module] = (
             weakref.WeakValueDictionary()
         )  # the same in evaluation mode
+        self.evaluated: set[str] = set()  # classes of those that autograd recorded there
+        self.autocast: set[str] = set()  # the dtypes of all autocast contexts
         self.optimizers: dict[int, Any] = {}  # that have stepped
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
         self.losses: list[Tensor] = []  # what backward began with in this iteration
@@ -185,13 +187,14 @@ def watch_torch(torch: Any, watched: Watched) -> None:
     optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
     replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched))
     replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
-    _watch_forward(torch.nn.Module, watched)
+    _watch_forward(torch, watched)
     _watch_backward(torch.autograd, watched)
     for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
         if hasattr(owner, name):
             replace(owner, name, functools.partial(_clipping, watched))
     scaler = torch.amp.GradScaler
     replace(scaler, "step", functools.partial(_scaling, watched))
+    replace(torch.autocast, "__enter__", functools.partial(_entering, watched, torch))
 
 
 def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,9 +262,25 @@ def _reading(watched: Watched, read: Callable[[Any], Any]) -> Callable[[Any], An
     return reading
 
 
-def _watch_forward(module: Any, watched: Watched) -> None:
-    call = module.__call__
+def _entering(watched: Watched, torch: Any, enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def entering(self: Any) -> Any:
+        result = enter(self)
+        if watched.is_here and torch.is_autocast_enabled(self.device):
+            watched.autocast.add(str(torch.get_autocast_dtype(self.device)))
+        return result
+
+    return entering
+
+
+def _watch_forward(torch: Any, watched: Watched) -> None:
+    call = torch.nn.Module.__call__
     inside = threading.local()
+
+    def records_gradients(module: Module) -> bool:
+        """Whether autograd records a call of it now."""
+        if not torch.is_grad_enabled() or type(module).__name__ in watched.evaluated:
+            return False
+        return any(one.requires_grad for one in module.parameters())
 
     @functools.wraps(call)
     def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -274,6 +293,8 @@ def _watch_forward(module: Any, watched: Watched) -> None:
         else:
             modules = watched.roots if self.training else watched.frozen
             modules.setdefault(id(self), self)
+            if not self.training and records_gradients(self):
+                watched.evaluated.add(type(self).__name__)
             watched.begin("forward")
         around = None if recomputing else watched.around_forward
         try:
@@ -287,7 +308,7 @@ def _watch_forward(module: Any, watched: Watched) -> None:
             else:
                 watched.end("forward")
 
-    module.__call__ = calling
+    torch.nn.Module.__call__ = calling
 
 
 def _watch_backward(autograd: Any, watched: Watched) -> None:
