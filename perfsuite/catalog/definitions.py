@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from perfsuite.units import show
+from perfsuite.units import SECONDS, show
 
 DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator without other users, its clocks locked
 CPU_TIME_TOLERANCE = 0.03  # a CPU's clocks cannot be locked, and other processes share its caches
@@ -354,6 +354,11 @@ class Metric:
     def is_time(self) -> bool:
         """Whether it is compared as a time, or a rate."""
         return self.hold == "time"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether every launch of a trial measures it: a time, or a part of one. All else repeats itself."""
+        return self.is_time or (self.unit == SECONDS and self.derive is None)
 
     def show(self, number: float) -> str:
         """A number of it as text."""

@@ -15,7 +15,7 @@ without one being worse.
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +26,7 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import level_of
 from perfsuite.compare.paired import LOOKS, harmless, interval
 from perfsuite.compare.paired import Interval as PairedInterval
+from perfsuite.compare.pooling import Effect
 from perfsuite.compare.rules import compare_metric
 from perfsuite.compare.scope import Scope, changes, line_of
 from perfsuite.compare.terms import Terms
@@ -105,12 +106,14 @@ def compare(
     terms: Terms,
     installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
     one_sided: bool = False,
+    pooled: Mapping[str, Effect] | None = None,
 ) -> Comparison:
     """Compare all launches of both sides, in their order. One launch of each compares no times.
 
     ``terms`` say which difference in a time must be detected, and how often an equal time may be called worse.
     ``installed`` are versions of packages of A and of B that the ranks may not report. ``one_sided``: only whether B is
-    slower is asked, so a time that rules that out is the same, however much faster it may be.
+    slower is asked, so a time that rules that out is the same, however much faster it may be. ``pooled`` are the
+    effects of a grid trial that have this cell, by metric: they decide its times.
     """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
@@ -132,7 +135,10 @@ def compare(
         if before is None and after is None and metric.optional:
             continue
         if metric.is_time and before and after:
-            line, paired = _time(metric, old, new, terms, one_sided)
+            if pooled is None:
+                line, paired = _time(metric, old, new, terms, one_sided)
+            else:
+                line, paired = _time_of_grid(metric, old, new, pooled.get(metric.name))
             times += [paired] if paired else []
         else:
             judged = compare_metric(metric, scope)
@@ -216,6 +222,42 @@ def _time(
         reason=why,
         phases=explain_time(new, old) if status == Status.REGRESSED else [],
     )
+    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=by_pair)
+    return line, paired
+
+
+def _time_of_grid(
+    metric: Metric, old: Measurement, new: Measurement, effect: Effect | None
+) -> tuple[Line, Paired | None]:
+    """The line of a time that is judged with all cells that the same groups explain."""
+    by_pair = differences([old], [new], metric.name)
+    before, after = (side.readings[metric.name] for side in (old, new))
+    if effect is None:
+        few = reason(Because.FEW_PAIRS, pairs=len(by_pair), least=1)
+        return line_of(metric, Status.NOT_HELD, before, after, reason=few), None
+    decided, sign = effect.interval, metric.sign
+    low, high = sorted(math.exp(sign * end) for end in (decided.low, decided.high))
+    why = reason(
+        Because.WITH_GROUP,
+        kind=effect.kind,
+        name=effect.name,
+        cells=len(effect.cells),
+        own=math.expm1(statistics.fmean(by_pair)),
+        pairs=len(by_pair),
+    )
+    line = line_of(
+        metric,
+        effect.status,
+        before,
+        after,
+        compared=True,
+        ratio=math.exp(sign * decided.estimate),
+        interval=Interval(low=low, high=high, pairs=effect.pairs),
+        limit=Limit(bound=Bound.PAIRS, value=effect.tolerance),
+        reason=None if len(effect.cells) == 1 else why,
+        phases=explain_time(new, old) if effect.status == Status.REGRESSED else [],
+    )
+    ratio = math.exp(sign * decided.estimate)
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=by_pair)
     return line, paired
 

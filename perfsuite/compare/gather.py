@@ -40,13 +40,15 @@ def gather(
     machine: Machine,
     wall_seconds: float,
     capacity_bytes: int | None,
+    times_only: bool = False,
 ) -> Measurement:
-    """Fold the samples of all ranks of a cell into its measurement. Raises GatherError."""
+    """Fold the samples of all ranks of a cell into its measurement, or the times alone. Raises GatherError."""
     world_size = ranks_of(cell_id)
     ranks = _in_order(samples, world_size)
     known = {metric.name: metric for metric in metrics}
     _refuse_undefined(ranks, known)
-    known = {name: metric for name, metric in known.items() if believed(metric, machine)}
+    kept = [one for one in known.values() if believed(one, machine) and (one.is_timed or not times_only)]
+    known = {metric.name: metric for metric in kept}
     readings: dict[str, Reading] = {}
     uncounted = {name: reason for sample in reversed(ranks) for name, reason in sample.uncounted.items()}
     for metric in known.values():
@@ -73,6 +75,7 @@ def gather(
         capacity_bytes=capacity_bytes,
         memory_curve=_fullest(ranks).memory_curve,
         uncounted={name: uncounted[name] for name in known if uncounted.get(name)},
+        times_only=times_only,
     )
 
 

@@ -18,6 +18,7 @@ from perfsuite.records.sample import Reading
 
 def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:
     """One measurement of all launches: times pooled, derived metrics computed again, the rest from the first launch.
+    Later ones may have measured times alone.
 
     A launch that did not fit is the result. An exact metric that differs between launches makes the result a failure
     that names it: nothing can be compared with a number that does not repeat itself. A script's may differ: its batches
@@ -33,7 +34,8 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     others = [found for one in measurements[1:] for found in _differing(first, one, metrics)]
     unrepeated = {metric.name: new.value for metric, _, new in others}
     for number, one in enumerate(measurements[1:], 2):
-        problem = _absent(first, one, metrics, number) or ("" if own else _differs(first, one, metrics, number))
+        measured = [metric for metric in metrics if metric.is_timed or not one.times_only]
+        problem = _absent(first, one, measured, number) or ("" if own else _differs(first, one, metrics, number))
         if problem:
             failure = Failure(kind="result", rank=None, message=problem, versions=first.versions)
             return msgspec.structs.replace(
@@ -45,7 +47,7 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
             continue
         if metric.is_time:
             readings[metric.name] = _pool([measurement.readings[metric.name] for measurement in measurements])
-        elif metric.hold == "shown" and metric.name.endswith("_seconds"):  # the phases of a step
+        elif metric.is_timed:  # the phases of a step
             known = [one.readings[metric.name] for one in measurements if metric.name in one.readings]
             readings[metric.name] = msgspec.structs.replace(
                 readings[metric.name],

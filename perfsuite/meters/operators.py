@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Materiality, Metric
 from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
@@ -74,6 +74,7 @@ def _requires_gradient(arguments: Iterable[Any]) -> bool:
 
 
 METER = Operators
+OF_A_FORWARD = Materiality(0.05, "A release adds views to a layer. An evaluation is a larger part of what is recorded.")
 METRICS = (
     Metric("operators", "operators/step", WHOLE, hold="exact", optional=True, materiality=OF_A_STEP),
     Metric(
@@ -82,6 +83,6 @@ METRICS = (
         WHOLE,
         hold="exact",
         optional=True,
-        materiality=OF_A_STEP,
+        materiality=OF_A_FORWARD,
     ),
 )

@@ -22,7 +22,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
-from perfsuite.plugin.announcements import announcement_text
+from perfsuite.plugin.announcements import announcement_text, progress_text
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
 from perfsuite.plugin.cell_result import attach, leave, leave_out, result_of, without_measurement
 from perfsuite.plugin.options import Options
@@ -32,7 +32,7 @@ from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import Measurement
+from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
@@ -133,7 +133,7 @@ class PerfRun:
         tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
         traced = None if options.trace == "never" else tracer
         if options.against:
-            return Against(trial, self.changes, traced, self.places)
+            return Against(trial, self.changes, traced, self.places, lambda one: self.say(progress_text(one)))
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings, places=self.places),
             store=self.store,
@@ -168,7 +168,8 @@ class PerfRun:
         cell: Cell = request.param
         try:
             with self.limited():
-                check()
+                if not self.gatekeeper.knows(cell):
+                    check()
                 reason = absent = self.places.at(cell.hardware.nodes).why_absent(cell.hardware, self.catalog)
         except OutOfTime as error:
             leave_out(request.node, str(error))
@@ -297,9 +298,19 @@ class PerfRun:
         if session.items and self.changes and not (session.config.option.collectonly or is_worker(session.config)):
             try:
                 with self.limited():
-                    self.gatekeeper.prepare()
+                    self.gatekeeper.prepare(*self._ahead(session))
             except PerfsuiteError as error:
                 raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
+
+    def _ahead(self, session: pytest.Session) -> tuple[list[Cell], dict[str, float]]:
+        """The cells that can run here, and the seconds of a step that is known."""
+        cells = {cell.id: cell for item in session.items if (cell := cell_of(item)) and not self._why_not(cell)}
+        past = {name: self.selection.history.of(name).measurement for name in cells}
+        steps = {name: one.readings[STEP_TIME].value for name, one in past.items() if one and STEP_TIME in one.readings}
+        return list(cells.values()), steps
+
+    def _why_not(self, cell: Cell) -> str:
+        return self.places.at(cell.hardware.nodes).why_absent(cell.hardware, self.catalog) or why_missing(cell.strategy)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:

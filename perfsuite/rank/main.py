@@ -82,8 +82,10 @@ def meters_of(session: Session, made: Sequence[Meter] = ()) -> list[Meter]:
 
 def kinds_of_meters(session: Session) -> list[type[Meter]]:
     """Those for the cell's process and its launch, in no order."""
-    kinds: list[type[Meter]] = [module.METER for module in session.catalog.modules("metric")]
-    process, launch = session.strategy.engine.process, "traced" if session.job.traces else "measured"
+    modules, job = session.catalog.modules("metric"), session.job
+    needed = [one for one in modules if not job.times_only or any(metric.is_timed for metric in one.METRICS)]
+    kinds: list[type[Meter]] = [module.METER for module in needed]
+    process, launch = session.strategy.engine.process, "traced" if job.traces else "measured"
     return [kind for kind in kinds if process in kind.processes and launch in kind.launches]
 
 
@@ -197,6 +199,8 @@ def kinds_of(session: Session) -> list[str]:
         return [*begin, "profiled"]
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
     last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None)
+    if job.times_only:
+        last = [kind for kind in last if kind == "unfenced"]
     return [*begin, *epoch * session.recipe.epochs, *last]
 
 

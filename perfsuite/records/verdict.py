@@ -109,6 +109,7 @@ class Because(StrEnum):
     SLOWER = "slower"
     SLOWER_OWN_CODE = "slower own code"
     FEW_PAIRS = "few pairs"
+    WITH_GROUP = "with group"  # of a grid trial
     NOTHING_SHOWN = "nothing shown"
     PERHAPS_TOO_LITTLE = "perhaps too little"
     BEYOND_HARMLESS = "beyond harmless"

@@ -7,37 +7,31 @@ another strategy for the same model.
 
 import contextlib
 import dataclasses
-import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from perfsuite.catalog.cell import Cell, make_cell, parse_cell
 from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.definitions import Metric, Model
+from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.compare import Comparison, compare, differences
-from perfsuite.compare.paired import MOST_PAIRS, decision
+from perfsuite.compare.compare import Comparison, compare
+from perfsuite.compare.paired import MOST_PAIRS
+from perfsuite.compare.pooling import Effect
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.environments.environments import HERE, Environment, at_revision, sources, with_releases
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Status
-from perfsuite.run.duet import measure_in_turns
+from perfsuite.run.pairs import Pairs, first_launch, steps_of_pair
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.units import listed
 
 REVISION = "git:"
 RUNNING = "here"
-ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
 PAIR_SECONDS = 5.0  # for the timed steps of both sides
-MOST_STEPS = 500
 SHORT_STEPS = 5
 _COMMIT = "Commit {}, or give another side, such as here or name==version."
-Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B
 
 
 @dataclass(frozen=True)
@@ -189,103 +183,89 @@ class Experiment:
         makes all that it can. With no pairs, a side with a ``known`` measurement is not launched again. ``one_sided``:
         only whether B is slower is asked.
         """
-        metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
-        timed = [metric for metric in metrics if metric.is_time]
-        terms = terms_of(cells[1].id, self.tolerance or cells[1].hardware.time_tolerance).of_run(self.run_size)
-        launches: tuple[list[Measurement], list[Measurement]] = ([], [])
-        known = _first_launch(known[0], timed), _first_launch(known[1], timed)
-        settings = self.settings
-        if self.pairs:
-            step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
-            settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
-        while len(launches[0]) < max(1, self.pairs):
-            with self._runners(settings) as runners:
-                pair = dict(self._pair(runners, cells, watch, faults, known))
-            made = [one.failure.timed_steps for one in pair.values() if one.failure]
-            if settings.steps > self.settings.steps and made and None not in made:
-                fewest = min(filter(None, made), default=0)
-                settings = dataclasses.replace(settings, steps=max(self.settings.steps, fewest))
-                continue
-            for number, side in enumerate(launches):
-                side.append(pair[number])
-            if _ended(launches, timed, terms):
+        if self.pairs and step_seconds is None:
+            step_seconds = self.step_seconds(cells, watch, faults)
+        pairs = self.pairs_of(cells, step_seconds, PAIR_SECONDS, faults)
+        if not self.pairs:
+            with self.runners() as runners:
+                launches = [self._once(runners, side, cells, watch, faults, known) for side in (0, 1)]
+            pairs.keep(*launches)
+        while len(pairs) < self.pairs:
+            with self.runners() as runners:
+                added = pairs.add(runners, watch)
+            if added and pairs.decided(self.terms(cells[1])):
                 break
+        return self.result(pairs, one_sided)
+
+    def pairs_of(
+        self,
+        cells: tuple[Cell, Cell],
+        step_seconds: float | None,
+        seconds: float,
+        faults: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    ) -> Pairs:
+        """The pairs of a cell, none yet: one makes steps for so many seconds."""
+        steps = steps_of_pair(step_seconds, self.settings.steps, seconds) if self.pairs else self.settings.steps
+        return Pairs(
+            cells=cells,
+            metrics=self.sides[1].catalog.metrics(cells[1].strategy.engine.process),
+            settings=dataclasses.replace(self.settings, steps=steps),
+            least=self.settings.steps,
+            in_turns=self.in_turns,
+            faults=faults,
+        )
+
+    def terms(self, cell: Cell) -> Terms:
+        """Those on which the cell's times are compared."""
+        return terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.run_size)
+
+    def result(self, pairs: Pairs, one_sided: bool = False, pooled: Mapping[str, Effect] | None = None) -> Comparison:
+        """What the pairs say; of a whole grid, what they say together with the ``pooled`` ones of other cells."""
+        one, other = pairs.cells
         return compare(
-            *launches,
-            metrics,
-            strategies=(cells[0].strategy.name, cells[1].strategy.name),
-            terms=terms,
+            *pairs.launches,
+            pairs.metrics,
+            strategies=(one.strategy.name, other.strategy.name),
+            terms=self.terms(other),
             installed=self.installed,
             one_sided=one_sided,
+            pooled=pooled,
         )
 
     @contextlib.contextmanager
-    def _runners(self, settings: Settings) -> Iterator[list[Runner]]:
-        """New rank servers for each pair: a server's own effect on times must be noise between pairs, not between
-        sides.
-        """
-        runners = [Runner(side.catalog, settings, side.environment) for side in self.sides]
+    def runners(self) -> Iterator[list[Runner]]:
+        """New rank servers: their own effect on times must be noise between pairs, not between sides."""
+        runners = [Runner(side.catalog, self.settings, side.environment) for side in self.sides]
         with contextlib.closing(runners[0]), contextlib.closing(runners[1]):
             yield runners
 
-    def _pair(
+    def _once(
         self,
         runners: Sequence[Runner],
+        side: int,
         cells: tuple[Cell, Cell],
         watch: Watch,
         faults: tuple[Sequence[str], Sequence[str]],
         known: tuple[Measurement | None, Measurement | None],
-    ) -> Iterator[tuple[int, Measurement]]:
-        order = random.choice(ORDERS)
-        if self.in_turns:
-            yield from enumerate(measure_in_turns(runners, cells, order[0], watch, faults))
-        else:
-            for number in order:
-                before = None if self.pairs else known[number]
-                yield number, before or runners[number].measure(cells[number], watch, faults[number])
+    ) -> Measurement:
+        """The one launch of a side, which need not be made again if it is known."""
+        timed = [metric for metric in self.sides[1].catalog.metrics(cells[1].strategy.engine.process) if metric.is_time]
+        return first_launch(known[side], timed) or runners[side].measure(cells[side], watch, faults[side])
 
-    def _step_seconds(
-        self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
+    def step_seconds(
+        self,
+        cells: tuple[Cell, Cell],
+        watch: Watch,
+        faults: tuple[Sequence[str], Sequence[str]] = ((), ()),
     ) -> float | None:
         """From a short launch, which also compiles what is compiled once; None if it fails, as the first pair will
         report.
         """
-        with self._runners(dataclasses.replace(self.settings, steps=SHORT_STEPS)) as runners:
+        with self.runners() as runners:
+            runners[1].settings = dataclasses.replace(self.settings, steps=SHORT_STEPS)
             measurement = runners[1].measure(cells[1], watch, faults[1])
         reading = measurement.readings.get("step_time_seconds")
         return float(reading.value) if reading else None
-
-
-def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> Measurement | None:
-    """The first launch alone, from a measurement of several, which has the times of all."""
-    if measurement is None:
-        return None
-    readings = dict(measurement.readings)
-    for name in [metric.name for metric in timed if metric.name in readings and readings[metric.name].samples]:
-        readings[name] = msgspec.structs.replace(readings[name], samples=measurement.by_launch(name)[0])
-    return msgspec.structs.replace(measurement, readings=readings, launches=measurement.launches[:1])
-
-
-def steps_of_pair(step_seconds: float | None, least: int) -> int:
-    """Enough that a pair takes about PAIR_SECONDS, but at least ``least`` and at most MOST_STEPS."""
-    if not step_seconds:
-        return least
-    return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
-
-
-def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
-    both = [one for side in launches for one in side]
-    if any(one.outcome != "fits" for one in both):
-        return True
-    # A metric that a side lacks ends up red or left out; another pair does not change that.
-    there = [metric for metric in timed if all(metric.name in one.readings for one in both)]
-    decisions = [_decision(launches, metric, terms) for metric in there]
-    return Status.REGRESSED in decisions or Status.UNDECIDED not in decisions
-
-
-def _decision(launches: Launches, metric: Metric, terms: Terms) -> Status:
-    signed = [metric.sign * difference for difference in differences(*launches, metric.name)]
-    return decision(signed, terms.tolerance_of(metric), terms.red_rate)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

@@ -4,9 +4,9 @@ REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a fi
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -14,21 +14,28 @@ from packaging.requirements import Requirement
 
 from perfsuite.baselines.accept import baseline_of
 from perfsuite.catalog.cell import Cell
+from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import OUTCOME, verdict_of
+from perfsuite.compare.pooling import Effect
 from perfsuite.environments.environments import pinned, with_releases
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.launch.places import THIS_MACHINE, Places
-from perfsuite.records.change import CODE, Change, ChangeKind
+from perfsuite.records.change import CODE, Cause, Change, ChangeKind, Problem
 from perfsuite.records.change import Trial as TrialReport
+from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status
 from perfsuite.run.ab import REVISION
+from perfsuite.run.culprits import culprits
 from perfsuite.run.environment_changes import revision
+from perfsuite.run.grid import Grid, Progress
+from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial, requirements
 
+MOST_BLAMED = 8  # cells that are tried again with each change alone
 FINE = (
     Status.SAME,
     Status.IMPROVED,
@@ -36,23 +43,48 @@ FINE = (
 )  # every run compares anew, so an improvement makes nothing stale
 
 
-@dataclass(frozen=True)
+@dataclass
 class Against:
-    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted."""
+    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted, all together."""
 
     trial: Trial
     changes: Sequence[Change]
     tracer: Tracer | None = None
     places: Places = THIS_MACHINE
+    tell: Callable[[Progress], None] = lambda progress: None
+    grid: Grid | None = None
+    _blamed: dict[tuple[str, tuple[str, ...]], list[Cause]] = field(default_factory=dict)
+
+    def prepare(self, cells: Sequence[Cell], step_seconds: Mapping[str, float]) -> None:
+        """Compare all cells of the run; ``step_seconds`` are hints by cell. Raises UsageError if the other environment
+        cannot be built.
+        """
+        if releases := requirements(self.changes):
+            with_releases(releases)
+        turns = [cell for cell in cells if self.places.at(cell.hardware.nodes).takes_turns]
+        store = KeptPairs.of(self.changes, self.trial.settings, self.trial.repository)
+        self.grid = Grid(self.trial, self.changes, turns, store, step_seconds, self.tell)
+        self.grid.run()
+
+    def knows(self, cell: Cell) -> bool:
+        """Whether the cell was compared already."""
+        return self.grid is not None and self.grid.has(cell)
 
     def check(self, cell: Cell, faults: Sequence[str] = (), command: str = "") -> Result:
-        """Launch both sides in pairs and judge this one by the other. Raises UsageError if a side cannot be built, or
-        on nodes that cannot take turns.
+        """Judge the cell by its pairs and by those of all others. Raises UsageError if a side cannot be built, or on
+        nodes that cannot take turns, and OutOfTime if it has no pair.
         """
         if not self.places.at(cell.hardware.nodes).takes_turns:
             raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
-        self.trial.begin(cell, (), self.changes, None)
-        comparison = self.trial.compare(cell, self.changes, [], None, None, faults)
+        grid = self.grid
+        if grid is None or not grid.has(cell):
+            if grid is not None and grid.unfinished:
+                raise OutOfTime(grid.unfinished)
+            grid = Grid(self.trial, self.changes, [cell], KeptPairs(None), tell=self.tell, faults=faults)
+            grid.run()
+            if not grid.has(cell):
+                raise OutOfTime(grid.unfinished)
+        comparison = grid.comparison(cell)
         metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
         baseline = baseline_of(comparison.a, "", metrics)
         verdict = comparison.verdict
@@ -67,7 +99,7 @@ class Against:
             verdict = msgspec.structs.replace(verdict, status=Status.OK)
         elif verdict.status == Status.REGRESSED:
             worse = [OUTCOME]
-        causes, problems = self.trial.blame(cell, self.changes, worse, comparison, faults) if worse else ([], [])
+        causes, problems = self._blame(cell, grid, worse, comparison, faults)
         report = TrialReport(
             against=list(self.changes), pairs=len(comparison.a.launches), causes=causes, problems=problems, whole=True
         )
@@ -77,10 +109,37 @@ class Against:
                 verdict = self.tracer.attach(verdict, cell, runner, comparison.b, faults, self.trial, self.changes)
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
-    def prepare(self) -> None:
-        """Build the other environment, which all cells share. Raises UsageError if it cannot be built."""
-        if releases := requirements(self.changes):
-            with_releases(releases)
+    def _blame(
+        self, cell: Cell, grid: Grid, worse: Sequence[str], comparison: Comparison, faults: Sequence[str]
+    ) -> tuple[list[Cause], list[Problem]]:
+        """Which change made those metrics worse: a time with all cells that share it, any other of this cell alone."""
+        causes: list[Cause] = []
+        problems: list[Problem] = []
+        try:
+            for metric in worse:
+                if metric in grid.pools and (effect := grid.effect(metric, cell.id)):
+                    causes += self._causes_of(metric, effect, grid, faults)
+            if others := [metric for metric in worse if metric not in grid.pools]:
+                found, problems = self.trial.blame(cell, self.changes, others, comparison, faults)
+                causes += found
+        except OutOfTime as error:
+            problems.append(Problem(message=str(error)))
+        return causes, problems
+
+    def _causes_of(self, metric: str, effect: Effect, grid: Grid, faults: Sequence[str]) -> list[Cause]:
+        """The causes of what cells share, which some of them tell."""
+        if (metric, effect.cells) not in self._blamed:
+            cells = [cell for cell in grid.cells if cell.id in effect.cells][:MOST_BLAMED]
+
+            def attempt(kept: Sequence[Change]) -> dict[str, bool | None]:
+                some = Grid(self.trial, self.changes, cells, KeptPairs(None), grid.hints, self.tell, kept, faults)
+                some.run()
+                statuses = {one.status for one in some.pools[metric].effects()} if metric in some.pools else set()
+                unknown = Status.UNDECIDED in statuses or not statuses
+                return {metric: True if Status.REGRESSED in statuses else None if unknown else False}
+
+            self._blamed[metric, effect.cells] = culprits(self.changes, [metric], attempt)
+        return self._blamed[metric, effect.cells]
 
     def close(self) -> None:
         """Nothing to do: each cell has ended what it started."""

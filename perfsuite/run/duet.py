@@ -27,10 +27,11 @@ def measure_in_turns(
     first: int,
     watch: Watch,
     faults: Sequence[Sequence[str]] = ((), ()),
+    times_only: bool = False,
 ) -> list[Measurement]:
     """The measurements of both cells, each by its own runner; number ``first`` begins. Both have the same hardware.
 
-    If one side fails, the other continues alone.
+    If one side fails, the other continues alone. ``times_only``: nothing is counted.
     """
     ranks = [cell.hardware.world_size for cell in cells]
     with runners[0].lease(cells[0]) as devices, _pipes(ranks) as pipes:
@@ -38,7 +39,8 @@ def measure_in_turns(
 
         def side(number: int) -> Measurement:
             try:
-                return runners[number].measure_on(devices, cells[number], watch, faults[number], turns[number])
+                one = cells[number], watch, faults[number], turns[number], times_only
+                return runners[number].measure_on(devices, *one)
             finally:
                 _tell_gone(pipes[1 - number])
 

@@ -1,7 +1,7 @@
 """Measures a cell, judges it, runs a trial if needed, and accepts it on request: for pytest and the commands."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,8 +107,12 @@ class Gatekeeper:
             verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
-    def prepare(self) -> None:
+    def prepare(self, cells: Sequence[Cell], step_seconds: Mapping[str, float]) -> None:
         """Nothing to do: rank servers start with the first cell."""
+
+    def knows(self, cell: Cell) -> bool:
+        """Whether the cell was compared already: each is measured when its test runs."""
+        return False
 
     def close(self) -> None:
         """End the rank servers."""

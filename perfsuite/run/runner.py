@@ -78,22 +78,37 @@ class Runner:
         self._launcher = Launcher(settings.start_timeout, settings.step_timeout, environment, settings.kernels, places)
         self._model_flop: dict[Any, int] = {}  # by ``_counted``; only perfsuite's models, which do not change
 
-    def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
+    def measure(
+        self,
+        cell: Cell,
+        watch: Watch = lambda cell, progress, seconds: None,
+        faults: Any = (),
+        times_only: bool = False,
+    ) -> Measurement:
         """Train the cell and return its measurement. A failure is a measurement too, with its outcome, and so is a
-        package that is not installed.
+        package that is not installed. ``times_only``: nothing is counted, which takes less time.
         """
         with self.lease(cell) as devices:
-            return self.measure_on(devices, cell, watch, faults)
+            return self.measure_on(devices, cell, watch, faults, times_only=times_only)
 
     def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
         """Lease the devices that the cell needs."""
         return self.places.at(cell.hardware.nodes).lease(cell.hardware, self.catalog)
 
     def measure_on(
-        self, devices: list[int], cell: Cell, watch: Watch, faults: Any = (), turns: Turns | None = None
+        self,
+        devices: list[int],
+        cell: Cell,
+        watch: Watch,
+        faults: Any = (),
+        turns: Turns | None = None,
+        times_only: bool = False,
     ) -> Measurement:
-        """The same on devices that are already leased, in turns with another cell or alone."""
+        """The same on devices that are already leased, in turns with another cell or alone. With a capacity all is
+        counted, since what counts memory limits it.
+        """
         hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
+        times_only = times_only and self.settings.capacity_bytes is None
         place = self.places.at(hardware.nodes)
         common: dict[str, Any] = {
             "machine": place.describe(hardware, self.catalog, devices),
@@ -110,9 +125,10 @@ class Runner:
             missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another environment may have it
             if missing:
                 raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
-            samples = self._launcher.run(self.job(cell, faults, turns), devices, look)
+            job = msgspec.structs.replace(self.job(cell, faults), turns=turns, times_only=times_only)
+            samples = self._launcher.run(job, devices, look)
             wall_seconds = time.monotonic() - begin
-            measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
+            measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, times_only=times_only, **common)
             if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
                 self._model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.summary())
@@ -147,7 +163,7 @@ class Runner:
             job = msgspec.structs.replace(self.job(cell, faults), **how)
             return self._launcher.run(job, devices, functools.partial(watch, cell))
 
-    def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
+    def job(self, cell: Cell, faults: Any = ()) -> Job:
         """The job that the cell's ranks receive."""
         device = cell.hardware.device
         return make_job(
@@ -161,7 +177,6 @@ class Runner:
             dense_flops=dict(device.dense_flops) if device else {},
             kernels="" if device else kernel_set(self.settings.kernels),
             model_flop=None if faults else self._model_flop.get(_counted(cell)),
-            turns=turns,
             faults=list(faults),
         )
 

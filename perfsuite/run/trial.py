@@ -152,16 +152,22 @@ class Trial:
         ``pairs`` is the most pairs of launches, by default that of ab.py. ``here`` was measured in this environment,
         ``there`` in A: neither is launched again for ONE_LAUNCH. Raises UsageError if a side cannot be built.
         """
+        experiment = self.experiment(cell, reverted, kept, pairs)
+        step = here.readings.get("step_time_seconds") if here else None
+        seconds, known = float(step.value) if step else None, (there, None if kept else here)
+        return experiment.compare(experiment.cells[0], self.watch, seconds, ((), faults), known, one_sided=True)
+
+    def experiment(
+        self, cell: Cell, reverted: Collection[Change], kept: Collection[Change], pairs: int | None = None
+    ) -> Experiment:
+        """The A/B of those sides. Raises UsageError if one cannot be built."""
         a = self.side(cell, reverted)
         b = self.side(cell, [change for change in reverted if change not in kept] if kept else [])
         interleave = "steps" if cell.hardware.device is None else "launches"
         options = {} if pairs is None else {"pairs": pairs}
-        experiment = Experiment(
+        return Experiment(
             a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options
         )
-        step = here.readings.get("step_time_seconds") if here else None
-        seconds, known = float(step.value) if step else None, (there, None if kept else here)
-        return experiment.compare(experiment.cells[0], self.watch, seconds, ((), faults), known, one_sided=True)
 
     def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
         """This environment with these changes reverted. Raises UsageError if it cannot be built."""

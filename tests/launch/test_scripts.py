@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from perfsuite.errors import UsageError
 from perfsuite.launch import script_copy
 from perfsuite.records.failure import Failure
 from perfsuite.run.ab import Experiment, Side
+from perfsuite.run.pairs import Pairs
 from perfsuite.run.runner import Runner, Settings
 
 DDP = """
@@ -336,19 +336,15 @@ def test_a_trial_makes_as_many_steps_as_the_scripts_have_room_for(tmp_path, monk
     """Of both sides, and never fewer than the cell; a pair that failed for that is made again."""
     steps = []
 
-    def pair(experiment, settings, *_):
-        fewer = [one if one and one < settings.steps else None for one in room]
-        return {
-            n: SimpleNamespace(failure=one and Failure(kind="raised", rank=0, message="", timed_steps=one))
-            for n, one in enumerate(fewer)
-        }
+    def launched(pairs, *_):
+        steps.append(pairs.settings.steps)
+        fewer = [one if one and one < steps[-1] else None for one in room]
+        failures = [one and Failure(kind="raised", rank=0, message="", timed_steps=one) for one in fewer]
+        return {side: SimpleNamespace(failure=failure, outcome="fits") for side, failure in enumerate(failures)}
 
     model = script("train", "python train.py", tmp_path)
-    monkeypatch.setattr(
-        Experiment, "_runners", lambda _, settings: steps.append(settings.steps) or nullcontext(settings)
-    )
-    monkeypatch.setattr(Experiment, "_pair", lambda *given: pair(*given).items())
-    monkeypatch.setattr("perfsuite.run.ab._ended", lambda *_: True)
+    monkeypatch.setattr(Pairs, "_launched", launched)
+    monkeypatch.setattr(Pairs, "decided", lambda *_: True)
     monkeypatch.setattr("perfsuite.run.ab.compare", lambda *_, **__: None)
     side = Side("here", Catalog(extra_models=(model,)))
     experiment = Experiment(side, side, ["train-script-cpu_x1"], SHORT)

@@ -5,7 +5,8 @@ from typing import Any
 
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import Because, Reason
-from perfsuite.units import show, show_bytes, show_number, show_ratio
+from perfsuite.show.text.grid_words import cells_text
+from perfsuite.units import show, show_bytes, show_number, show_ratio, show_several
 
 Facts = Mapping[str, Any]
 
@@ -149,6 +150,10 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.SLOWER: _slower,
     Because.SLOWER_OWN_CODE: lambda facts: (
         f"slower than {_runs(facts)}, and perfsuite's code {facts['before']} -> {facts['after']}"
+    ),
+    Because.WITH_GROUP: lambda facts: (
+        f"{cells_text(str(facts['kind']), str(facts['name']), facts['cells'])}; "
+        f"{show_several(facts['pairs'], 'own pair')}: {facts['own']:+.1%}"
     ),
     Because.FEW_PAIRS: "{pairs} pairs, but an interval needs {least}",
     Because.NOTHING_SHOWN: lambda facts: f"no difference shown, but {show_ratio(facts['change'])} is not ruled out",

@@ -1,0 +1,148 @@
+"""Simulates how often a grid trial errs: python benchmarks/grid_error_rates.py [RUNS] > docs/grid_error_rates.md
+
+10,000 runs of 24 cells by default. A pair spreads by what its cell does: 1.5 % on average, from cell to cell by a
+factor of 1.4. The noise is normal or, as on a shared machine, Student's t with 3 degrees of freedom. Pairs that share
+their rank servers may share a part of the noise.
+"""
+
+import math
+import multiprocessing
+import random
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfsuite.compare.pooling import ALL, CELL, LOOKS, PER_SERVERS, Effect, Pool, groups_of, open_cells
+from perfsuite.compare.terms import TIMED
+from perfsuite.records.verdict import Status
+
+ENGINES = ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "tp")
+FAMILIES = ("gpt2", "t5", "llama")
+TOLERANCE, ERROR = 0.03, 0.01 / TIMED
+SPREAD, OF_CELLS = 0.015, 0.35
+MOST_PAIRS = LOOKS[-1]
+
+
+def traits() -> dict[str, list[tuple[str, str]]]:
+    """24 cells: every engine with every family, and some techniques."""
+    cells = {}
+    for at, engine in enumerate(ENGINES):
+        for family in FAMILIES:
+            package = "deepspeed" if engine.startswith("zero") else "torch"
+            technique = ("bf16", "ckpt", "acc2", "")[(at + len(family)) % 4]
+            of_cell = [("package", package), ("engine", engine), ("family", family)]
+            cells[f"{family}-{engine}"] = of_cell + ([("technique", technique)] if technique else [])
+    return cells
+
+
+CELLS = traits()
+GROUPS = groups_of(CELLS)
+ONE_ENGINE = [cell for cell in CELLS if cell.endswith("-zero3")]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``delay`` of the cells; ``right`` says whether the effects name them."""
+
+    name: str
+    delays: dict[str, float]
+    right: Callable[[list[Effect]], bool]
+
+
+def red(effects: list[Effect]) -> list[Effect]:
+    return [effect for effect in effects if effect.status == Status.REGRESSED]
+
+
+def names_all(effects: list[Effect]) -> bool:
+    return any(group.kind == ALL for effect in red(effects) for group in effect.groups)
+
+
+def names_engine(effects: list[Effect]) -> bool:
+    return any(group.name == "zero3" for effect in red(effects) for group in effect.groups)
+
+
+def names_cell(effects: list[Effect]) -> bool:
+    return any(group.kind == CELL and group.name == ONE_ENGINE[0] for one in red(effects) for group in one.groups)
+
+
+CASES = (
+    Case("no change", {}, lambda effects: not red(effects)),
+    Case("+1 % in all cells", dict.fromkeys(CELLS, 0.01), names_all),
+    Case("+3 % in the cells of one engine", dict.fromkeys(ONE_ENGINE, 0.03), names_engine),
+    Case("+5 % in one cell", {ONE_ENGINE[0]: 0.05}, names_cell),
+)
+
+
+def normal() -> float:
+    return random.gauss(0, 1)
+
+
+def heavy() -> float:
+    """Student's t with 3 degrees of freedom, scaled to a standard deviation of 1."""
+    return random.gauss(0, 1) / math.sqrt(random.gammavariate(1.5, 2) / 3) / math.sqrt(3)
+
+
+def run(case: Case, draw: Callable[[], float], shared: float) -> tuple[list[Effect], int]:
+    """What a grid trial says, and the pairs that it took. ``shared`` is the part of a pair's variance that pairs of the
+    same rank servers share.
+    """
+    spreads = {cell: SPREAD * math.exp(random.gauss(0, OF_CELLS)) for cell in CELLS}
+    differences: dict[str, list[float]] = {cell: [] for cell in CELLS}
+    waiting, pool = list(CELLS), None
+    for number in range(1, MOST_PAIRS + 1):
+        random.shuffle(waiting)
+        for at, cell in enumerate(waiting):
+            if at % PER_SERVERS == 0:
+                of_server = draw()
+            noise = math.sqrt(shared) * of_server + math.sqrt(1 - shared) * draw()
+            differences[cell].append(math.log1p(case.delays.get(cell, 0.0)) + spreads[cell] * noise)
+        if number in LOOKS:
+            pool = Pool(differences, GROUPS, TOLERANCE, ERROR)
+            waiting = open_cells([pool])
+            if not waiting:
+                break
+    assert pool is not None
+    return pool.effects(), sum(map(len, differences.values()))
+
+
+def chunk(arguments: tuple[int, str, float, int, int]) -> tuple[Counter[str], list[int]]:
+    number, noise, shared, runs, seed = arguments
+    random.seed(seed)
+    counts: Counter[str] = Counter()
+    pairs = []
+    for _ in range(runs):
+        effects, used = run(CASES[number], {"normal": normal, "heavy": heavy}[noise], shared)
+        pairs.append(used)
+        counts["right"] += CASES[number].right(effects)
+        named = {cell for effect in red(effects) for cell in effect.cells}
+        counts["red"] += bool(named)
+        counts["false"] += bool(named - CASES[number].delays.keys())
+    return counts, pairs
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    print("# How often a grid trial errs\n\nMade by `python benchmarks/grid_error_rates.py`.\n")
+    print(f"{runs:,} runs of {len(CELLS)} cells each. {__doc__.partition('default. ')[2].strip()}\n".replace("\n", " "))
+    columns = ("what changed", "noise", "shared by servers", "red", "named right", "wrongly red", "pairs, median")
+    print(f"\n| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
+    parts = 20
+    with multiprocessing.Pool() as pool:
+        for number, case in enumerate(CASES):
+            for noise in ("normal", "heavy"):
+                for shared in (0.0, 0.33):
+                    jobs = [(number, noise, shared, runs // parts, seed) for seed in range(parts)]
+                    made = pool.map(chunk, jobs, chunksize=1)
+                    counts: Counter[str] = sum((one for one, _ in made), Counter())
+                    pairs = statistics.median(used for _, of_part in made for used in of_part)
+                    total = runs // parts * parts
+                    shares = [f"{100 * counts[name] / total:.2f} %" for name in ("red", "right", "false")]
+                    row = (case.name, noise, f"{100 * shared:g} %", *shares, f"{pairs:g}")
+                    print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The pairs of a whole grid as one body of evidence: what moved together, and which cells differ from it.
+
+A cell's pair spreads by 1 to 3 %, so one pair of it says little. A hundred cells with a pair each know a slow-down that
+all share to some tenths of a per cent. Every cell belongs to groups: all cells, those that run a package, an engine, a
+family of models, a precision, a technique. What moved is the smallest set of groups and cells that explains the pairs:
+the one with the largest t statistic is taken, its effect is subtracted, and so on until none is significant (forward
+selection; Pati et al. 1993, "Orthogonal matching pursuit", for the subtraction). A larger group is named instead if its
+other cells are nearer to these than to no effect.
+
+A group's effect is the mean of its pairs' differences, in logarithms. A difference farther than CLIPPED spreads from
+what is already explained counts as just as far: pairs of a shared machine have heavy tails (Huber 1964, "Robust
+estimation of a location parameter"). The variance of the mean is that of its pairs, plus that between its cells, if
+those differ by more (DerSimonian and Laird 1986, "Meta-analysis in clinical trials"). Pairs that share rank servers
+are alike, so they count for less: the design effect 1 + (m - 1) ρ (Kish 1965, "Survey sampling"). A single cell has
+Student's interval, whose spread combines its own pairs' with that of all, as compare/noise.py does for runs.
+
+The chance that anything is red without a cause is ``error`` for the whole run. All cells, the groups and the single
+cells share it in equal parts; each hypothesis and each look has its share (Bonferroni).
+`python benchmarks/grid_error_rates.py` simulates it and the constants.
+"""
+
+import math
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perfsuite.compare.paired import MISSED, PRIOR_SPREAD, Interval
+from perfsuite.records.verdict import Status
+
+LOOKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # pairs of the cells that have most
+FEWEST_ALONE = 4  # pairs of a cell that is convicted by itself
+CLIPPED = 2.5  # spreads
+PRIOR_OF_GROUP = 4  # pairs that the spread of all counts as
+PRIOR_OF_CELL = 10
+FEWEST_CELLS = 4  # whose differences tell how far cells differ from each other
+SMALLEST = 0.3  # of a cell's tolerance: that of a large group
+MOST_EFFECTS = 12
+ALONE = 5 / 3  # of a cell's tolerance: what is ruled out for each cell beside the group that explains it
+APART = 4 / 3  # of a group's: the same for each group
+PER_SERVERS = 4  # cells that share the rank servers of a pair
+OF_SERVERS = 1 / 3  # of a pair's variance, at most: what its rank servers cause (docs/detection.md)
+ALL, CELL, REST = "all", "cell", "rest"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that share something: ``kind`` is ALL, "package", "engine", "family", "precision", "technique" or CELL."""
+
+    kind: str
+    name: str
+    cells: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What moved, and how far. ``groups`` explain it, the first found first; none: the cells that nothing explains.
+    ``kind`` and ``name`` are those of the last group; of the others, REST.
+    """
+
+    kind: str
+    name: str
+    groups: tuple[Group, ...]
+    cells: tuple[str, ...]
+    interval: Interval
+    status: Status
+    tolerance: float
+    pairs: int
+
+
+def groups_of(traits: Mapping[str, Collection[tuple[str, str]]]) -> list[Group]:
+    """All cells, and every proper part of them that has a trait in common, such as ("engine", "zero3"). Of parts with
+    the same cells, the first one's name is kept.
+    """
+    everything = frozenset(traits)
+    groups = {everything: Group(ALL, "", everything)}
+    for kind, name in dict.fromkeys(trait for of_cell in traits.values() for trait in of_cell):
+        cells = frozenset(cell for cell, of_cell in traits.items() if (kind, name) in of_cell)
+        if len(cells) > 1:
+            groups.setdefault(cells, Group(kind, name, cells))
+    return list(groups.values())
+
+
+class Pool:
+    """The differences of one metric: ``{cell: [B - A of each pair]}`` in logarithms, larger is worse. ``tolerance`` is
+    the slow-down of a cell that must be detected, ``error`` the chance of a red effect without a cause.
+    """
+
+    def __init__(
+        self,
+        differences: Mapping[str, Sequence[float]],
+        groups: Sequence[Group],
+        tolerance: float,
+        error: float,
+    ) -> None:
+        self.differences = {cell: list(of_cell) for cell, of_cell in differences.items() if of_cell}
+        here = frozenset(self.differences)
+        known = {group.cells & here: replace(group, cells=group.cells & here) for group in reversed(groups)}
+        self.groups = [group for group in reversed(known.values()) if group.kind == ALL or len(group.cells) > 1]
+        self.tolerance = tolerance
+        share = error / 3 / len(LOOKS)
+        levels = sum(group.kind != ALL for group in self.groups)
+        self._errors = {ALL: share, "": share / max(1, levels), CELL: share / max(1, len(here))}
+        self._offsets = dict.fromkeys(here, 0.0)
+        self.spread = PRIOR_SPREAD
+        self._known: dict[str, tuple[int, float, float]] = {}  # what _clipped() returns, for this spread and offsets
+        self.found = list(self._explain())
+
+    def effects(self) -> list[Effect]:
+        """Every set of cells that the same groups explain, the largest slow-down first; what none explains is last."""
+        classes: dict[tuple[Group, ...], list[str]] = {}
+        for cell in self.differences:
+            classes.setdefault(tuple(one for one in self.found if cell in one.cells), []).append(cell)
+        effects = [self._effect(groups, cells) for groups, cells in classes.items()]
+        return sorted(effects, key=lambda one: (not one.groups, -one.interval.estimate))
+
+    def undecided(self) -> dict[str, float]:
+        """The cells that may be slower by too much beside what explains them, with how much it may be."""
+        most = math.log1p(self.tolerance * ALONE)
+        open_cells = {cell: high for cell in self.differences if (high := self._most(cell)) >= most}
+        for group in self.groups:
+            high = self._of_group(tuple(group.cells), MISSED).high
+            if group not in self.found and high >= math.log1p(self.tolerance_of(len(group.cells)) * APART):
+                open_cells |= {cell: max(high, open_cells.get(cell, high)) for cell in group.cells}
+        return open_cells
+
+    def tolerance_of(self, cells: int) -> float:
+        """The slow-down of so many cells that must be detected: the more, the smaller."""
+        return self.tolerance * max(SMALLEST, 1 / math.sqrt(cells))
+
+    def _effect(self, groups: tuple[Group, ...], cells: Sequence[str]) -> Effect:
+        alone = any(group.kind == CELL for group in groups)
+        error = self._error(groups[-1]) if groups else self._errors[ALL]
+        interval = self._of_cell(cells[0], error, 0.0) if alone else self._of_group(cells, error, raw=True)
+        tolerance = self.tolerance_of(len(cells))
+        status, decided = interval.decide(tolerance)
+        if not groups and status in (Status.REGRESSED, Status.IMPROVED):
+            status = Status.UNDECIDED  # no group explains it, so it has not been shown
+        if status == Status.UNDECIDED and interval.not_slower(tolerance):
+            status, decided = Status.SAME, interval.narrow
+        pairs = sum(len(self.differences[cell]) for cell in cells)
+        last = groups[-1] if groups else Group(REST if self.found else ALL, "", frozenset(cells))
+        return Effect(last.kind, last.name, groups, tuple(cells), decided, status, tolerance, pairs)
+
+    def _most(self, cell: str) -> float:
+        """How much slower a cell may be than what explains it; nothing for one that is convicted by itself."""
+        if any(group.kind == CELL and cell in group.cells for group in self.found):
+            return 0.0
+        return self._of_cell(cell, MISSED, self._offsets[cell]).high
+
+    def _error(self, group: Group) -> float:
+        return self._errors.get(group.kind, self._errors[""])
+
+    def _explain(self) -> Iterator[Group]:
+        """The groups and cells that moved, in the order of their significance."""
+        for _ in range(MOST_EFFECTS):
+            self._spread()
+            best = max(self._significant(), key=lambda one: one[0], default=None)
+            if best is None:
+                return
+            group = self._widened(best[1])
+            for _ in range(3):  # the clipped mean converges
+                by = self._of_group(tuple(group.cells), 0.5).estimate if group.kind != CELL else self._alone(group)
+                for cell in group.cells:
+                    self._offsets[cell] += by
+                    self._known.pop(cell, None)
+            yield group
+        self._spread()
+
+    def _widened(self, group: Group) -> Group:
+        """The largest group with these cells whose other cells are nearer to them than to what is explained already."""
+        here = self._of_group(tuple(group.cells), 0.5).estimate
+        for larger in sorted(self.groups, key=lambda one: -len(one.cells)):
+            others = larger.cells - group.cells
+            if larger.cells > group.cells and self._of_group(tuple(others), 0.5).estimate / here > 1 / 2:
+                return larger
+        return group
+
+    def _alone(self, group: Group) -> float:
+        [cell] = group.cells
+        return statistics.fmean(self.differences[cell]) - self._offsets[cell]
+
+    def _significant(self) -> Iterator[tuple[float, Group]]:
+        for group in self.groups:
+            yield from self._if_shown(self._of_group(tuple(group.cells), self._error(group)), group)
+        for cell, differences in self.differences.items():
+            if len(differences) >= FEWEST_ALONE:
+                alone = Group(CELL, cell, frozenset([cell]))
+                yield from self._if_shown(self._of_cell(cell, self._errors[CELL], self._offsets[cell]), alone)
+
+    @staticmethod
+    def _if_shown(interval: Interval, group: Group) -> Iterator[tuple[float, Group]]:
+        if interval.low > 0 or interval.high < 0:
+            yield abs(interval.estimate) / interval.spread, group
+
+    def _spread(self) -> None:
+        """That of a pair around what is explained: from the pairs of cells that have several, or else from all."""
+        within = [
+            difference - statistics.fmean(of_cell)
+            for of_cell in self.differences.values()
+            if len(of_cell) > 1
+            for difference in of_cell
+        ]
+        several = sum(len(of_cell) > 1 for of_cell in self.differences.values())
+        freedom = len(within) - several
+        if freedom < len(self.differences):
+            within = [one - self._offsets[cell] for cell, of_cell in self.differences.items() for one in of_cell]
+            freedom = len(within) - 1
+        if not within or freedom < 1:
+            return
+        scale = 1.4826 * statistics.median(abs(one) for one in within) * math.sqrt(len(within) / freedom)
+        squares = PRIOR_OF_GROUP * PRIOR_SPREAD**2 + freedom * scale**2
+        self._known.clear()
+        self.spread = math.sqrt(squares / (PRIOR_OF_GROUP + freedom))
+
+    def _of_group(self, cells: Sequence[str], error: float, raw: bool = False) -> Interval:
+        """Of the mean of the cells' pairs: what is not explained yet, or all of it."""
+        count, total, squares, weights = 0, 0.0, 0.0, 0.0
+        means = []
+        for cell in cells:
+            pairs, mean, of_cell = self._clipped(cell)
+            mean += self._offsets[cell] if raw else 0.0
+            means.append(mean)
+            count += pairs
+            total += pairs * mean
+            squares += of_cell
+            weights += 1 / pairs
+        within = count - len(cells)
+        variance = (PRIOR_OF_GROUP * self.spread**2 + squares) / (PRIOR_OF_GROUP + within)
+        between = 0.0
+        if len(cells) >= FEWEST_CELLS:
+            center = sum(means) / len(cells)
+            of_means = sum((one - center) ** 2 for one in means) / (len(cells) - 1)
+            between = max(0.0, of_means - variance * weights / len(cells))
+        alike = 1 + OF_SERVERS * (PER_SERVERS - 1) * len(cells) / len(self.differences)
+        spread = math.sqrt(variance / count * alike + between / len(cells))
+        return Interval(total / count, spread, PRIOR_OF_GROUP + count - 1, error)
+
+    def _clipped(self, cell: str) -> tuple[int, float, float]:
+        """Of the cell's pairs beyond what is explained, clipped: their number, their mean, their squares around it."""
+        known = self._known.get(cell)
+        if known is None:
+            most, offset = CLIPPED * self.spread, self._offsets[cell]
+            clipped = [max(-most, min(most, one - offset)) for one in self.differences[cell]]
+            mean = sum(clipped) / len(clipped)
+            known = self._known[cell] = len(clipped), mean, sum((one - mean) ** 2 for one in clipped)
+        return known
+
+    def _of_cell(self, cell: str, error: float, offset: float) -> Interval:
+        """Of the mean of its own pairs, beyond the offset."""
+        differences = self.differences[cell]
+        count = len(differences)
+        mean = sum(differences) / count
+        squares = PRIOR_OF_CELL * self.spread**2 + sum((one - mean) ** 2 for one in differences)
+        freedom = PRIOR_OF_CELL + count - 1
+        return Interval(mean - offset, math.sqrt(squares / freedom / count), freedom, error)
+
+
+def open_cells(pools: Sequence[Pool]) -> list[str]:
+    """The cells that need another pair, the most suspicious first: their own slow-down is not ruled out, or that of
+    those that share it is neither shown nor ruled out.
+    """
+    needs: dict[str, float] = {}
+    for pool in pools:
+        undecided = [(cell, high) for cell, high in pool.undecided().items()]
+        shared = [effect for effect in pool.effects() if effect.status == Status.UNDECIDED]
+        undecided += [(cell, effect.interval.high) for effect in shared for cell in effect.cells]
+        for cell, high in undecided:
+            needs[cell] = max(needs.get(cell, -math.inf), high)
+    return sorted(needs, key=lambda cell: (-needs[cell], cell))

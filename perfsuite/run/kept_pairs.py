@@ -1,0 +1,65 @@
+"""The finished pairs of a grid trial in the cache folder, so that one that was killed goes on where it was.
+
+They count only for the same question: the same changes, packages, code, settings and kernels. A day later they are
+asked for again.
+"""
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from perfsuite.environments import git
+from perfsuite.environments.environments import installed
+from perfsuite.errors import PerfsuiteError
+from perfsuite.paths import PACKAGE, cache_folder, code_files, content_hash
+from perfsuite.records import codec
+from perfsuite.records.change import Change
+from perfsuite.records.kept_pair import KeptPair
+from perfsuite.records.measurement import Measurement
+from perfsuite.run.runner import Settings
+
+LASTS_SECONDS = 24 * 3600.0
+
+
+class KeptPairs:
+    """``folder`` is the trial's own; None keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._count = 0
+
+    @classmethod
+    def of(cls, changes: Iterable[Change], settings: Settings, repository: Path) -> "KeptPairs":
+        """Those of this question. Without a cache folder nothing is kept."""
+        code = [git.ask(repository, *words) for words in (("rev-parse", "HEAD"), ("diff", "HEAD"), ("status", "-s"))]
+        question = repr([*changes, settings, *installed(), *code, content_hash(code_files(PACKAGE))])
+        try:
+            root = cache_folder() / "grids"
+        except PerfsuiteError:
+            return cls(None)
+        return cls(root / hashlib.sha256(question.encode()).hexdigest()[:16])
+
+    def load(self) -> Iterator[KeptPair]:
+        """Those that are not too old, in the order in which they were made. One that cannot be read is made again."""
+        files = sorted(self.folder.glob("*.json")) if self.folder else []
+        for file in files:
+            if time.time() - file.stat().st_mtime > LASTS_SECONDS:
+                continue
+            try:
+                yield codec.read(file, KeptPair)
+            except PerfsuiteError:
+                continue
+        self._count = max((int(file.stem) for file in files if file.stem.isdecimal()), default=0)
+
+    def add(self, cell: str, a: Measurement, b: Measurement) -> None:
+        """Keep a finished pair. A cache that cannot be written keeps none."""
+        if self.folder:
+            self._count += 1
+            codec.keep(self.folder / f"{self._count:05}.json", KeptPair(cell=cell, a=a, b=b))
+
+    def forget(self) -> None:
+        """The trial is finished."""
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,58 @@
+"""What a grid trial says: which cells moved together, how far, and which differ from them."""
+
+import math
+from collections.abc import Iterable
+
+from perfsuite.compare.pooling import ALL, CELL, REST, Effect
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Because, Line
+from perfsuite.units import show_several
+
+
+def cells_text(kind: str, name: str, count: int) -> str:
+    """``all 23 cells of engine zero3``, ``the 70 other cells``, ``all 93 cells``."""
+    if kind == CELL:
+        return name
+    if kind == ALL:
+        return f"all {show_several(count, 'cell')}"
+    if kind == REST:
+        return f"the {show_several(count, 'other cell')}"
+    return f"all {show_several(count, 'cell')} of {kind} {name}"
+
+
+def range_text(ratio: float, low: float, high: float) -> str:
+    """``+3.1 % (2.6 to 3.6)``."""
+    middle, ends = 100 * (ratio - 1), sorted((100 * (low - 1), 100 * (high - 1)))
+    return f"{middle:+.1f} % ({ends[0]:.1f} to {ends[1]:.1f})"
+
+
+def effect_text(effect: Effect) -> str:
+    """One effect while the trial runs; more is worse."""
+    at, cells = effect.interval, cells_text(effect.kind, effect.name, len(effect.cells))
+    return f"{cells} {range_text(math.exp(at.estimate), math.exp(at.low), math.exp(at.high))}"
+
+
+def moved_together(results: Iterable[Result]) -> list[str]:
+    """A sentence for every time of a grid trial: each group of cells with its change, the worst first."""
+    said: dict[str, dict[str, float]] = {}
+    titles: dict[str, str] = {}
+    for result in results:
+        for line in result.verdict.lines:
+            if (text := _of_line(line, result.measurement.cell)) is not None:
+                said.setdefault(line.metric, {})[text] = abs(line.change or 0.0)
+                titles[line.metric] = line.title
+    return [
+        f"{titles[metric]}: {', '.join(sorted(texts, key=lambda text: -texts[text]))}" for metric, texts in said.items()
+    ]
+
+
+def _of_line(line: Line, cell: str) -> str | None:
+    """None if it is no time of a grid trial."""
+    if line.ratio is None or line.interval is None:
+        return None
+    facts = line.reason.facts if line.reason else {}
+    if line.reason is None or line.reason.because != Because.WITH_GROUP:
+        cells = cell
+    else:
+        cells = cells_text(str(facts["kind"]), str(facts["name"]), int(str(facts["cells"])))
+    return f"{cells} {range_text(line.ratio, line.interval.low, line.interval.high)} {line.status}"

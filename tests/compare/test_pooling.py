@@ -1,0 +1,120 @@
+"""The pairs of a whole grid: what moved together, and which cells differ from it."""
+
+import random
+
+import pytest
+
+from perfsuite.compare.pooling import ALL, CELL, FEWEST_ALONE, REST, Effect, Group, Pool, groups_of, open_cells
+from perfsuite.records.verdict import Status
+
+ENGINES, FAMILIES = ("single", "ddp", "zero2", "zero3", "fsdp2"), ("gpt2", "t5", "llama", "bert")
+TRAITS = {
+    f"{family}-{engine}": [
+        ("package", "deepspeed" if engine.startswith("zero") else "torch"),
+        ("engine", engine),
+        ("family", family),
+    ]
+    for engine in ENGINES
+    for family in FAMILIES
+}
+GROUPS = groups_of(TRAITS)
+
+
+def pool(delays: dict[str, float], pairs: int = 6, spread: float = 0.01, seed: int = 0) -> Pool:
+    """So many pairs of every cell, with normal noise."""
+    random.seed(seed)
+    differences = {cell: [delays.get(cell, 0.0) + random.gauss(0, spread) for _ in range(pairs)] for cell in TRAITS}
+    return Pool(differences, GROUPS, tolerance=0.03, error=0.0025)
+
+
+def of(name: str) -> list[str]:
+    return [cell for cell in TRAITS if name in cell.split("-")]
+
+
+def red(one: Pool) -> list[Effect]:
+    return [effect for effect in one.effects() if effect.status == Status.REGRESSED]
+
+
+def test_groups_are_what_several_cells_share():
+    """Each set of cells has one name: a package's comes before that of its only engine."""
+    traits = {
+        "a": [("package", "deepspeed"), ("engine", "zero3")],
+        "b": [("package", "deepspeed"), ("engine", "zero3")],
+        "c": [("engine", "ddp")],
+    }
+
+    assert groups_of(traits) == [
+        Group(ALL, "", frozenset("abc")),
+        Group("package", "deepspeed", frozenset("ab")),
+    ]
+
+
+def test_nothing_moved():
+    """All cells are the same together, and each of them is decided."""
+    one = pool({})
+
+    assert [(effect.kind, effect.groups, effect.status) for effect in one.effects()] == [(ALL, (), Status.SAME)]
+    assert open_cells([one]) == []
+
+
+def test_what_all_cells_share_is_one_effect():
+    """One per cent, which no cell alone could show."""
+    [effect] = pool(dict.fromkeys(TRAITS, 0.01)).effects()
+
+    assert (effect.groups, effect.status) == ((GROUPS[0],), Status.REGRESSED)
+    assert effect.interval.low < 0.01 < effect.interval.high < 0.02
+
+
+@pytest.mark.parametrize(("name", "kind"), [("zero3", "engine"), ("t5", "family")])
+def test_what_some_cells_share_is_named(name, kind):
+    """The others are the same."""
+    moved, others = pool(dict.fromkeys(of(name), 0.03)).effects()
+
+    assert (moved.kind, moved.name, moved.status) == (kind, name, Status.REGRESSED)
+    assert (set(moved.cells), others.kind, others.status) == ({*of(name)}, REST, Status.SAME)
+
+
+def test_a_package_is_named_where_all_its_engines_moved():
+    """The widest group that explains it, not one engine after the other."""
+    [effect] = red(pool(dict.fromkeys(of("zero2") + of("zero3"), 0.03)))
+
+    assert (effect.kind, effect.name) == ("package", "deepspeed")
+
+
+def test_a_cell_that_differs_is_told_from_its_group():
+    """With enough pairs of its own."""
+    [effect] = red(pool({"t5-ddp": 0.08}))
+
+    assert (effect.kind, effect.cells) == (CELL, ("t5-ddp",))
+    assert red(pool({"t5-ddp": 0.2}, pairs=FEWEST_ALONE - 1)) == []
+
+
+def test_what_became_faster_is_not_red():
+    """And does not make the others slower."""
+    effects = pool(dict.fromkeys(of("zero3"), -0.05)).effects()
+
+    assert {effect.status for effect in effects} == {Status.IMPROVED, Status.SAME}
+
+
+def test_a_suspicious_cell_gets_the_next_pair():
+    """Before those that are merely open."""
+    one = pool({"t5-ddp": 0.06}, pairs=1)
+
+    assert red(one) == []
+    assert open_cells([one])[0] == "t5-ddp"
+
+
+def test_an_outlier_convicts_nobody():
+    """One pair of a busy minute."""
+    random.seed(1)
+    differences = {cell: [random.gauss(0, 0.01) for _ in range(4)] for cell in TRAITS}
+    differences["t5-ddp"][2] = 0.5
+
+    assert red(Pool(differences, GROUPS, tolerance=0.03, error=0.0025)) == []
+
+
+def test_a_cell_without_pairs_is_no_evidence():
+    """It is in no effect."""
+    one = Pool({"t5-ddp": [0.0, 0.01], "t5-single": []}, GROUPS, tolerance=0.03, error=0.0025)
+
+    assert {cell for effect in one.effects() for cell in effect.cells} == {"t5-ddp"}
