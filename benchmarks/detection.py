@@ -43,7 +43,8 @@ def page(trials: Sequence[Recorded]) -> str:
         "launches in turns are, without a delay:",
         "\n".join(spreads(trials)),
         "`python benchmarks/error_rates.py` simulates the same rule with normal and with heavy noise, for runs of one "
-        "and of 93 cells, and stored times with noise between runs.",
+        "and of 93 cells, and stored times with noise between runs. A whole grid (`--perf-against`) has "
+        "[error rates of its own](grid_error_rates.md).",
         "Made by `python benchmarks/record_trials.py` and `python benchmarks/detection.py`.",
     ]
     wrapped = [part if part.startswith(("#", "|")) else textwrap.fill(part, 120) for part in parts]

@@ -1,8 +1,8 @@
 """Simulates how often a grid trial errs: python benchmarks/grid_error_rates.py [RUNS] > docs/grid_error_rates.md
 
-10,000 runs of 24 cells by default. A pair spreads by what its cell does: 1.5 % on average, from cell to cell by a
-factor of 1.4. The noise is normal or, as on a shared machine, Student's t with 3 degrees of freedom. Pairs that share
-their rank servers may share a part of the noise.
+10,000 runs of 24 cells by default. A pair spreads by 1 %, and by the error of the median of its steps: 1 % on average,
+from cell to cell by a factor of 2. That error is known as well as 30 steps tell. The noise is normal or, as on a shared
+machine, Student's t with 3 degrees of freedom. Pairs that share their rank servers may share a part of it.
 """
 
 import math
@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perfsuite.compare.pooling import ALL, CELL, LOOKS, PER_SERVERS, Effect, Pool, groups_of, open_cells
+from perfsuite.compare.pooling import ALL, CELL, LOOKS, PER_SERVERS, Difference, Effect, Pool, groups_of, open_cells
 from perfsuite.compare.terms import TIMED
 from perfsuite.records.verdict import Status
 
 ENGINES = ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "tp")
 FAMILIES = ("gpt2", "t5", "llama")
 TOLERANCE, ERROR = 0.03, 0.01 / TIMED
-SPREAD, OF_CELLS = 0.015, 0.35
+SPREAD, OF_STEPS, OF_CELLS = 0.01, 0.01, 0.7
+STEPS = 30
 MOST_PAIRS = LOOKS[-1]
 
 
@@ -88,8 +89,8 @@ def run(case: Case, draw: Callable[[], float], shared: float) -> tuple[list[Effe
     """What a grid trial says, and the pairs that it took. ``shared`` is the part of a pair's variance that pairs of the
     same rank servers share.
     """
-    spreads = {cell: SPREAD * math.exp(random.gauss(0, OF_CELLS)) for cell in CELLS}
-    differences: dict[str, list[float]] = {cell: [] for cell in CELLS}
+    of_steps = {cell: OF_STEPS * math.exp(random.gauss(0, OF_CELLS)) for cell in CELLS}
+    differences: dict[str, list[Difference]] = {cell: [] for cell in CELLS}
     waiting, pool = list(CELLS), None
     for number in range(1, MOST_PAIRS + 1):
         random.shuffle(waiting)
@@ -97,7 +98,9 @@ def run(case: Case, draw: Callable[[], float], shared: float) -> tuple[list[Effe
             if at % PER_SERVERS == 0:
                 of_server = draw()
             noise = math.sqrt(shared) * of_server + math.sqrt(1 - shared) * draw()
-            differences[cell].append(math.log1p(case.delays.get(cell, 0.0)) + spreads[cell] * noise)
+            by = math.log1p(case.delays.get(cell, 0.0)) + SPREAD * noise + of_steps[cell] * draw()
+            known = math.sqrt(random.gammavariate(STEPS / 2, 2 / STEPS))
+            differences[cell].append(Difference(by, of_steps[cell] * known))
         if number in LOOKS:
             pool = Pool(differences, GROUPS, TOLERANCE, ERROR)
             waiting = open_cells([pool])

@@ -168,6 +168,28 @@ def _difference(before: Sequence[float], after: Sequence[float]) -> float:
     return statistics.median(math.log(new / old) for old, new in zip(before, after, strict=True))
 
 
+def errors(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
+    """The standard error of each of those differences: that of a median, from the spread of the steps (Kendall and
+    Stuart 1977, "The advanced theory of statistics", 10.10). Steps are taken as independent, which they are not quite.
+    """
+    launches = [[launch for one in side for launch in one.by_launch(metric)] for side in (a, b)]
+    return [_error(before, after) for before, after in zip(*launches, strict=True)]
+
+
+def _error(before: Sequence[float], after: Sequence[float]) -> float:
+    if len(before) == len(after):
+        sides = [[math.log(new / old) for old, new in zip(before, after, strict=True)]]
+    else:
+        sides = [[math.log(step) for step in side] for side in (before, after)]
+    return math.sqrt(math.pi / 2 * sum(_robust_spread(side) ** 2 / len(side) for side in sides))
+
+
+def _robust_spread(numbers: Sequence[float]) -> float:
+    """From the median absolute deviation, which is 1 / 1.4826 of the standard deviation of normal noise."""
+    center = statistics.median(numbers)
+    return 1.4826 * statistics.median(abs(one - center) for one in numbers)
+
+
 def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
     """If a side did not fit, only the outcomes are compared."""
     messages = [one.failure.message if one.failure else "" for one in (old, new)]

@@ -7,12 +7,14 @@ the one with the largest t statistic is taken, its effect is subtracted, and so 
 selection; Pati et al. 1993, "Orthogonal matching pursuit", for the subtraction). A larger group is named instead if its
 other cells are nearer to these than to no effect.
 
-A group's effect is the mean of its pairs' differences, in logarithms. A difference farther than CLIPPED spreads from
-what is already explained counts as just as far: pairs of a shared machine have heavy tails (Huber 1964, "Robust
-estimation of a location parameter"). The variance of the mean is that of its pairs, plus that between its cells, if
-those differ by more (DerSimonian and Laird 1986, "Meta-analysis in clinical trials"). Pairs that share rank servers
-are alike, so they count for less: the design effect 1 + (m - 1) ρ (Kish 1965, "Survey sampling"). A single cell has
-Student's interval, whose spread combines its own pairs' with that of all, as compare/noise.py does for runs.
+A pair's variance is that of the median over its steps, which the steps tell, plus PRIOR_SPREAD², which they do not: a
+pair counts by the inverse. Steps of one rank differ by 1 %, those of two by 10 % and more. A group's effect is the
+mean of its pairs' differences, in logarithms. A difference farther than CLIPPED deviations from what is already
+explained counts as just as far: pairs of a shared machine have heavy tails (Huber 1964, "Robust estimation of a
+location parameter"). If cells of the group differ by more than their pairs explain, the variance between them is added
+(DerSimonian and Laird 1986, "Meta-analysis in clinical trials"). Pairs that share rank servers are alike, so they count
+for less: the design effect 1 + (m - 1) ρ (Kish 1965, "Survey sampling"). A single cell has Student's interval, whose
+spread combines its own pairs' with that of all, as compare/noise.py does for runs.
 
 The chance that anything is red without a cause is ``error`` for the whole run. All cells, the groups and the single
 cells share it in equal parts; each hypothesis and each look has its share (Bonferroni).
@@ -21,15 +23,17 @@ cells share it in equal parts; each hypothesis and each look has its share (Bonf
 
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from perfsuite.compare.paired import MISSED, PRIOR_SPREAD, Interval
 from perfsuite.records.verdict import Status
 
 LOOKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # pairs of the cells that have most
-FEWEST_ALONE = 4  # pairs of a cell that is convicted by itself
-CLIPPED = 2.5  # spreads
+FEWEST_ALONE = 4  # pairs of a cell that is convicted by itself, and of a group
+FEWEST_PAIRS = 3  # that decide anything
+CLIPPED = 2.5  # deviations
 PRIOR_OF_GROUP = 4  # pairs that the spread of all counts as
 PRIOR_OF_CELL = 10
 FEWEST_CELLS = 4  # whose differences tell how far cells differ from each other
@@ -38,8 +42,15 @@ MOST_EFFECTS = 12
 ALONE = 5 / 3  # of a cell's tolerance: what is ruled out for each cell beside the group that explains it
 APART = 4 / 3  # of a group's: the same for each group
 PER_SERVERS = 4  # cells that share the rank servers of a pair
-OF_SERVERS = 1 / 3  # of a pair's variance, at most: what its rank servers cause (docs/detection.md)
+OF_SERVERS = 1 / 3  # of a pair's variance, at most: what its rank servers cause (benchmarks/pair_spread.py)
 ALL, CELL, REST = "all", "cell", "rest"
+
+
+class Difference(NamedTuple):
+    """Of a pair, B from A in logarithms; more is worse. ``error`` is the standard error of the median over steps."""
+
+    by: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -81,13 +92,13 @@ def groups_of(traits: Mapping[str, Collection[tuple[str, str]]]) -> list[Group]:
 
 
 class Pool:
-    """The differences of one metric: ``{cell: [B - A of each pair]}`` in logarithms, larger is worse. ``tolerance`` is
-    the slow-down of a cell that must be detected, ``error`` the chance of a red effect without a cause.
+    """The pairs of one metric, by cell. ``tolerance`` is the slow-down of a cell that must be detected, ``error`` the
+    chance of a red effect without a cause.
     """
 
     def __init__(
         self,
-        differences: Mapping[str, Sequence[float]],
+        differences: Mapping[str, Sequence[Difference]],
         groups: Sequence[Group],
         tolerance: float,
         error: float,
@@ -101,8 +112,12 @@ class Pool:
         levels = sum(group.kind != ALL for group in self.groups)
         self._errors = {ALL: share, "": share / max(1, levels), CELL: share / max(1, len(here))}
         self._offsets = dict.fromkeys(here, 0.0)
-        self.spread = PRIOR_SPREAD
-        self._known: dict[str, tuple[int, float, float]] = {}  # what _clipped() returns, for this spread and offsets
+        self._weights = {
+            cell: [1 / (one.error**2 + PRIOR_SPREAD**2) for one in of_cell]
+            for cell, of_cell in self.differences.items()
+        }
+        self.scale = 1.0  # of the deviations: 1 if the pairs' variances are as expected
+        self._known: dict[str, tuple[float, float]] = {}  # what _clipped() returns, for this scale and offsets
         self.found = list(self._explain())
 
     def effects(self) -> list[Effect]:
@@ -118,7 +133,7 @@ class Pool:
         most = math.log1p(self.tolerance * ALONE)
         open_cells = {cell: high for cell in self.differences if (high := self._most(cell)) >= most}
         for group in self.groups:
-            high = self._of_group(tuple(group.cells), MISSED).high
+            high = self._of_group(tuple(group.cells), MISSED, others=False).high
             if group not in self.found and high >= math.log1p(self.tolerance_of(len(group.cells)) * APART):
                 open_cells |= {cell: max(high, open_cells.get(cell, high)) for cell in group.cells}
         return open_cells
@@ -133,11 +148,14 @@ class Pool:
         interval = self._of_cell(cells[0], error, 0.0) if alone else self._of_group(cells, error, raw=True)
         tolerance = self.tolerance_of(len(cells))
         status, decided = interval.decide(tolerance)
+        pairs = self._count(cells)
         if not groups and status in (Status.REGRESSED, Status.IMPROVED):
             status = Status.UNDECIDED  # no group explains it, so it has not been shown
-        if status == Status.UNDECIDED and interval.not_slower(tolerance):
-            status, decided = Status.SAME, interval.narrow
-        pairs = sum(len(self.differences[cell]) for cell in cells)
+        these = interval if alone else self._of_group(cells, error, raw=True, others=False)
+        if status == Status.UNDECIDED and these.not_slower(tolerance):
+            status, decided = Status.SAME, these.narrow
+        if pairs < FEWEST_PAIRS:
+            status, decided = Status.UNDECIDED, interval
         last = groups[-1] if groups else Group(REST if self.found else ALL, "", frozenset(cells))
         return Effect(last.kind, last.name, groups, tuple(cells), decided, status, tolerance, pairs)
 
@@ -153,7 +171,7 @@ class Pool:
     def _explain(self) -> Iterator[Group]:
         """The groups and cells that moved, in the order of their significance."""
         for _ in range(MOST_EFFECTS):
-            self._spread()
+            self._rescale()
             best = max(self._significant(), key=lambda one: one[0], default=None)
             if best is None:
                 return
@@ -164,7 +182,7 @@ class Pool:
                     self._offsets[cell] += by
                     self._known.pop(cell, None)
             yield group
-        self._spread()
+        self._rescale()
 
     def _widened(self, group: Group) -> Group:
         """The largest group with these cells whose other cells are nearer to them than to what is explained already."""
@@ -177,82 +195,93 @@ class Pool:
 
     def _alone(self, group: Group) -> float:
         [cell] = group.cells
-        return statistics.fmean(self.differences[cell]) - self._offsets[cell]
+        return self._mean(cell) - self._offsets[cell]
+
+    def _mean(self, cell: str) -> float:
+        weighted = zip(self._weights[cell], self.differences[cell], strict=True)
+        return sum(weight * one.by for weight, one in weighted) / sum(self._weights[cell])
 
     def _significant(self) -> Iterator[tuple[float, Group]]:
         for group in self.groups:
-            yield from self._if_shown(self._of_group(tuple(group.cells), self._error(group)), group)
+            if self._count(group.cells) >= FEWEST_ALONE:
+                yield from self._if_shown(self._of_group(tuple(group.cells), self._error(group)), group)
         for cell, differences in self.differences.items():
             if len(differences) >= FEWEST_ALONE:
                 alone = Group(CELL, cell, frozenset([cell]))
                 yield from self._if_shown(self._of_cell(cell, self._errors[CELL], self._offsets[cell]), alone)
+
+    def _count(self, cells: Iterable[str]) -> int:
+        """Their pairs."""
+        return sum(len(self.differences[cell]) for cell in cells)
 
     @staticmethod
     def _if_shown(interval: Interval, group: Group) -> Iterator[tuple[float, Group]]:
         if interval.low > 0 or interval.high < 0:
             yield abs(interval.estimate) / interval.spread, group
 
-    def _spread(self) -> None:
-        """That of a pair around what is explained: from the pairs of cells that have several, or else from all."""
-        within = [
-            difference - statistics.fmean(of_cell)
-            for of_cell in self.differences.values()
-            if len(of_cell) > 1
-            for difference in of_cell
-        ]
-        several = sum(len(of_cell) > 1 for of_cell in self.differences.values())
-        freedom = len(within) - several
+    def _rescale(self) -> None:
+        """The deviations from what is explained: of pairs from their cell, or of all if few cells have several."""
+        several = [cell for cell, of_cell in self.differences.items() if len(of_cell) > 1]
+        centers = {cell: self._mean(cell) for cell in several}
+        freedom = self._count(several) - len(several)
         if freedom < len(self.differences):
-            within = [one - self._offsets[cell] for cell, of_cell in self.differences.items() for one in of_cell]
-            freedom = len(within) - 1
-        if not within or freedom < 1:
-            return
-        scale = 1.4826 * statistics.median(abs(one) for one in within) * math.sqrt(len(within) / freedom)
-        squares = PRIOR_OF_GROUP * PRIOR_SPREAD**2 + freedom * scale**2
+            centers, freedom = self._offsets, self._count(self.differences) - 1
+        deviations = [
+            abs(one.by - center) * math.sqrt(weight)
+            for cell, center in centers.items()
+            for one, weight in zip(self.differences[cell], self._weights[cell], strict=True)
+        ]
         self._known.clear()
-        self.spread = math.sqrt(squares / (PRIOR_OF_GROUP + freedom))
+        if freedom < 1:
+            return
+        scale = 1.4826 * statistics.median(deviations) * math.sqrt(len(deviations) / freedom)
+        self.scale = math.sqrt((PRIOR_OF_GROUP + freedom * scale**2) / (PRIOR_OF_GROUP + freedom))
 
-    def _of_group(self, cells: Sequence[str], error: float, raw: bool = False) -> Interval:
-        """Of the mean of the cells' pairs: what is not explained yet, or all of it."""
-        count, total, squares, weights = 0, 0.0, 0.0, 0.0
-        means = []
+    def _of_group(self, cells: Sequence[str], error: float, raw: bool = False, others: bool = True) -> Interval:
+        """Of the mean of the cells' pairs: what is not explained yet, or all of it if ``raw``. That a group is slower
+        is said of ``others`` like its cells too; that it is not, of these cells alone.
+        """
+        means, weights, squares = [], [], 0.0
         for cell in cells:
-            pairs, mean, of_cell = self._clipped(cell)
-            mean += self._offsets[cell] if raw else 0.0
-            means.append(mean)
-            count += pairs
-            total += pairs * mean
+            mean, of_cell = self._clipped(cell)
+            means.append(mean + (self._offsets[cell] if raw else 0.0))
+            weights.append(sum(self._weights[cell]))
             squares += of_cell
-            weights += 1 / pairs
+        total, count = sum(weights), self._count(cells)
+        estimate = sum(weight * mean for weight, mean in zip(weights, means, strict=True)) / total
         within = count - len(cells)
-        variance = (PRIOR_OF_GROUP * self.spread**2 + squares) / (PRIOR_OF_GROUP + within)
-        between = 0.0
-        if len(cells) >= FEWEST_CELLS:
-            center = sum(means) / len(cells)
-            of_means = sum((one - center) ** 2 for one in means) / (len(cells) - 1)
-            between = max(0.0, of_means - variance * weights / len(cells))
+        scale = (PRIOR_OF_GROUP * self.scale**2 + squares) / (PRIOR_OF_GROUP + within)
         alike = 1 + OF_SERVERS * (PER_SERVERS - 1) * len(cells) / len(self.differences)
-        spread = math.sqrt(variance / count * alike + between / len(cells))
-        return Interval(total / count, spread, PRIOR_OF_GROUP + count - 1, error)
+        variance, of_weights = scale / total * alike, sum(weight**2 for weight in weights)
+        if others and len(cells) >= FEWEST_CELLS:
+            spread = sum(weight * (mean - estimate) ** 2 for weight, mean in zip(weights, means, strict=True))
+            between = max(0.0, spread - (len(cells) - 1) * scale) / (total - of_weights / total)
+            variance += between * of_weights / total**2
+        return Interval(estimate, math.sqrt(variance), PRIOR_OF_GROUP + count - 1, error)
 
-    def _clipped(self, cell: str) -> tuple[int, float, float]:
-        """Of the cell's pairs beyond what is explained, clipped: their number, their mean, their squares around it."""
+    def _clipped(self, cell: str) -> tuple[float, float]:
+        """Of the cell's pairs beyond what is explained, clipped: their mean, and their squared deviations from it."""
         known = self._known.get(cell)
         if known is None:
-            most, offset = CLIPPED * self.spread, self._offsets[cell]
-            clipped = [max(-most, min(most, one - offset)) for one in self.differences[cell]]
-            mean = sum(clipped) / len(clipped)
-            known = self._known[cell] = len(clipped), mean, sum((one - mean) ** 2 for one in clipped)
+            offset, weights = self._offsets[cell], self._weights[cell]
+            clipped = []
+            for one, weight in zip(self.differences[cell], weights, strict=True):
+                most = CLIPPED * self.scale / math.sqrt(weight)
+                clipped.append(max(-most, min(most, one.by - offset)))
+            mean = sum(weight * one for weight, one in zip(weights, clipped, strict=True)) / sum(weights)
+            squares = sum(weight * (one - mean) ** 2 for weight, one in zip(weights, clipped, strict=True))
+            known = self._known[cell] = mean, squares
         return known
 
     def _of_cell(self, cell: str, error: float, offset: float) -> Interval:
         """Of the mean of its own pairs, beyond the offset."""
-        differences = self.differences[cell]
-        count = len(differences)
-        mean = sum(differences) / count
-        squares = PRIOR_OF_CELL * self.spread**2 + sum((one - mean) ** 2 for one in differences)
-        freedom = PRIOR_OF_CELL + count - 1
-        return Interval(mean - offset, math.sqrt(squares / freedom / count), freedom, error)
+        weights, mean = self._weights[cell], self._mean(cell)
+        squares = sum(
+            weight * (one.by - mean) ** 2 for weight, one in zip(weights, self.differences[cell], strict=True)
+        )
+        freedom = PRIOR_OF_CELL + len(weights) - 1
+        variance = (PRIOR_OF_CELL * self.scale**2 + squares) / freedom / sum(weights)
+        return Interval(mean - offset, math.sqrt(variance), freedom, error)
 
 
 def open_cells(pools: Sequence[Pool]) -> list[str]:

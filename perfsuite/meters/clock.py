@@ -59,7 +59,7 @@ class Clock(Meter):
             raise RankError(f"The clock went from {begin} to {begin + seconds * 1e9:.0f} ns during a step.")
         if kind == "timed":
             self.seconds.append(seconds)
-        elif kind == "unfenced" and not self.session.strategy.engine.own:
+        elif kind == "unfenced" and self.session.job.unfenced and not self.session.strategy.engine.own:
             self.unfenced_seconds.append(seconds / block_size(self.session.job.steps))
 
     def readings(self) -> dict[str, Reading]:

@@ -21,8 +21,8 @@ def announcement_text(one: Announcement) -> str:
 
 def progress_text(one: Progress) -> str:
     """Which round of a grid trial begins, how long it takes, and what is known."""
-    known = f"{show_several(one.known, 'pair')} of a run that was broken off are kept; " if one.known else ""
+    known = f"a run that was broken off left {show_several(one.known, 'pair')}; " if one.known else ""
     ahead = "" if one.seconds is None else f", about {show_rough(one.seconds)}"
-    text = f"{known}pair {one.number} of {one.waiting} of {show_several(one.cells, 'cell')}{ahead}"
+    text = f"round {one.number}: {known}one more pair of {one.waiting} of {show_several(one.cells, 'cell')}{ahead}"
     said = [f"{name}: {', '.join(map(effect_text, effects))}" for name, effects in one.effects.items()]
     return "\n".join([text, *(f"  {line}" for line in said)])

@@ -123,7 +123,9 @@ class Output:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
             return
-        ahead = f"  ({self.pace})" if self.pace and (os.environ.get("CI") or not reporter.isatty) else ""
+        # With --perf-against all pairs are made before the first test.
+        paced = self.pace and not self.options.against
+        ahead = f"  ({self.pace})" if paced and (os.environ.get("CI") or not reporter.isatty) else ""
         if isinstance(result, Result):
             reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
         elif result:

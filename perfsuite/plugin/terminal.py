@@ -8,7 +8,6 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.life import moved
 from perfsuite.show.text.open_cells import open_times
 from perfsuite.show.text.predicted_time import render_predicted
@@ -83,7 +82,7 @@ def write_summary(
     if not results:
         return
     reporter.write_line(render_summary(results, metrics, width, color=reporter.config.get_terminal_writer().hasmarkup))
-    for sentence in [*moved_together(results), *asides(results, metrics), *open_times(results)]:
+    for sentence in [*asides(results, metrics), *open_times(results)]:
         write(reporter, sentence)
     for result in results:
         for sentence in tell_update(result, metrics):

@@ -133,7 +133,8 @@ def drive(
         if kind == "evaluation":
             _evaluate(session, trainer, meters)
             continue
-        steps = itertools.islice(numbers, block_size(session.job.steps) if kind == "unfenced" else 1)
+        size = block_size(session.job.steps, session.job.unfenced) if kind == "unfenced" else 1
+        steps = itertools.islice(numbers, size)
         batches = [_feed(session, trainer, meters, kind, number) for number in steps]
         trainer.reads_norm = kind in READS_NORM
         align(session)  # otherwise a fast rank's step would contain the slow rank's previous step
@@ -198,7 +199,7 @@ def kinds_of(session: Session) -> list[str]:
     if job.traces:
         return [*begin, "profiled"]
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
-    last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None)
+    last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None, job.unfenced)
     if job.times_only:
         last = [kind for kind in last if kind == "unfenced"]
     return [*begin, *epoch * session.recipe.epochs, *last]

@@ -6,28 +6,30 @@ TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still g
 MOST_OVERFLOWS = 30  # of traced steps: fp16 halves its loss scale in each step that overflows, from 2**16 down
 READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute perfsuite's own gradient norm
 FEWEST_BLOCKS = 5  # if there are enough steps
-MOST_BLOCKS = 20  # of unfenced steps; each gives one sample
+MOST_BLOCKS = 10  # of unfenced steps; each gives one sample
 FEWEST_SEEN = 3  # iterations before a script's loop is called repeating; the first may differ, since it has the start
-BLOCKS_OF_A_SCRIPT = 3  # single steps between counts of objects
+FEWEST_COUNTS = 3  # single steps between counts of objects, where no block is timed
 LARGEST_BLOCK = 5  # steps; in a trial with its many steps, short blocks meet the same conditions of the machine
 
 
-def block_size(steps: int, own: bool = False) -> int:
-    """How many steps an unfenced block has, for that number of timed steps. A user's own loop makes single ones."""
-    if own:
+def block_size(steps: int, timed: bool = True) -> int:
+    """How many steps an unfenced block has, for that number of timed steps: a single one if no block is ``timed``, as
+    in a user's own loop.
+    """
+    if not timed:
         return 1
     return max(1, min(LARGEST_BLOCK, steps // FEWEST_BLOCKS))
 
 
-def last_kinds(steps: int, process: str, device: str, capped: bool) -> list[str]:
+def last_kinds(steps: int, process: str, device: str, capped: bool, unfenced: bool = True) -> list[str]:
     """The steps after the timed ones. An unfenced block makes its batches beforehand, which may exceed a capacity;
-    without whole steps there are no blocks either.
+    without whole steps there are no blocks either. ``unfenced``: blocks are timed.
     """
     if not PROCESSES[process].whole:
         return ["counted"]
     blocks = [] if capped else ["unfenced"] * min(MOST_BLOCKS, steps // block_size(steps))
-    if PROCESSES[process].own:
-        blocks = blocks[:BLOCKS_OF_A_SCRIPT]
+    if PROCESSES[process].own or not unfenced:
+        blocks = blocks[:FEWEST_COUNTS]
     return [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]
 
 

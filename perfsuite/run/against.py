@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from packaging.requirements import Requirement
@@ -26,7 +27,7 @@ from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import REVISION
+from perfsuite.run.ab import REVISION, Experiment
 from perfsuite.run.culprits import culprits
 from perfsuite.run.environment_changes import revision
 from perfsuite.run.grid import Grid, Progress
@@ -63,8 +64,16 @@ class Against:
             with_releases(releases)
         turns = [cell for cell in cells if self.places.at(cell.hardware.nodes).takes_turns]
         store = KeptPairs.of(self.changes, self.trial.settings, self.trial.repository)
-        self.grid = Grid(self.trial, self.changes, turns, store, step_seconds, self.tell)
+        self.grid = self._grid(turns, store, step_seconds=step_seconds)
         self.grid.run()
+
+    def _grid(self, cells: Sequence[Cell], store: KeptPairs, kept: Sequence[Change] = (), **options: Any) -> Grid:
+        """A grid trial of these cells, with only the ``kept`` changes, or all if there are none."""
+
+        def make(cell: Cell) -> Experiment:
+            return self.trial.experiment(cell, self.changes, kept)
+
+        return Grid(make, cells, store, self.trial.watch, tell=self.tell, **options)
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell was compared already."""
@@ -80,7 +89,7 @@ class Against:
         if grid is None or not grid.has(cell):
             if grid is not None and grid.unfinished:
                 raise OutOfTime(grid.unfinished)
-            grid = Grid(self.trial, self.changes, [cell], KeptPairs(None), tell=self.tell, faults=faults)
+            grid = self._grid([cell], KeptPairs(None), faults=faults, share=1 / self.trial.cells)
             grid.run()
             if not grid.has(cell):
                 raise OutOfTime(grid.unfinished)
@@ -132,7 +141,7 @@ class Against:
             cells = [cell for cell in grid.cells if cell.id in effect.cells][:MOST_BLAMED]
 
             def attempt(kept: Sequence[Change]) -> dict[str, bool | None]:
-                some = Grid(self.trial, self.changes, cells, KeptPairs(None), grid.hints, self.tell, kept, faults)
+                some = self._grid(cells, KeptPairs(None), kept, step_seconds=grid.hints, faults=faults)
                 some.run()
                 statuses = {one.status for one in some.pools[metric].effects()} if metric in some.pools else set()
                 unknown = Status.UNDECIDED in statuses or not statuses

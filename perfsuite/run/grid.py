@@ -10,30 +10,29 @@ on where it was.
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.pooling import LOOKS, PER_SERVERS, Effect, Pool, groups_of, open_cells
 from perfsuite.compare.terms import MOST_RED_RATE
-from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError
-from perfsuite.records.change import Change
 from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.run.ab import Experiment
 from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.pairs import Pairs
-from perfsuite.run.trial import Trial
+from perfsuite.run.runner import ModelFlop, Watch
 
-PAIR_SECONDS = 1.0  # for the timed steps of both sides: many cells are worth more than many steps of one
+# For the timed steps of both sides of a pair: many cells are worth more than many steps of one. Steps of several ranks
+# differ ten times as much as those of one, so they need more.
+PAIR_SECONDS, OF_SEVERAL_RANKS = 1.0, 2.0
 PRECISIONS = ("fp16", "bf16", "pure_bf16", "fp8")
 
 
 @dataclass(frozen=True)
 class Progress:
     """Before a round of pairs: ``waiting`` cells of all ``cells`` get their pair number ``number``. ``seconds`` is how
-    long the round takes, None if nothing tells. ``effects`` is what is known, by metric.
+    long the round takes, None if nothing tells. ``effects`` is what is known, by the metric's title.
     """
 
     number: int
@@ -44,35 +43,34 @@ class Progress:
     known: int = 0  # pairs of a run that was broken off
 
 
-class _Servers(NamedTuple):
-    """What cells must have in common to share rank servers."""
-
-    a: Environment
-    b: Environment
-
-
 class Grid:
-    """``step_seconds`` are hints, by the cell's id. ``tell`` gets the progress. ``kept`` changes stay on side B."""
+    """``make`` gives the A/B of a cell, and raises PerfsuiteError for one that a side does not have. ``step_seconds``
+    are hints, by the cell's id. ``tell`` gets the progress. ``faults`` are those of side B. ``share`` is this trial's
+    part of the error that a run is allowed.
+    """
 
     def __init__(
         self,
-        trial: Trial,
-        changes: Sequence[Change],
+        make: Callable[[Cell], Experiment],
         cells: Sequence[Cell],
         store: KeptPairs,
-        step_seconds: Mapping[str, float] = {},
+        watch: Watch,
+        *,
+        step_seconds: Mapping[str, float] | None = None,
         tell: Callable[[Progress], None] = lambda progress: None,
-        kept: Sequence[Change] = (),
         faults: Sequence[str] = (),
+        share: float = 1.0,
     ) -> None:
-        self.trial, self.changes, self.cells, self.store = trial, changes, list(cells), store
-        self.hints, self.tell, self.kept, self.faults = step_seconds, tell, kept, faults
+        self.cells, self.hints, self.unfinished = list(cells), step_seconds or {}, ""
+        self.pools: dict[str, Pool] = {}  # by metric
+        self.pairs: dict[str, Pairs] = {}  # by cell
         self.problems: dict[str, PerfsuiteError] = {}  # of cells that a side does not have
-        self.pairs: dict[str, Pairs] = {}
+        self._make, self._store, self._watch, self._tell, self._faults = make, store, watch, tell, faults
         self._experiments: dict[str, Experiment] = {}
+        self._flop: dict[str, tuple[ModelFlop, ModelFlop]] = {}  # of both sides, by what shares their servers
         self._seconds: list[float] = []  # that a pair took
-        self.pools: dict[str, Pool] = {}
-        self.unfinished = ""  # why it ended before everything was decided
+        self._titles: dict[str, str] = {}  # of metrics
+        self._error = MOST_RED_RATE * share
 
     def run(self) -> None:
         """Launch pairs until everything is decided, or time is used up: then ``unfinished`` says so."""
@@ -83,8 +81,8 @@ class Grid:
                 behind = [cell for cell in waiting if len(self.pairs[cell]) < number]
                 if behind:
                     seconds = self._expected(len(behind))
-                    effects = {name: pool.effects() for name, pool in self.pools.items()}
-                    self.tell(Progress(number, len(behind), len(self.pairs), seconds, effects, known))
+                    effects = {self._titles[name]: pool.effects() for name, pool in self.pools.items()}
+                    self._tell(Progress(number, len(behind), len(self.pairs), seconds, effects, known))
                     known = 0
                     self._round(behind)
                 if number in LOOKS:
@@ -96,7 +94,7 @@ class Grid:
             self.unfinished = str(error)
             self.pools = self._pooled()
         else:
-            self.store.forget()
+            self._store.forget()
 
     def has(self, cell: Cell) -> bool:
         """Whether the cell was compared, or why not is known."""
@@ -120,41 +118,45 @@ class Grid:
         for cell in self.cells:
             check()
             try:
-                experiment = self.trial.experiment(cell, self.changes, self.kept)
+                experiment = self._make(cell)
                 both = experiment.cells[0]
-                hint = self.hints.get(cell.id) or experiment.step_seconds(both, self.trial.watch)
+                hint = self.hints.get(cell.id) or experiment.step_seconds(both, self._watch)
             except OutOfTime:
                 raise
             except PerfsuiteError as error:
                 self.problems[cell.id] = error
                 continue
+            seconds = OF_SEVERAL_RANKS if cell.hardware.world_size > 1 else PAIR_SECONDS
             self._experiments[cell.id] = experiment
-            self.pairs[cell.id] = experiment.pairs_of(both, hint, PAIR_SECONDS, ((), self.faults))
-        for pair in self.store.load():
+            pairs = self.pairs[cell.id] = experiment.pairs_of(both, hint, seconds, ((), self._faults))
+            if cell.hardware.device is None:  # no step of a CPU runs ahead of a device, so a block tells no more
+                pairs.settings = replace(pairs.settings, unfenced=False)
+        for pair in self._store.load():
             if pair.cell in self.pairs:
                 self.pairs[pair.cell].keep(pair.a, pair.b)
         return sum(map(len, self.pairs.values()))
 
     def _round(self, waiting: Sequence[str]) -> None:
         """One more pair of each of these cells, in random order."""
-        for cells in self._sharing(waiting):
+        for cells in self._chunks(waiting):
             check()
-            with self._experiments[cells[0]].runners() as runners:
+            first = self._experiments[cells[0]]
+            first.model_flop = self._flop.setdefault(_sharing(first), first.model_flop)
+            with first.runners() as runners:
                 for cell in cells:
                     check()
                     begin = time.monotonic()
-                    while not self.pairs[cell].add(runners, self.trial.watch):
+                    while not self.pairs[cell].add(runners, self._watch):
                         pass
                     self._seconds.append(time.monotonic() - begin)
                     a, b = (side[-1] for side in self.pairs[cell].launches)
-                    self.store.add(cell, a, b)
+                    self._store.add(cell, a, b)
 
-    def _sharing(self, waiting: Sequence[str]) -> Iterator[list[str]]:
+    def _chunks(self, waiting: Sequence[str]) -> Iterator[list[str]]:
         """Cells that share rank servers."""
         groups: dict[str, list[str]] = {}
         for cell in random.sample(list(waiting), len(waiting)):
-            one, other = (side.environment for side in self._experiments[cell].sides)
-            groups.setdefault(repr(_Servers(one, other)), []).append(cell)
+            groups.setdefault(_sharing(self._experiments[cell]), []).append(cell)
         for cells in groups.values():
             for at in range(0, len(cells), PER_SERVERS):
                 yield cells[at : at + PER_SERVERS]
@@ -163,17 +165,18 @@ class Grid:
         """The pairs of every time, over all cells that have it."""
         measured = {cell: pairs for cell, pairs in self.pairs.items() if len(pairs) and not pairs.failed}
         timed = {metric.name: metric for pairs in measured.values() for metric in pairs.timed}
+        self._titles = {name: metric.title for name, metric in timed.items()}
         groups = groups_of({cell: traits_of(pairs.cells[1]) for cell, pairs in measured.items()})
         pools = {}
         for name, metric in timed.items():
             differences = {
-                cell: pairs.differences(metric)
+                cell: pairs.with_errors(metric)
                 for cell, pairs in measured.items()
                 if any(one.name == name for one in pairs.timed)
             }
             some = self._experiments[next(iter(differences))]
             tolerance = some.terms(some.cells[0][1]).tolerance_of(metric)
-            pools[name] = Pool(differences, groups, tolerance, MOST_RED_RATE / len(timed))
+            pools[name] = Pool(differences, groups, tolerance, self._error / len(timed))
         return pools
 
     def _expected(self, waiting: int) -> float | None:
@@ -181,6 +184,11 @@ class Grid:
         if not self._seconds:
             return None
         return waiting * sum(self._seconds) / len(self._seconds)
+
+
+def _sharing(experiment: Experiment) -> str:
+    """What cells must have in common to share rank servers: the environments of both sides."""
+    return repr([side.environment for side in experiment.sides])
 
 
 def traits_of(cell: Cell) -> list[tuple[str, str]]:

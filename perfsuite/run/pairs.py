@@ -11,8 +11,9 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.compare import differences
+from perfsuite.compare.compare import differences, errors
 from perfsuite.compare.paired import decision
+from perfsuite.compare.pooling import Difference
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Status
@@ -58,6 +59,11 @@ class Pairs:
     def differences(self, metric: Metric) -> list[float]:
         """Of each pair, in logarithms; more is worse."""
         return [metric.sign * one for one in differences(*self.launches, metric.name)]
+
+    def with_errors(self, metric: Metric) -> list[Difference]:
+        """The same with their standard errors."""
+        known = errors(*self.launches, metric.name)
+        return [Difference(by, error) for by, error in zip(self.differences(metric), known, strict=True)]
 
     def decided(self, terms: Terms) -> bool:
         """Whether a time is slower, or none can be."""

@@ -35,12 +35,13 @@ from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
 from perfsuite.run.imports import outside, recorded
 
 Watch = Callable[[Cell, list[Progress], float], None]
+ModelFlop = dict[Any, int]  # by ``_counted``; only perfsuite's models, which do not change
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How every cell of a run is measured. Times in seconds. ``kernels`` is "portable" or "native"
-    (perfsuite/catalog/cpu_kernels.py).
+    (perfsuite/catalog/cpu_kernels.py). ``unfenced``: blocks of steps without a fence are timed as well.
     """
 
     steps: int = 10
@@ -49,13 +50,15 @@ class Settings:
     start_timeout: float = 300.0
     step_timeout: float = 120.0
     kernels: str = PORTABLE
+    unfenced: bool = True
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def all_steps_of(self, cell: Cell) -> int:
         """Every optimizer step of a cell, including those that are recorded, unfenced and counted."""
         process, device = cell.strategy.engine.process, cell.hardware.torch_device
-        last = last_kinds(self.steps, process, device, self.capacity_bytes is not None)
-        unfenced = last.count("unfenced") * (block_size(self.steps, cell.strategy.engine.own) - 1)
+        last = last_kinds(self.steps, process, device, self.capacity_bytes is not None, self.unfenced)
+        timed = self.unfenced and not cell.strategy.engine.own
+        unfenced = last.count("unfenced") * (block_size(self.steps, timed) - 1)
         return TRACED_STEPS + self.warmup + self.steps * recipe_of(cell.strategy).epochs + len(last) + unfenced
 
 
@@ -70,13 +73,15 @@ class Runner:
         settings: Settings,
         environment: Environment = HERE,
         places: Places = THIS_MACHINE,
+        model_flop: ModelFlop | None = None,
     ) -> None:
+        """``model_flop`` is what other runners in this environment have counted, and this one adds to."""
         self.catalog = catalog
         self.settings = settings
         self.places = places
         self._environment = environment
         self._launcher = Launcher(settings.start_timeout, settings.step_timeout, environment, settings.kernels, places)
-        self._model_flop: dict[Any, int] = {}  # by ``_counted``; only perfsuite's models, which do not change
+        self._model_flop = {} if model_flop is None else model_flop
 
     def measure(
         self,
@@ -177,6 +182,7 @@ class Runner:
             dense_flops=dict(device.dense_flops) if device else {},
             kernels="" if device else kernel_set(self.settings.kernels),
             model_flop=None if faults else self._model_flop.get(_counted(cell)),
+            unfenced=self.settings.unfenced,
             faults=list(faults),
         )
 

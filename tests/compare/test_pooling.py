@@ -4,7 +4,18 @@ import random
 
 import pytest
 
-from perfsuite.compare.pooling import ALL, CELL, FEWEST_ALONE, REST, Effect, Group, Pool, groups_of, open_cells
+from perfsuite.compare.pooling import (
+    ALL,
+    CELL,
+    FEWEST_ALONE,
+    REST,
+    Difference,
+    Effect,
+    Group,
+    Pool,
+    groups_of,
+    open_cells,
+)
 from perfsuite.records.verdict import Status
 
 ENGINES, FAMILIES = ("single", "ddp", "zero2", "zero3", "fsdp2"), ("gpt2", "t5", "llama", "bert")
@@ -23,7 +34,10 @@ GROUPS = groups_of(TRAITS)
 def pool(delays: dict[str, float], pairs: int = 6, spread: float = 0.01, seed: int = 0) -> Pool:
     """So many pairs of every cell, with normal noise."""
     random.seed(seed)
-    differences = {cell: [delays.get(cell, 0.0) + random.gauss(0, spread) for _ in range(pairs)] for cell in TRAITS}
+    differences = {
+        cell: [Difference(delays.get(cell, 0.0) + random.gauss(0, spread), 0.0) for _ in range(pairs)]
+        for cell in TRAITS
+    }
     return Pool(differences, GROUPS, tolerance=0.03, error=0.0025)
 
 
@@ -107,14 +121,39 @@ def test_a_suspicious_cell_gets_the_next_pair():
 def test_an_outlier_convicts_nobody():
     """One pair of a busy minute."""
     random.seed(1)
-    differences = {cell: [random.gauss(0, 0.01) for _ in range(4)] for cell in TRAITS}
-    differences["t5-ddp"][2] = 0.5
+    differences = {cell: [Difference(random.gauss(0, 0.01), 0.0) for _ in range(4)] for cell in TRAITS}
+    differences["t5-ddp"][2] = Difference(0.5, 0.0)
 
     assert red(Pool(differences, GROUPS, tolerance=0.03, error=0.0025)) == []
 
 
 def test_a_cell_without_pairs_is_no_evidence():
     """It is in no effect."""
-    one = Pool({"t5-ddp": [0.0, 0.01], "t5-single": []}, GROUPS, tolerance=0.03, error=0.0025)
+    one = Pool({"t5-ddp": [Difference(0.0, 0.0)] * 2, "t5-single": []}, GROUPS, tolerance=0.03, error=0.0025)
 
     assert {cell for effect in one.effects() for cell in effect.cells} == {"t5-ddp"}
+
+
+@pytest.mark.parametrize(("pairs", "status"), [(2, Status.UNDECIDED), (3, Status.UNDECIDED), (4, Status.REGRESSED)])
+def test_few_pairs_of_one_cell_decide_nothing(pairs, status):
+    """However far apart they are: a run of one cell asks as carefully as one of many."""
+    one = Pool(
+        {"t5-ddp": [Difference(0.5, 0.0)] * pairs},
+        groups_of({"t5-ddp": TRAITS["t5-ddp"]}),
+        tolerance=0.03,
+        error=0.0025,
+    )
+
+    assert [effect.status for effect in one.effects()] == [status]
+    assert open_cells([one]) == ([] if status == Status.REGRESSED else ["t5-ddp"])
+
+
+def test_a_pair_of_uncertain_steps_counts_for_little():
+    """One cell whose steps differ by 10 % each hides nothing of the precise ones, and is red for nothing."""
+    random.seed(3)
+    differences = {cell: [Difference(random.gauss(0.02, 0.01), 0.002) for _ in range(4)] for cell in TRAITS}
+    differences["t5-ddp"] = [Difference(-0.15, 0.15)] * 4
+    [effect] = Pool(differences, GROUPS, tolerance=0.03, error=0.0025).effects()
+
+    assert (effect.kind, effect.status) == (ALL, Status.REGRESSED)
+    assert effect.interval.estimate == pytest.approx(0.02, abs=0.005)

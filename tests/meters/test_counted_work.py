@@ -229,11 +229,11 @@ def test_a_utilization_that_only_the_baseline_has_is_not_red(measure, catalog):
     assert held_to(with_measurement(old, readings=without).measurement, here, catalog).status == "ok"
 
 
-def test_blocks_are_as_many_steps_as_are_timed_or_twenty():
+def test_blocks_are_as_many_steps_as_are_timed_or_ten():
     """Five samples where there are enough steps."""
     blocks = [last_kinds(steps, "training", "cpu", capped=False).count("unfenced") for steps in (1, 3, 10, 50, 200)]
 
-    assert blocks == [1, 3, 5, 10, 20]
+    assert blocks == [1, 3, 5, 10, 10]
     assert [block_size(steps) for steps in (1, 3, 10, 50, 200)] == [1, 1, 2, 5, 5]
 
 

@@ -21,6 +21,7 @@ GENERATED = {
     "dataloader_torch.md": "perfsuite ladder publish",
     "detection.md": "python benchmarks/detection.py",
     "error_rates.md": "python benchmarks/error_rates.py",
+    "grid_error_rates.md": "python benchmarks/grid_error_rates.py",
     "memory_allocator.md": "python benchmarks/allocator_real.py",
     "memory_cpu.md": "python benchmarks/memory_cpu.py",
     "memory_emulated.md": "python benchmarks/memory_emulated.py",

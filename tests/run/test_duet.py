@@ -11,6 +11,7 @@ from perfsuite.catalog.cell import parse_cell, parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.commands import ab
 from perfsuite.cli.main import main
+from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
 from perfsuite.paths import temporary_folder
 from perfsuite.run.duet import measure_in_turns
@@ -139,3 +140,18 @@ def test_steps_alternate_on_cpus_unless_asked_otherwise(monkeypatch, capsys, har
     main(["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", hardware, *asking])
 
     assert heard == [expected]
+
+
+def test_a_launch_that_only_times_is_merged_with_one_that_counts(runner, catalog):
+    """Its times are two launches', and everything else is the first one's."""
+    cell = parse_cell("gpt2_tiny-ddp-cpu_x2", catalog)
+    metrics = catalog.metrics("training")
+    counted, timed = runner.measure(cell), runner.measure(cell, times_only=True)
+
+    expected = {metric.name for metric in metrics if metric.is_timed and metric.name in counted.readings}
+    assert timed.readings.keys() == expected > {"step_time_seconds", "forward_seconds"}
+    assert not counted.times_only
+    both = merge([counted, timed], metrics)
+    assert both.outcome == "fits"
+    assert both.readings["peak_memory_bytes"] == counted.readings["peak_memory_bytes"]
+    assert [len(steps) for steps in both.by_launch("step_time_seconds")] == [runner.settings.steps] * 2

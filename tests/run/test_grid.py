@@ -35,6 +35,7 @@ CELLS = [
 ]
 CHANGES = [Change("msgspec", "0.1", "0.2")]
 STEP = 0.01
+HINTS = dict.fromkeys((cell.id for cell in CELLS), STEP)
 
 
 @pytest.fixture
@@ -78,9 +79,15 @@ def trial(tmp_path: Path) -> Trial:
     return Trial(CATALOG, Settings(steps=3), tmp_path, lambda *_: None)
 
 
-def grid(tmp_path: Path, folder: Path | None = None, cells: Any = CELLS, **options: Any) -> Grid:
-    hints = dict.fromkeys((cell.id for cell in CELLS), STEP)
-    return Grid(trial(tmp_path), CHANGES, cells, KeptPairs(folder), hints, **options)
+def grid(tmp_path: Path, folder: Path | None = None, **options: Any) -> Grid:
+    return Grid(
+        lambda cell: trial(tmp_path).experiment(cell, CHANGES, []),
+        CELLS,
+        KeptPairs(folder),
+        lambda *_: None,
+        step_seconds=HINTS,
+        **options,
+    )
 
 
 def test_every_cell_has_a_pair_first(machine, tmp_path):
@@ -190,7 +197,7 @@ def test_the_change_that_slows_a_group_is_tried_on_its_cells(machine, tmp_path):
     machine.delays = {cell.id: 0.04 for cell in CELLS}
     machine.needed = lambda pairs: True
     against = Against(trial(tmp_path), [guilty, innocent])
-    against.grid = Grid(against.trial, against.changes, CELLS, KeptPairs(None), dict.fromkeys(machine.delays, STEP))
+    against.grid = grid(tmp_path)
     against.grid.run()
     tried: list[str] = []
 

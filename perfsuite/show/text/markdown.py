@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
+from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.open_cells import OPEN_MEANS
 from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.run_summary import by_process, rows, unmeasured
@@ -103,7 +104,9 @@ def render_markdown(
     parts = [f"## Training performance: {_headline(cells, len(red))}"]
     if conclusion != SUCCESS and not red:
         parts.append(_how(conclusion))
-    room = ROOM - len(parts[0])
+    if shared := moved_together(measured):
+        parts.append("\n".join(f"- {sentence}" for sentence in shared))
+    room = ROOM - sum(map(len, parts))
     for number, cell in enumerate(red):
         failure = cell.measurement.failure if isinstance(cell, Result) else None
         text = fence(render(cell.verdict, failure))

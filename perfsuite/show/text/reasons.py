@@ -153,7 +153,7 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     ),
     Because.WITH_GROUP: lambda facts: (
         f"{cells_text(str(facts['kind']), str(facts['name']), facts['cells'])}; "
-        f"{show_several(facts['pairs'], 'own pair')}: {facts['own']:+.1%}"
+        f"{show_several(facts['pairs'], 'own pair')}: {100 * facts['own']:+.1f} %"
     ),
     Because.FEW_PAIRS: "{pairs} pairs, but an interval needs {least}",
     Because.NOTHING_SHOWN: lambda facts: f"no difference shown, but {show_ratio(facts['change'])} is not ruled out",

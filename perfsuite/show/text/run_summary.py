@@ -14,6 +14,7 @@ from perfsuite.compare.machines import why_other_machine
 from perfsuite.records.measurement import EMULATED, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED, Because, Line, Status
+from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.open_cells import open_counts
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
 from perfsuite.show.text.words import note_text, summary, tried_text
@@ -143,11 +144,14 @@ def colors_of(results: Sequence[Result]) -> list[tuple[str, str]]:
 
 
 def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[str]:
-    """Notes for the whole run: why times are not compared, what could not be counted, and how many cells are open."""
+    """Notes for the whole run: what moved together, why times are not compared, what could not be counted, and how
+    many cells are open.
+    """
     reasons: Counter[str] = Counter()
     for result in results:
         reasons.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
-    lines = [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in reasons.items()]
+    lines = moved_together(results)
+    lines += [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in reasons.items()]
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
     unknown = Counter(one for result in results for one in unknown_operators(result.measurement))
     lines += [f"the FLOPs of {one} are not counted in {show_several(cells, 'cell')}" for one, cells in unknown.items()]
