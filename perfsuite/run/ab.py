@@ -24,7 +24,7 @@ from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.pairs import Pairs, first_launch, steps_of_pair
-from perfsuite.run.runner import ModelFlop, Runner, Settings, Watch
+from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.units import listed
 
 REVISION = "git:"
@@ -165,7 +165,6 @@ class Experiment:
         self.pairs = pairs
         self.in_turns = interleave == "steps" and pairs > 0
         self.run_size = run_size or len(self.cells)
-        self.model_flop: tuple[ModelFlop, ModelFlop] = ({}, {})
         self.installed = _installed(a.environment, b.environment)
 
     def compare(
@@ -236,10 +235,7 @@ class Experiment:
     @contextlib.contextmanager
     def runners(self) -> Iterator[list[Runner]]:
         """New rank servers: their own effect on times must be noise between pairs, not between sides."""
-        runners = [
-            Runner(side.catalog, self.settings, side.environment, model_flop=known)
-            for side, known in zip(self.sides, self.model_flop, strict=True)
-        ]
+        runners = [Runner(side.catalog, self.settings, side.environment) for side in self.sides]
         with contextlib.closing(runners[0]), contextlib.closing(runners[1]):
             yield runners
 

@@ -141,8 +141,10 @@ class Grid:
         for cells in self._chunks(waiting):
             check()
             first = self._experiments[cells[0]]
-            first.model_flop = self._flop.setdefault(_sharing(first), first.model_flop)
+            counted = self._flop.setdefault(_sharing(first), ({}, {}))
             with first.runners() as runners:
+                for runner, known in zip(runners, counted, strict=True):
+                    runner.model_flop = known
                 for cell in cells:
                     check()
                     begin = time.monotonic()

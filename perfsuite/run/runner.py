@@ -73,15 +73,13 @@ class Runner:
         settings: Settings,
         environment: Environment = HERE,
         places: Places = THIS_MACHINE,
-        model_flop: ModelFlop | None = None,
     ) -> None:
-        """``model_flop`` is what other runners in this environment have counted, and this one adds to."""
         self.catalog = catalog
         self.settings = settings
         self.places = places
         self._environment = environment
         self._launcher = Launcher(settings.start_timeout, settings.step_timeout, environment, settings.kernels, places)
-        self._model_flop = {} if model_flop is None else model_flop
+        self.model_flop: ModelFlop = {}  # what runners in this environment have counted
 
     def measure(
         self,
@@ -135,7 +133,7 @@ class Runner:
             wall_seconds = time.monotonic() - begin
             measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, times_only=times_only, **common)
             if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
-                self._model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
+                self.model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.summary())
             files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
             root = repository_of(Path.cwd())
@@ -181,7 +179,7 @@ class Runner:
             capacity_bytes=self.settings.capacity_bytes,
             dense_flops=dict(device.dense_flops) if device else {},
             kernels="" if device else kernel_set(self.settings.kernels),
-            model_flop=None if faults else self._model_flop.get(_counted(cell)),
+            model_flop=None if faults else self.model_flop.get(_counted(cell)),
             unfenced=self.settings.unfenced,
             faults=list(faults),
         )

@@ -331,7 +331,7 @@ def _almost(self, item):
 def test_a_budget_ends_an_environment_that_is_built(pytester, monkeypatch):
     """--perf-against needs it for every cell, so none can be compared."""
 
-    def prepare(self):
+    def prepare(self, *_):
         while True:
             check()
             time.sleep(0.01)

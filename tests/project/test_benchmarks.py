@@ -127,7 +127,7 @@ def test_live_line_on_a_terminal(tmp_path):
             break
         output += data
     _, status = os.waitpid(pid, 0)
-    shown = re.findall(rb" " + re.escape(CELL.encode()) + rb"  step (\d+)/310  \d+\.\d s", output)
+    shown = re.findall(rb" " + re.escape(CELL.encode()) + rb"  step (\d+)/260  \d+\.\d s", output)
 
     assert os.waitstatus_to_exitcode(status) == 0
     assert len(shown) >= 2

@@ -1,8 +1,10 @@
 """The trial: what it says of environments that differ in this and that, whose ranks are a function of what is new."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gate_samples as samples
@@ -16,14 +18,17 @@ from perfsuite.compare.compare import Comparison, compare
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import SHARED
 from perfsuite.errors import UsageError
-from perfsuite.plugin.announcements import announcement_text
+from perfsuite.plugin.announcements import announcement_text, progress_text
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.deadline import check, limit
 from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Verdict
+from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.against import Against
+from perfsuite.run.grid import Progress
+from perfsuite.run.pairs import Pairs
 from perfsuite.run.runner import Settings
 from perfsuite.run.trial import Announcement, Trial
 from perfsuite.show.text.verdict_text import render
@@ -41,6 +46,39 @@ class Few(Catalog):
 
     def metrics(self, process: str) -> list[Metric]:
         return list(samples.METRICS)
+
+
+class PairsInWorld(Pairs):
+    """Pairs whose side B has the packages ``new``."""
+
+    trial: "Tried"
+    new: frozenset[str]
+
+    def _launched(self, *_: object) -> dict[int, Measurement]:
+        a, b = (self.trial._launched(new, 1)[0] for new in (frozenset(), self.new))
+        return {0: a, 1: b}
+
+
+class ExperimentInWorld(Experiment):
+    """An A/B of the cell in that world, with no process."""
+
+    def __init__(self, trial: "Tried", cell: Cell, new: frozenset[str]) -> None:
+        side = Side("here", trial.catalog)
+        super().__init__(side, side, [cell.id], trial.settings, interleave="steps")
+        self.trial, self.new = trial, new
+
+    def step_seconds(self, *_: object) -> float:
+        return 0.4
+
+    @contextmanager
+    def runners(self) -> Iterator[Any]:
+        yield [SimpleNamespace(), SimpleNamespace()]
+
+    def pairs_of(self, *args: Any) -> Pairs:
+        pairs = super().pairs_of(*args)
+        made = PairsInWorld(pairs.cells, pairs.metrics, pairs.settings, pairs.least, pairs.in_turns)
+        made.trial, made.new = self.trial, self.new
+        return made
 
 
 @dataclass(frozen=True)
@@ -63,6 +101,11 @@ class Tried(Trial):
         count = 1 if pairs == 0 else 3
         old, fresh = (self._launched(which, count) for which in (frozenset(), new))
         return compare(old, fresh, samples.METRICS, strategies=("zero3", "zero3"), terms=SHARED)
+
+    def experiment(
+        self, cell: Cell, reverted: Collection[Change], kept: Collection[Change], pairs: int | None = None
+    ) -> Experiment:
+        return ExperimentInWorld(self, cell, frozenset(change.name for change in kept or reverted))
 
     def _launched(self, new: frozenset[str], count: int) -> list[Measurement]:
         readings = self.world(new)
@@ -352,16 +395,16 @@ def test_a_trial_that_was_forced_tries_times(tmp_path: Path) -> None:
 
 
 def test_a_trial_says_at_once_what_it_does(tmp_path: Path) -> None:
-    """The cell, the metrics, the other environment and how long it takes; then each search for the cause."""
+    """Each round of pairs, then each search for the cause."""
     told: list[Announcement] = []
+    rounds: list[Progress] = []
     trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, tell=told.append, world=memory_of("msgspec"))
-    Against(trial, [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]).check(
-        parse_cell(samples.CELL, trial.catalog)
-    )
+    changes = [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]
+    Against(trial, changes, tell=rounds.append).check(parse_cell(samples.CELL, trial.catalog))
 
+    assert progress_text(rounds[0]) == "round 1: one more pair of 1 of 1 cell"
+    assert [one.number for one in rounds] == list(range(1, len(rounds) + 1))
     assert list(map(announcement_text, told)) == [
-        f"{samples.CELL}: a trial of all metrics against msgspec 0.1 and packaging 1.0 begins: "
-        "3 to 24 pairs of launches, each of 5 s or more",
         f"{samples.CELL}: the trial goes on: only msgspec 0.1 -> 0.2",
         f"{samples.CELL}: the trial goes on: only packaging 1.0 -> 2.0",
     ]

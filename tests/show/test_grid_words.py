@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from perfsuite.compare.pooling import ALL, CELL, REST
+from perfsuite.records.change import Trial
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Because, Interval, Line, Status, Verdict, reason
 from perfsuite.show.text.grid_words import cells_text, moved_together
@@ -43,7 +44,8 @@ def result(cell: str, status: Status, ratio: float, kind: str, name: str, cells:
         reason=why,
     )
     measurement = msgspec.structs.replace(samples.measurement(), cell=cell)
-    return Result(measurement=measurement, baseline=None, verdict=Verdict(cell=cell, status=status, lines=[line]))
+    verdict = Verdict(cell=cell, status=status, lines=[line], trial=Trial(whole=True))
+    return Result(measurement=measurement, baseline=None, verdict=verdict)
 
 
 def test_each_group_is_told_once():

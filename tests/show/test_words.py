@@ -63,6 +63,10 @@ FACTS: dict[str, list[dict[str, Any]]] = {
     "slower": [{"runs": 2}, {"runs": 1, "load": 7.2, "recorded_load": 0.4, "busy": True}],
     "slower own code": [{"runs": 2, "before": "1a", "after": "2b"}],
     "few pairs": [{"pairs": 2, "least": 3}],
+    "with group": [
+        {"kind": "engine", "name": "zero3", "cells": 23, "own": 0.05, "pairs": 2},
+        {"kind": "all", "name": "", "cells": 93, "own": -0.01, "pairs": 1},
+    ],
     "nothing shown": [{"change": 0.03}],
     "perhaps too little": [{"worse": True}, {"worse": False}],
     "beyond harmless": [{"change": 0.01}],

@@ -106,11 +106,11 @@ def counted_flop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
     def sharing(self: Runner, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        self._model_flop = known.setdefault(self._environment, KnownFlop(folder, self._environment))
+        self.model_flop = known.setdefault(self._environment, KnownFlop(folder, self._environment))
 
     def job(self: Runner, cell: Cell, faults: Any = (), *args: Any) -> Job:
         made = make_job(self, cell, faults, *args)
-        return msgspec.structs.replace(made, model_flop=self._model_flop.get(_counted(cell))) if faults else made
+        return msgspec.structs.replace(made, model_flop=self.model_flop.get(_counted(cell))) if faults else made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runner, "__init__", sharing)

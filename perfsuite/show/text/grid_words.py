@@ -37,7 +37,8 @@ def moved_together(results: Iterable[Result]) -> list[str]:
     said: dict[str, dict[str, float]] = {}
     titles: dict[str, str] = {}
     for result in results:
-        for line in result.verdict.lines:
+        trial = result.verdict.trial
+        for line in result.verdict.lines if trial and trial.whole else ():
             if (text := _of_line(line, result.measurement.cell)) is not None:
                 said.setdefault(line.metric, {})[text] = abs(line.change or 0.0)
                 titles[line.metric] = line.title
