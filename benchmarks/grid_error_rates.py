@@ -10,6 +10,7 @@ import multiprocessing
 import random
 import statistics
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -128,7 +129,8 @@ def chunk(arguments: tuple[int, str, float, int, int]) -> tuple[Counter[str], li
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     print("# How often a grid trial errs\n\nMade by `python benchmarks/grid_error_rates.py`.\n")
-    print(f"{runs:,} runs of {len(CELLS)} cells each. {__doc__.partition('default. ')[2].strip()}\n".replace("\n", " "))
+    said = f"{runs:,} runs of {len(CELLS)} cells each. {str(__doc__).partition('default. ')[2]}"
+    print(textwrap.fill(" ".join(said.split()), 120))
     columns = ("what changed", "noise", "shared by servers", "red", "named right", "wrongly red", "pairs, median")
     print(f"\n| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
