@@ -1,9 +1,9 @@
 """Simulates how often a grid trial errs: python benchmarks/grid_error_rates.py [RUNS] > docs/grid_error_rates.md
 
-10,000 runs of 24 cells by default. A pair spreads by 1 %. To that comes the error of the median of its steps, which is
-1 % on average, and differs from cell to cell by a factor of 2. It is known as well as 30 steps tell. The noise is
-normal or, as on a shared machine, Student's t with 3 degrees of freedom. Pairs that share their rank servers may share
-a part of it.
+10,000 runs of 24 cells by default. A pair spreads by 1 %. To that comes the error of the median of its steps. It is 1 %
+on average, differs from cell to cell by a factor of 2, and is known as well as 30 steps tell. The noise is normal or,
+as on a shared machine, Student's t with 3 degrees of freedom. Pairs that share their rank servers may share a part of
+it.
 """
 
 import math
