@@ -276,12 +276,17 @@ def _time_of_grid(
         ratio=math.exp(sign * decided.estimate),
         interval=Interval(low=low, high=high, pairs=effect.pairs),
         limit=Limit(bound=Bound.PAIRS, value=effect.tolerance),
-        reason=None if len(effect.cells) == 1 else why,
+        reason=_alone(effect) if len(effect.cells) == 1 else why,
         phases=explain_time(new, old) if effect.status == Status.REGRESSED else [],
     )
     ratio = math.exp(sign * decided.estimate)
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=by_pair)
     return line, paired
+
+
+def _alone(effect: Effect) -> Reason | None:
+    """What the pairs of one cell alone show, if they do not decide."""
+    return _undecided(effect.interval, effect.tolerance) if effect.status == Status.UNDECIDED else None
 
 
 def _undecided(here: PairedInterval, tolerance: float) -> Reason:

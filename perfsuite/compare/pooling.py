@@ -128,10 +128,24 @@ class Pool:
         effects = [self._effect(groups, cells) for groups, cells in classes.items()]
         return sorted(effects, key=lambda one: (not one.groups, -one.interval.estimate))
 
+    def of(self, cell: str) -> Effect:
+        """What the cell is judged with: the same groups explain it. If its own pairs do not rule out that it is slower
+        by too much beside them, they alone count, and it is undecided.
+        """
+        effect = next(one for one in self.effects() if cell in one.cells)
+        if effect.status != Status.SAME or self._most(cell) < self._ruled_out:
+            return effect
+        alone, pairs = self._of_cell(cell, self._errors[CELL], 0.0), len(self.differences[cell])
+        return Effect(CELL, cell, effect.groups, (cell,), alone, Status.UNDECIDED, self.tolerance, pairs)
+
+    @property
+    def _ruled_out(self) -> float:
+        """The slow-down of a cell beside its group that its pairs must rule out."""
+        return math.log1p(self.tolerance * ALONE)
+
     def undecided(self) -> dict[str, float]:
         """The cells that may be slower by too much beside what explains them, with how much it may be."""
-        most = math.log1p(self.tolerance * ALONE)
-        open_cells = {cell: high for cell in self.differences if (high := self._most(cell)) >= most}
+        open_cells = {cell: high for cell in self.differences if (high := self._most(cell)) >= self._ruled_out}
         for group in self.groups:
             high = self._of_group(tuple(group.cells), MISSED, others=False).high
             if group not in self.found and high >= math.log1p(self.tolerance_of(len(group.cells)) * APART):

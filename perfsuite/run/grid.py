@@ -110,8 +110,9 @@ class Grid:
         return self._experiments[cell.id].result(self.pairs[cell.id], pooled=effects)
 
     def effect(self, metric: str, cell: str) -> Effect | None:
-        """What the cell's pairs of a time belong to."""
-        return next((effect for effect in self.pools[metric].effects() if cell in effect.cells), None)
+        """What the cell's pairs of a time are judged with; None if it has none."""
+        pool = self.pools[metric]
+        return pool.of(cell) if cell in pool.differences else None
 
     def _begin(self) -> int:
         """Prepare every cell, and read what a run that was broken off has left; the number of its pairs."""

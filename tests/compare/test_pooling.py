@@ -157,3 +157,15 @@ def test_a_pair_of_uncertain_steps_counts_for_little():
 
     assert (effect.kind, effect.status) == (ALL, Status.REGRESSED)
     assert effect.interval.estimate == pytest.approx(0.02, abs=0.005)
+
+
+def test_a_cell_that_may_differ_is_not_green_with_its_group():
+    """Where time was used up before its own pairs told."""
+    random.seed(5)
+    differences = {cell: [Difference(random.gauss(0, 0.01), 0.005) for _ in range(3)] for cell in TRAITS}
+    differences["t5-ddp"] = [Difference(0.05, 0.02)]
+    one = Pool(differences, GROUPS, tolerance=0.03, error=0.0025)
+
+    assert (one.of("t5-single").status, one.of("t5-single").kind) == (Status.SAME, ALL)
+    assert (one.of("t5-ddp").status, one.of("t5-ddp").cells) == (Status.UNDECIDED, ("t5-ddp",))
+    assert open_cells([one]) == ["t5-ddp"]
