@@ -158,8 +158,15 @@ def differences(a: Sequence[Measurement], b: Sequence[Measurement], metric: str)
     """Of each launch of B from its paired launch of A, in logarithms: the median over their steps, which may have
     alternated; the difference of the medians if one side lacks some steps.
     """
+    return [_difference(before, after) for before, after in _paired(a, b, metric)]
+
+
+def _paired(
+    a: Sequence[Measurement], b: Sequence[Measurement], metric: str
+) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
+    """The steps of each launch of A and of its paired launch of B."""
     launches = [[launch for one in side for launch in one.by_launch(metric)] for side in (a, b)]
-    return [_difference(before, after) for before, after in zip(*launches, strict=True)]
+    return zip(*launches, strict=True)
 
 
 def _difference(before: Sequence[float], after: Sequence[float]) -> float:
@@ -172,8 +179,7 @@ def errors(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> l
     """The standard error of each of those differences: that of a median, from the spread of the steps (Kendall and
     Stuart 1977, "The advanced theory of statistics", 10.10). Steps are taken as independent, which they are not quite.
     """
-    launches = [[launch for one in side for launch in one.by_launch(metric)] for side in (a, b)]
-    return [_error(before, after) for before, after in zip(*launches, strict=True)]
+    return [_error(before, after) for before, after in _paired(a, b, metric)]
 
 
 def _error(before: Sequence[float], after: Sequence[float]) -> float:
@@ -259,6 +265,7 @@ def _time_of_grid(
         return line_of(metric, Status.NOT_HELD, before, after, reason=few), None
     decided, sign = effect.interval, metric.sign
     low, high = sorted(math.exp(sign * end) for end in (decided.low, decided.high))
+    ratio = math.exp(sign * decided.estimate)
     why = reason(
         Because.WITH_GROUP,
         kind=effect.kind,
@@ -273,13 +280,12 @@ def _time_of_grid(
         before,
         after,
         compared=True,
-        ratio=math.exp(sign * decided.estimate),
+        ratio=ratio,
         interval=Interval(low=low, high=high, pairs=effect.pairs),
         limit=Limit(bound=Bound.PAIRS, value=effect.tolerance),
         reason=_alone(effect) if len(effect.cells) == 1 else why,
         phases=explain_time(new, old) if effect.status == Status.REGRESSED else [],
     )
-    ratio = math.exp(sign * decided.estimate)
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=by_pair)
     return line, paired
 

@@ -304,7 +304,7 @@ def open_cells(pools: Sequence[Pool]) -> list[str]:
     """
     needs: dict[str, float] = {}
     for pool in pools:
-        undecided = [(cell, high) for cell, high in pool.undecided().items()]
+        undecided = list(pool.undecided().items())
         shared = [effect for effect in pool.effects() if effect.status == Status.UNDECIDED]
         undecided += [(cell, effect.interval.high) for effect in shared for cell in effect.cells]
         for cell, high in undecided:

@@ -24,7 +24,7 @@ from perfsuite.compare.terms import terms_of
 from perfsuite.environments.environments import HERE, installed, with_releases
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import describe, version_of
-from perfsuite.paths import cache_folder, code_files, content_hash
+from perfsuite.paths import PACKAGE, cache_folder, code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.change import Change
 from perfsuite.records.deadline import check
@@ -37,7 +37,6 @@ from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.upgrade.effects import Effect, Kept, effects_of
 
 FOLDER = "upgrades"  # in the cache
-PACKAGE = Path(__file__).parents[1]
 T = TypeVar("T", Measurement, Comparison)
 
 
