@@ -135,16 +135,17 @@ def count_model_flop(session: Session) -> int:
     """
     import torch
 
-    def count() -> int:
+    def in_the_fork() -> int:
+        torch.set_num_threads(1)  # makes the pool anew; two threads of a backward that both do die (pytorch #178535)
         return _count_on_fakes(session)
 
     if torch.cuda.is_initialized():  # such a process cannot be forked
         try:
-            flop = count()
+            flop = _count_on_fakes(session)
         except Exception as error:
             raise NoAnswer(reason_of(error)) from error
     else:
-        flop = in_a_fork(count, COUNT_SECONDS)
+        flop = in_a_fork(in_the_fork, COUNT_SECONDS)
     if not flop:
         raise NoAnswer(NONE_KNOWN)
     return flop * session.recipe.accumulation
