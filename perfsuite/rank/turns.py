@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 
+from perfsuite.rank.process_group import as_batch
 from perfsuite.rank.session import Session
 from perfsuite.records.job import GONE, Turns
 from perfsuite.records.waits import wait_readable
@@ -42,6 +43,7 @@ def _stay_on_core(rank: int) -> None:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended since
             os.sched_setaffinity(int(thread), {cores[rank % len(cores)]})
+            as_batch(int(thread))  # a script's own, too
 
 
 class _Taker:
