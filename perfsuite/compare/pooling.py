@@ -41,7 +41,7 @@ SMALLEST = 0.3  # of a cell's tolerance: that of a large group
 MOST_EFFECTS = 12
 ALONE = 5 / 3  # of a cell's tolerance: what is ruled out for each cell beside the group that explains it
 APART = 4 / 3  # of a group's: the same for each group
-PER_SERVERS = 4  # cells that share the rank servers of a pair
+PER_SERVERS = 8  # cells that share the rank servers of a pair
 OF_SERVERS = 1 / 3  # of a pair's variance, at most: what its rank servers cause (benchmarks/pair_spread.py)
 ALL, CELL, REST = "all", "cell", "rest"
 

@@ -195,13 +195,14 @@ def kinds_of(session: Session) -> list[str]:
     job, process = session.job, session.strategy.engine.process
     warmup = warmup_of_script(job.warmup) if session.strategy.engine.own else job.warmup
     compiling = ["compiling"] * (session.compiles and job.device != "cpu")
-    begin = [*compiling, *["traced"] * TRACED_STEPS, *["warmup"] * warmup]
+    traced = 1 if job.times_only else TRACED_STEPS  # a first step in which fp16 may overflow is made again
+    begin = [*compiling, *["traced"] * traced, *["warmup"] * warmup]
     if job.traces:
         return [*begin, "profiled"]
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
     last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None, job.unfenced)
     if job.times_only:
-        last = [kind for kind in last if kind == "unfenced"]
+        last = [kind for kind in last if kind == "unfenced" and job.unfenced]
     return [*begin, *epoch * session.recipe.epochs, *last]
 
 

@@ -26,6 +26,7 @@ from perfsuite.run.runner import ModelFlop, Watch
 # For the timed steps of both sides of a pair: many cells are worth more than many steps of one. Steps of several ranks
 # differ ten times as much as those of one, so they need more.
 PAIR_SECONDS, OF_SEVERAL_RANKS = 1.0, 2.0
+MOST_WARMUP = 3  # behind the recorded steps: on a CPU no later step is slower than the others
 PRECISIONS = ("fp16", "bf16", "pure_bf16", "fp8")
 
 
@@ -131,7 +132,8 @@ class Grid:
             self._experiments[cell.id] = experiment
             pairs = self.pairs[cell.id] = experiment.pairs_of(both, hint, seconds, ((), self._faults))
             if cell.hardware.device is None:  # no step of a CPU runs ahead of a device, so a block tells no more
-                pairs.settings = replace(pairs.settings, unfenced=False)
+                warmup = min(pairs.settings.warmup, MOST_WARMUP)
+                pairs.settings = replace(pairs.settings, unfenced=False, warmup=warmup)
         for pair in self._store.load():
             if pair.cell in self.pairs:
                 self.pairs[pair.cell].keep(pair.a, pair.b)
