@@ -143,6 +143,15 @@ class Pool:
         """The slow-down of a cell beside its group that its pairs must rule out."""
         return math.log1p(self.tolerance * ALONE)
 
+    def hopeless(self, cell: str) -> bool:
+        """Whether its pairs differ so much that the most that there can be would not rule it out either. Such a cell
+        stays undecided, and further pairs would tell nothing.
+        """
+        pairs = len(self.differences[cell])
+        known = self._of_cell(cell, MISSED, 0.0)
+        wide = (known.high - known.estimate) * math.sqrt(pairs / LOOKS[-1])
+        return pairs >= FEWEST_PAIRS and wide >= self._ruled_out
+
     def undecided(self) -> dict[str, float]:
         """The cells that may be slower by too much beside what explains them, with how much it may be."""
         open_cells = {cell: high for cell in self.differences if (high := self._most(cell)) >= self._ruled_out}
@@ -300,7 +309,7 @@ class Pool:
 
 def open_cells(pools: Sequence[Pool]) -> list[str]:
     """The cells that need another pair, the most suspicious first: their own slow-down is not ruled out, or that of
-    those that share it is neither shown nor ruled out.
+    those that share it is neither shown nor ruled out. A cell whose pairs are hopeless needs none.
     """
     needs: dict[str, float] = {}
     for pool in pools:
@@ -308,5 +317,6 @@ def open_cells(pools: Sequence[Pool]) -> list[str]:
         shared = [effect for effect in pool.effects() if effect.status == Status.UNDECIDED]
         undecided += [(cell, effect.interval.high) for effect in shared for cell in effect.cells]
         for cell, high in undecided:
-            needs[cell] = max(needs.get(cell, -math.inf), high)
+            if not pool.hopeless(cell):
+                needs[cell] = max(needs.get(cell, -math.inf), high)
     return sorted(needs, key=lambda cell: (-needs[cell], cell))

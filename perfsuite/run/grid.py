@@ -82,8 +82,7 @@ class Grid:
                 behind = [cell for cell in waiting if len(self.pairs[cell]) < number]
                 if behind:
                     seconds = self._expected(len(behind))
-                    effects = {self._titles[name]: pool.effects() for name, pool in self.pools.items()}
-                    self._tell(Progress(number, len(behind), len(self.pairs), seconds, effects, known))
+                    self._tell(Progress(number, len(behind), len(self.pairs), seconds, self._moved(), known))
                     known = 0
                     self._round(behind)
                 if number in LOOKS:
@@ -183,6 +182,12 @@ class Grid:
             tolerance = some.terms(some.cells[0][1]).tolerance_of(metric)
             pools[name] = Pool(differences, groups, tolerance, self._error / len(timed))
         return pools
+
+    def _moved(self) -> dict[str, list[Effect]]:
+        """What is known of the times that most cells have, by their titles."""
+        most = max((len(pool.differences) for pool in self.pools.values()), default=0)
+        known = {name: pool for name, pool in self.pools.items() if len(pool.differences) == most}
+        return {self._titles[name]: pool.effects() for name, pool in known.items()}
 
     def _expected(self, waiting: int) -> float | None:
         """The seconds of a round with so many cells, servers included."""

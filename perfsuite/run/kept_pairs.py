@@ -15,7 +15,6 @@ from perfsuite.environments.environments import installed
 from perfsuite.errors import PerfsuiteError
 from perfsuite.paths import PACKAGE, cache_folder, code_files, content_hash
 from perfsuite.records import codec
-from perfsuite.records.change import Change
 from perfsuite.records.kept_pair import KeptPair
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Settings
@@ -31,10 +30,10 @@ class KeptPairs:
         self._count = 0
 
     @classmethod
-    def of(cls, changes: Iterable[Change], settings: Settings, repository: Path) -> "KeptPairs":
-        """Those of this question. Without a cache folder nothing is kept."""
+    def of(cls, sides: Iterable[object], settings: Settings, repository: Path) -> "KeptPairs":
+        """Those of this question; ``sides`` says how they differ. Without a cache folder nothing is kept."""
         code = [git.ask(repository, *words) for words in (("rev-parse", "HEAD"), ("diff", "HEAD"), ("status", "-s"))]
-        question = repr([*changes, settings, *installed(), *code, content_hash(code_files(PACKAGE))])
+        question = repr([*sides, settings, *installed(), *code, content_hash(code_files(PACKAGE))])
         try:
             root = cache_folder() / "grids"
         except PerfsuiteError:

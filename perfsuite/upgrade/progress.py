@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from perfsuite.records.deadline import left
 from perfsuite.show.text.words import release_text
-from perfsuite.units import show_remaining
+from perfsuite.units import show_remaining, show_several
 from perfsuite.upgrade.effects import Kept
 from perfsuite.upgrade.trying import Bench, Task
 from perfsuite.upgrade.upgrade_outcome import attempts
@@ -71,7 +71,8 @@ def doing(bench: Bench, task: Task) -> str:
     if task.kind == "environment":
         return f"the environment of {bench.text(task.kept)} is built"
     if task.kind == "times":
-        return f"the times of {task.cell} are compared with {name_of(bench, task.kept)}"
+        cells = show_several(task.of, "cell")
+        return f"the times of {cells} are compared with {name_of(bench, task.kept)}, a pair of launches of each"
     return f"cell {task.number} of {task.of}, {name_of(bench, task.kept)}: {task.cell}"
 
 

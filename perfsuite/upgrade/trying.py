@@ -27,12 +27,14 @@ from perfsuite.launch.machine import describe, version_of
 from perfsuite.paths import PACKAGE, cache_folder, code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.change import Change
-from perfsuite.records.deadline import check
+from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Status
 from perfsuite.run.ab import RUNNING, Experiment, Side
 from perfsuite.run.environment_changes import own_code, requirement_of
+from perfsuite.run.grid import Grid, Progress
+from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.upgrade.effects import Effect, Kept, effects_of
 
@@ -42,8 +44,8 @@ T = TypeVar("T", Measurement, Comparison)
 
 @dataclass(frozen=True)
 class Task:
-    """What a Bench begins to do with these changes: it builds their environment, launches a cell, or compares its times
-    with those of the old side. ``cell`` is the ``number``-th of those that wait for it, from 1 on, ``of`` so many.
+    """What a Bench begins to do with these changes: it builds their environment, launches a cell, or launches a pair of
+    each cell to compare times. ``cell`` is the ``number``-th of those that wait for it, from 1 on, ``of`` so many.
     """
 
     kind: Literal["environment", "launch", "times"]
@@ -79,6 +81,7 @@ class Bench:
     _sides: dict[Kept, Side | str] = field(default_factory=dict)
     _found: dict[tuple[Kept, str], Measurement] = field(default_factory=dict)
     _pairs: dict[tuple[Kept, str], Comparison] = field(default_factory=dict)
+    _unfinished: str = ""  # why the last comparison of times has no more pairs
 
     def text(self, kept: Kept) -> str:
         """The side with these changes, the others reverted, as `perfsuite ab` takes it: ``here`` or releases."""
@@ -155,26 +158,50 @@ class Bench:
 
     def pairs(self, kept: Kept, cell: Cell) -> Comparison:
         """The comparison by pairs of launches, with times."""
+        self.compare_times(kept, [cell])
         if (kept, cell.id) not in self._pairs:
-            self._pairs[kept, cell.id] = self._in_pairs(kept, cell)
+            raise OutOfTime(self._unfinished)
         return self._pairs[kept, cell.id]
 
-    def _in_pairs(self, kept: Kept, cell: Cell) -> Comparison:
+    def has_times(self, kept: Kept, cell: Cell) -> bool:
+        """Whether its times were compared."""
+        return (kept, cell.id) in self._pairs
+
+    def compare_times(self, kept: Kept, cells: Iterable[Cell]) -> None:
+        """Compare the times of all these cells by pairs of launches, as one question, as far as time allows and unless
+        it is known.
+        """
+        waiting = [cell for cell in cells if (kept, cell.id) not in self._pairs]
+        if not waiting:
+            return
         a, b = self.side(()), self.side(kept)
-        assert isinstance(a, Side) and isinstance(b, Side)  # the cell ran on both
-        place = self._place([a, b], cell, self.timed, self.run_size, self.tolerance)
-        known = self._read(place, Comparison)
-        if known:
-            return known
-        check()
-        self.begins(Task("times", kept, cell.id))
-        interleave = "steps" if cell.hardware.device is None else "launches"
-        session = Experiment(a, b, [], self.timed, self.tolerance, interleave=interleave, run_size=self.run_size)
-        found = session.compare((cell, cell), self.watch)
-        self.launches += 1
-        if found.verdict.status != Status.FAILED:
-            codec.write(place, found)
-        return found
+        if isinstance(a, str) or isinstance(b, str):
+            return
+        both = a, b
+        places = {one.id: self._place(both, one, self.timed, self.run_size, self.tolerance) for one in waiting}
+        known = {name: found for name, place in places.items() if (found := self._read(place, Comparison))}
+        self._pairs.update({(kept, name): found for name, found in known.items()})
+        if known.keys() == places.keys():
+            return
+
+        def make(cell: Cell) -> Experiment:
+            how = "steps" if cell.hardware.device is None else "launches"
+            return Experiment(*both, [cell.id], self.timed, self.tolerance, interleave=how, run_size=self.run_size)
+
+        waiting = [cell for cell in waiting if cell.id not in known]
+        store = KeptPairs.of([*map(self._requirements, ((), kept))], self.timed, Path.cwd())
+
+        def tell(progress: Progress) -> None:
+            self.begins(Task("times", kept, of=progress.waiting))
+
+        grid = Grid(make, waiting, store, self.watch, tell=tell)
+        grid.run()
+        self._unfinished = grid.unfinished
+        for cell in filter(grid.has, waiting):
+            found = self._pairs[kept, cell.id] = grid.comparison(cell)
+            self.launches += len(found.a.launches)
+            if found.verdict.status != Status.FAILED and not grid.unfinished:
+                codec.write(places[cell.id], found)
 
     def _requirements(self, kept: Kept) -> list[str]:
         return [requirement_of(name, release) for name, release in self._wanted(kept)]

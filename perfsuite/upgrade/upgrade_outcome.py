@@ -1,5 +1,6 @@
 """The result of an upgrade: the findings, ranked, and what is not known."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
@@ -179,6 +180,11 @@ def blame_times(bench: Bench, cells: Sequence[Cell], seconds: float) -> tuple[li
     found: list[Blamed] = []
     times: dict[str, Times] = {}
     with limit(seconds, f"the {seconds / 60:g} min for times"):
+        with contextlib.suppress(OutOfTime):  # what is not known is found below
+            bench.compare_times(changes, cells)
+            moving = [cell for cell in cells if bench.has_times(changes, cell) and bench.times(changes, cell)]
+            for change in changes:
+                bench.compare_times((change,), moving)
         for cell in cells:
             try:
                 moved = bench.times(changes, cell)

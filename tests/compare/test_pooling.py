@@ -169,3 +169,15 @@ def test_a_cell_that_may_differ_is_not_green_with_its_group():
     assert (one.of("t5-single").status, one.of("t5-single").kind) == (Status.SAME, ALL)
     assert (one.of("t5-ddp").status, one.of("t5-ddp").cells) == (Status.UNDECIDED, ("t5-ddp",))
     assert open_cells([one]) == ["t5-ddp"]
+
+
+def test_a_cell_whose_pairs_differ_too_much_gets_no_more_of_them():
+    """It stays undecided; a cell that more pairs can decide gets them."""
+    random.seed(0)
+    spreads = dict.fromkeys(TRAITS, 0.001) | {"t5-ddp": 0.06, "gpt2-zero2": 0.5}
+    differences = {cell: [Difference(random.gauss(0, by), by) for _ in range(4)] for cell, by in spreads.items()}
+    one = Pool(differences, GROUPS, tolerance=0.03, error=0.0025)
+
+    assert [cell for cell in TRAITS if one.hopeless(cell)] == ["gpt2-zero2"]
+    assert open_cells([one]) == ["t5-ddp"]
+    assert one.of("gpt2-zero2").status == one.of("t5-ddp").status == Status.UNDECIDED
