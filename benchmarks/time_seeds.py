@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from time_fit import judge
 from time_rows import lines
+from time_summary import relative
 from time_tables import HERE, table
+from time_validate import judge
 
 from perfsuite.cli.main import main as perfsuite
 from perfsuite.records.codec import write_bytes
@@ -143,19 +144,12 @@ def users_table() -> Iterable[str]:
     rows = ["| model | TP | PP | DP | GPUs | micro-batch | batch | published | predicted | error |", "|---" * 10 + "|"]
     path = HERE / "megatron_sc21.csv"
     for line, row in zip(lines(path), table("megatron_sc21"), strict=True):
-        ratio = 1 / (1 + relative(row))
+        ratio = 1 / (1 + relative(judge(row)))
         published = float(line["tflops_per_gpu_hw"])
         names = ("model", "tp", "pp", "dp", "n_gpus", "micro_batch", "global_batch")
         told = [line[name] for name in names] + [f"{published:.0f}", f"{published * ratio:.0f}", show_change(1, ratio)]
         rows.append(f"| {' | '.join(told)} |".replace("%", " %"))
     yield "\n".join(rows)
-
-
-def relative(row: object) -> float:
-    """Predicted by published seconds, less 1."""
-    from time_summary import relative as of_judged
-
-    return of_judged(judge(row, known=False))  # type: ignore[arg-type]
 
 
 def main() -> int:

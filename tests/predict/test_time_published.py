@@ -11,9 +11,9 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.plan import layout_memory as memory
 from perfsuite.predict.time import fitted
 from perfsuite.predict.time.constants import constants_of, machine_of
-from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.message_times import Group, collective
 from perfsuite.predict.time.step import Breakdown
+from perfsuite.predict.time.work import Rates
 
 CATALOG = Catalog(())
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.meetings import PAIRS, Meetings, Message
 from perfsuite.predict.time.message_times import PASSES, Group, exchange, point_to_point
+from perfsuite.predict.time.work import Rates
 from perfsuite.records.trace import Operation
 
 FUSED = ("attention", "cudnn")
