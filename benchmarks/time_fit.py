@@ -20,6 +20,7 @@ from perfsuite.predict.time.constants import constants_of, generation_of
 from perfsuite.predict.time.step import Breakdown, step
 
 KNEE, CAP = 0.04, 0.4  # logarithms: from here on an error counts linearly, and from there on no more
+STEPS, STEPS_FROM_START = 30, 5
 ROWS = 10.0  # rows that a table counts as, beside the priors
 
 Values = dict[str, dict[str, float]]
@@ -38,7 +39,8 @@ class Free(NamedTuple):
 # attention: FlashAttention-2 on A100 and on H100, "only 35 %" forward (arXiv 2307.08691, 2407.08608).
 # memory: copies reach 0.8 to 0.9 of the datasheet's bandwidth; no more than 0.93.
 # traffic: 1 if every elementwise kernel is fused as counted.
-# fp8, fp4: as of matmul. grouped: products of several experts on a B200 reach 565 to 820 TFLOP/s, others 1,130.
+# fp8, fp4: as matmul's share, or a little more, since fewer bits need less power.
+# grouped: products of several experts on a B200 reach 565 to 820 TFLOP/s, others 1,130.
 # jitter: +2.2 to +5.0 % from the fewest nodes to 256, with the same work for each (NVIDIA/dgxc-benchmarking).
 SHARE = Free(0.5, 1.0, 0.85, 0.15)
 FREE: dict[str, dict[str, Free]] = {
@@ -59,8 +61,8 @@ FREE: dict[str, dict[str, Free]] = {
         "traffic_fused": Free(0.8, 2.5, 1.3, 0.3),
         "overlap": Free(0.0, 1.0, 0.8, 0.2),
         "handover": Free(0.0, 100e-6, 10e-6, 20e-6),
-        "fp8": Free(0.4, 1.0, 0.8, 0.08),
-        "fp4": Free(0.3, 1.0, 0.7, 0.1),
+        "fp8": Free(0.6, 1.25, 1.0, 0.1),
+        "fp4": Free(0.6, 1.25, 1.0, 0.1),
         "grouped": Free(0.4, 1.0, 0.75, 0.1),
         "jitter": Free(0.0, 0.02, 0.008, 0.002),
         "crossing": Free(0.2, 1.0, 0.5, 0.2),
@@ -89,8 +91,8 @@ def error(row: Row, values: Values | None = None) -> float:
     return math.log(breakdown(row, values).total / row.seconds)
 
 
-def fit(rows: Sequence[Row]) -> Values:
-    """The constants that predict the rows best."""
+def fit(rows: Sequence[Row], start: Values | None = None) -> Values:
+    """The constants that predict the rows best. From a ``start`` that predicts most of them, a few steps find these."""
     groups = [(row.table, generation_of(row.question.device)) for row in rows]
     counts = Counter(groups)
     weights = np.array([math.sqrt(ROWS / counts[group]) for group in groups])
@@ -107,11 +109,11 @@ def fit(rows: Sequence[Row]) -> Values:
 
     found = least_squares(
         residuals,
-        np.array([one.start for one in BOUNDS]) / scale,
+        np.array([start[group][name] if start else FREE[group][name].start for group, name in NAMES]) / scale,
         bounds=(np.array([one.low for one in BOUNDS]) / scale, np.array([one.high for one in BOUNDS]) / scale),
         diff_step=1e-3,
         x_scale=0.1,
-        max_nfev=30,
+        max_nfev=STEPS_FROM_START if start else STEPS,
     )
     return _values(found.x * scale)
 

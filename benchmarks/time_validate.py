@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from scipy.stats import norm, t
 from time_fit import FREE, Values, breakdown, fit
 from time_rows import Row
 from time_tables import CALIBRATION, table
 
 from perfsuite.predict.time.constants import generation_of
-from perfsuite.predict.time.regimes import KINDS, Known, kind_of, regime
+from perfsuite.predict.time.regimes import KINDS, NEW, Known, kind_of, regime
 from perfsuite.records.codec import write_bytes
 from perfsuite.units import show_ratio
 
@@ -29,8 +30,8 @@ OUT = Path(__file__).parents[1] / "perfsuite" / "predict" / "time" / "fitted.tom
 FOLDS = 7
 COVERED = 0.9
 LEAST = 0.04  # logarithm: no interval is narrower to either side
-FEW = 10  # rows below which an interval is that of the largest error, and half as much again
-BEYOND = 1.5
+FEWEST = 3  # models below which nothing is said but that a step may be UNKNOWN times as long or as short
+UNKNOWN = 3.0
 
 
 class Judged(NamedTuple):
@@ -55,61 +56,69 @@ def known_of(rows: Sequence[Row]) -> Known:
     return Known(devices, stacks, frozenset((row.device, row.stack) for row in rows))
 
 
-def cross_validate(rows: Sequence[Row]) -> tuple[list[Judged], list[Values]]:
+def cross_validate(rows: Sequence[Row], start: Values) -> tuple[list[Judged], list[Values]]:
     """Each row, predicted by constants that were fitted without its model; and the constants of every fold."""
     models, known = sorted({(row.table, row.family) for row in rows}), known_of(rows)
     fold = {model: at % FOLDS for at, model in enumerate(models)}
     found, values = [], []
     for number in range(FOLDS):
         left = [row for row in rows if fold[row.table, row.family] == number]
-        values.append(fit([row for row in rows if fold[row.table, row.family] != number]))
+        values.append(fit([row for row in rows if fold[row.table, row.family] != number], start))
         found += [judge(row, values[-1], known) for row in left]
     return found, values
 
 
-def transfer(rows: Sequence[Row]) -> list[Judged]:
+def transfer(rows: Sequence[Row], start: Values) -> list[Judged]:
     """Each row, predicted by constants without any row of its software, and again without any of its generation."""
     found = []
     nothing = Known(frozenset(), frozenset(), frozenset())
     for name in dict.fromkeys(row.stack for row in rows):
         left = [row for row in rows if row.stack == name]
-        values = fit([row for row in rows if row.stack != name])
+        values = fit([row for row in rows if row.stack != name], start)
         own = {group: one for group, one in values.items() if group != name}
         found += [judge(row, own, nothing) for row in left]
     for name in dict.fromkeys(generation_of(row.question.device) for row in rows):
         left = [row for row in rows if generation_of(row.question.device) == name]
-        values = fit([row for row in rows if generation_of(row.question.device) != name])
+        values = fit([row for row in rows if generation_of(row.question.device) != name], _without(start, name))
         found += [judge(row, values, nothing) for row in left]
     return found
 
 
-def interval(found: Sequence[Judged]) -> tuple[float, float]:
+def _without(start: Values, generation: str) -> Values:
+    """The constants with those of a generation where they begin, so that its rows are forgotten."""
+    return {
+        group: {name: free.start for name, free in FREE[group].items()} if group == generation else one
+        for group, one in start.items()
+    }
+
+
+def interval(found: Sequence[Judged], new: bool) -> tuple[float, float]:
     """Measured by predicted, between which 90 % of new rows are: conformal, every model weighing the same.
 
-    With few rows it is that of the largest error, and half as much again.
+    Few models say little of another one, so that it is wider by Student's t of their number. What is ``new`` may be off
+    to the other side than what was left out, so that its interval reaches as far to both.
     """
-    if not found:
-        return (1 / 3, 3.0)
-    errors = [-one.error for one in found]
-    if len(errors) < FEW:
-        most = BEYOND * max(max(map(abs, errors)), LEAST)
-        return round(math.exp(-most), 3), round(math.exp(most), 3)
     counts = Counter((one.row.table, one.row.family) for one in found)
+    if len(counts) < FEWEST:
+        return round(1 / UNKNOWN, 3), UNKNOWN
     weighed = sorted((-one.error, 1 / counts[one.row.table, one.row.family]) for one in found)
     low, high = _quantile(weighed, (1 - COVERED) / 2), _quantile(weighed, (1 + COVERED) / 2)
-    return round(math.exp(min(low, -LEAST)), 3), round(math.exp(max(high, LEAST)), 3)
+    wider = float(t.ppf((1 + COVERED) / 2, len(counts) - 1) / norm.ppf((1 + COVERED) / 2))
+    low, high = wider * min(low, -LEAST), wider * max(high, LEAST)
+    if new:
+        low, high = min(low, -high), max(high, -low)
+    return round(math.exp(low), 3), round(math.exp(high), 3)
 
 
 def _quantile(weighed: Sequence[tuple[float, float]], level: float) -> float:
-    """The value below which ``level`` of the weight is. One more value beyond the ends has the mean weight."""
+    """The value below which the share ``level`` of the weight is."""
     total = sum(weight for _, weight in weighed)
-    total += total / len(weighed)
     so_far = 0.0
     for value, weight in weighed:
         so_far += weight
         if so_far >= level * total:
             return value
-    return weighed[-1][0] * BEYOND
+    return weighed[-1][0]
 
 
 TEMPLATE = """# What was fitted. Written by `python benchmarks/time_validate.py --write`; do not edit by hand.
@@ -177,7 +186,11 @@ def errors_of(seen: Sequence[Judged]) -> tuple[dict[str, tuple[float, float]], d
         name: (len(by_regime[name]), len({(one.row.table, one.row.family) for one in by_regime[name]}))
         for name in names
     }
-    return {name: interval(by_regime[name]) for name in names}, counts
+    found = {name: interval(by_regime[name], name.endswith(NEW)) for name in names}
+    for kind in KINDS:  # what is new is known no better
+        known, new = found[regime(kind, False)], found[regime(kind, True)]
+        found[regime(kind, True)] = min(known[0], new[0]), max(known[1], new[1])
+    return found, counts
 
 
 def main() -> int:
@@ -189,8 +202,8 @@ def main() -> int:
     values = fit(rows)
     for group, one in values.items():
         print(group, {name: short(value) for name, value in one.items()})
-    validated, folds = cross_validate(rows)
-    errors, counts = errors_of([*validated, *transfer(rows)])
+    validated, folds = cross_validate(rows, values)
+    errors, counts = errors_of([*validated, *transfer(rows, values)])
     for name, ends in errors.items():
         print(f"{name}: {counts[name][0]} rows of {counts[name][1]} models, measured by predicted {ends}")
     summary = {}

@@ -213,7 +213,7 @@ def test_a_shape_without_dimensions_is_refused():
     """The message names what the config lacks."""
     model = dataclasses.replace(CATALOG.get("model", "gpt2_small"), config={"hidden_size": 8})
 
-    with pytest.raises(Refused, match="num_attention_heads or n_head"):
+    with pytest.raises(Refused, match="num_hidden_layers or n_layer"):
         shape_of(model)
 
 

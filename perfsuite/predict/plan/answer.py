@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfsuite.catalog.cell import Hardware
 from perfsuite.predict.plan.planned import Planned
@@ -13,6 +13,7 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Plan
 
 DAY, HOUR = 86400.0, 3600.0
+SMALLER = ("fsdp2", "deepspeed")  # stacks that need less memory than others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,7 @@ def plan(model: Planned, hardware: Hardware, wish: Wish) -> Plan:
         tokens=wish.tokens,
         tried=found.tried,
         fitting=found.fitting,
+        other_stacks=[] if found.best else _others(model, hardware, wish),
         least_bytes=round(found.least_bytes) if found.tried else 0,
         least_host_bytes=round(found.least_host_bytes) if found.least_host_bytes < math.inf else 0,
         capacity_bytes=round(found.capacity),
@@ -73,6 +75,14 @@ def plan(model: Planned, hardware: Hardware, wish: Wish) -> Plan:
         gpu_hours=hours,
         cost=[one * wish.price for one in hours] if wish.price else [],
     )
+
+
+def _others(model: Planned, hardware: Hardware, wish: Wish) -> list[str]:
+    """The stacks that divide parameters, or have offload, with which a layout fits."""
+    if wish.layout or wish.options or wish.precision:
+        return []
+    asked = (replace(wish, stack=name) for name in SMALLER)
+    return [one.stack for one in asked if search(question_of(model, hardware, one), 1).best]
 
 
 def spans_of_best(model: Planned, hardware: Hardware, wish: Wish, found: Plan) -> list[Span]:

@@ -11,6 +11,7 @@ from perfsuite.predict.overhead import overhead
 from perfsuite.predict.plan.layout_memory import capacity
 from perfsuite.predict.plan.layout_names import ALL, RECOMPUTE, SHARDED, fields_of
 from perfsuite.predict.time.constants import Constants, constants_of, machine_of
+from perfsuite.predict.time.pipeline_fill import ENDS
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape
 from perfsuite.predict.time.software import Software, check_precision, software
@@ -83,7 +84,7 @@ class Question:
             stack.experts and stack.experts.count % setup.experts == 0 for stack in stacks
         ):
             return f"ep{setup.experts} does not divide the model's experts"
-        if one.pipeline * setup.interleave > self.shape.layers:
+        if one.pipeline * setup.interleave > self.shape.layers + ENDS:
             return f"pp{one.pipeline} v{setup.interleave} needs more than {self.shape.layers} layers"
         return ""
 

@@ -8,6 +8,7 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.predict.plan.layout_memory import chance_to_fit, host_bytes, needed_bytes
 from perfsuite.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
 from perfsuite.predict.plan.question import Question
+from perfsuite.predict.time.pipeline_fill import ENDS
 from perfsuite.predict.time.regimes import Known, interval, kind_of, regime
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.speed import speed
@@ -58,12 +59,12 @@ def _widths(question: Question) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _stages(question: Question) -> list[int]:
-    """The stages that a pipeline may have: divisors of the layers, or of the ranks if layers of several kinds are
-    divided by their cost.
+    """The stages that a pipeline may have: divisors of the layers, with embedding and loss or without; or of the ranks,
+    if layers of several kinds are divided by their cost.
     """
     layers = question.shape.layers
     if len(question.shape.stacks) == 1:
-        return _divisors(layers)
+        return sorted({*_divisors(layers), *(one for one in _divisors(layers + ENDS) if one <= layers)})
     return [one for one in _divisors(question.ranks) if one <= layers]
 
 
@@ -72,9 +73,10 @@ def _variants(base: Setup, question: Question) -> Iterator[Setup]:
     layout, has, shape = base.layout, question.software.has, question.shape
     chunks = [1]
     if layout.pipeline > 1 and base.accumulation % layout.pipeline == 0 and "interleave" in has:
-        whole = len(shape.stacks) == 1
-        chunks = [one for one in CHUNKS if layout.pipeline * one <= shape.layers]
-        chunks = [one for one in chunks if not whole or (shape.layers // layout.pipeline) % one == 0]
+        divided = shape.layers + (ENDS if shape.layers % layout.pipeline else 0)
+        chunks = [one for one in CHUNKS if layout.pipeline * one <= divided]
+        if len(shape.stacks) == 1:
+            chunks = [one for one in chunks if divided % (layout.pipeline * one) == 0]
     kinds = ["none", *(kind for word, kind in RECOMPUTE.items() if word in has)]
     if base.attention != "unfused":
         kinds = [kind for kind in kinds if kind != "selective"]

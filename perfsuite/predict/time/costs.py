@@ -10,7 +10,9 @@ from functools import lru_cache
 # efficient, since a tile of m×n loads m+n elements for m·n products).
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 HALF_INTENSITY = 16.0  # products per loaded element at which a tile computes at half its rate
-FILL = 64  # the depth of k that filling and draining a tile's pipeline costs
+# Seconds in which a tile's pipeline fills and drains. The 15 products on a B200 with a k of at most 1,024 need 130 to 170
+# elements of k more than they have (MooreThreads/SimuMax at 4dcaae513b); at the rate of their tiles that is this time.
+FILL = 1.3e-6
 _BEST = 256 * 128 / (256 + 128)
 
 
@@ -24,12 +26,13 @@ _TILES = tuple((rows, columns, _tile_rate(rows, columns)) for rows, columns in T
 
 
 @lru_cache(maxsize=65536)
-def waves(m: int, n: int, k: int, multiprocessors: int, groups: int = 1) -> float:
+def waves(m: int, n: int, k: int, multiprocessors: int, fill: float, groups: int = 1) -> float:
     """The work of an m×n×k product as the hardware does it, in FLOPs at the rate of the best tile: at least 2mnk.
 
     Tile quantisation rounds m and n up to whole tiles; wave quantisation rounds the tiles up to a multiple of the
     multiprocessors (the same source, sections 2.2 and 3). A deep k is split so that a last wave is not idle, at the
-    cost of another fill. The library takes the best tile. ``groups`` such products share their waves.
+    cost of another ``fill``, in elements of k. The library takes the best tile. ``groups`` such products share their
+    waves.
     """
     best = float("inf")
     for rows, columns, rate in _TILES:
@@ -38,7 +41,7 @@ def waves(m: int, n: int, k: int, multiprocessors: int, groups: int = 1) -> floa
             if split > 1 and k < 1024 * split:
                 break
             whole = -(-tiles * split // multiprocessors) * multiprocessors
-            best = min(best, 2.0 * rows * columns * (k / split + FILL) * whole / rate)
+            best = min(best, 2.0 * rows * columns * (k / split + fill) * whole / rate)
     return best
 
 
@@ -64,7 +67,8 @@ def matmul(
     if not (m and n and k):
         return 0.0
     moved = groups * (element * (m * k + k * n) + 2.0 * m * n)
-    work = waves(m, n, k, multiprocessors, groups) * (UNALIGNED if n % ALIGNED or k % ALIGNED else 1.0)
+    fill = FILL * flops / (multiprocessors * 2 * 256 * 128)
+    work = waves(m, n, k, multiprocessors, fill, groups) * (UNALIGNED if n % ALIGNED or k % ALIGNED else 1.0)
     return max(work / flops, moved / bandwidth)
 
 

@@ -98,6 +98,7 @@ def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constan
             "forward": work.forward,
             "backward": work.backward,
             "tensor": work.tensor,
+            "experts": work.experts,
             "gathers": work.gathers,
             "sends": send,
             "launch": max(0.0, work.launch + host - work.device - send),

@@ -61,8 +61,8 @@ class Rates:
         """A machine's rates times the constants."""
         return cls(
             matmul=machine.matmul_flops * constants.matmul,
-            fp8=machine.fp8_flops * constants.fp8,
-            fp4=machine.fp4_flops * constants.fp4,
+            fp8=machine.fp8_flops * constants.matmul * constants.fp8,
+            fp4=machine.fp4_flops * constants.matmul * constants.fp4,
             grouped=constants.grouped,
             attention=machine.flops * constants.attention,
             attention3=machine.flops * constants.attention3,

@@ -25,7 +25,8 @@ def summary(plan: Plan) -> list[str]:
     if not plan.layouts:
         if not plan.tried:
             return [*lines, "No layout divides the model, the ranks and the batch evenly: try another --batch."]
-        return [*lines, f"No layout fits: {lacking(plan)}."]
+        others = " or ".join(f"--stack {name}" for name in plan.other_stacks)
+        return [*lines, f"No layout fits: {lacking(plan)}.", *([f"With {others} some do."] if others else [])]
     best = plan.layouts[0]
     if best.predicted_bytes > plan.capacity_bytes:
         there = f"{show_bytes(best.predicted_bytes)} of {show_bytes(plan.capacity_bytes)} per device"
