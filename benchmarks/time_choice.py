@@ -35,9 +35,10 @@ def regret(rows: Sequence[Row]) -> list[Regret]:
     """Of each group of layouts: how much slower the predicted best is than the measured best."""
     groups = defaultdict(list)
     for row in rows:
-        groups[row.group].append(row)
+        if row.group:
+            groups[row.table, row.group].append(row)
     found = []
-    for name, group in groups.items():
+    for (_, name), group in groups.items():
         if len(group) < FEWEST:
             continue
         fitting = [row for row in group if not refuses(needed(row), row.device)] or group
