@@ -106,7 +106,7 @@ def layer_bytes(stack: Stack, setup: Setup, kept: Kept = FUSED) -> float:
         found /= 2
     if width > 1:
         found += kept.gathered * tokens * stack.hidden
-    if setup.attention == "unfused" and setup.recompute == "none":
+    if setup.attention == "unfused" and setup.recompute in ("none", "pointwise", "operators"):
         keys = setup.target if stack.target else setup.sequence
         found += 5.0 * tokens * (keys + (setup.sequence if stack.source_hidden else 0)) * stack.heads / width
     return found

@@ -11,6 +11,7 @@ from perfsuite.predict.plan.question import Question
 from perfsuite.predict.time.pipeline_fill import ENDS
 from perfsuite.predict.time.regimes import Known, interval, kind_of, regime
 from perfsuite.predict.time.setup import Setup
+from perfsuite.predict.time.software import FORMATS
 from perfsuite.predict.time.speed import speed
 from perfsuite.predict.time.step import Breakdown
 from perfsuite.records.prediction import PlannedLayout
@@ -159,6 +160,7 @@ def _planned(
 ) -> PlannedLayout:
     """A layout as a record: everything in it is predicted. ``first`` is the best one's step."""
     kind = regime_of(question, setup, predicted)
+    peak = question.device.dense_flops[FORMATS.get(setup.precision, setup.precision)]
     low, high = interval(predicted.total, kind)
     return PlannedLayout(
         layout=name_of(setup),
@@ -178,7 +180,7 @@ def _planned(
         high_seconds=high,
         regime=kind,
         predicted_parts=predicted.parts(),
-        **speed(question.shape, setup, question.machine.flops, predicted.total),
+        **speed(question.shape, setup, peak, predicted.total),
         loses_by=_why(predicted, first) if first and predicted is not first else "",
     )
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 # efficient, since a tile of m×n loads m+n elements for m·n products).
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 HALF_INTENSITY = 16.0  # products per loaded element at which a tile computes at half its rate
-# Seconds in which a tile's pipeline fills and drains. The 15 products on a B200 with a k of at most 1,024 need 130 to 170
-# elements of k more than they have (MooreThreads/SimuMax at 4dcaae513b); at the rate of their tiles that is this time.
+# Seconds in which a tile's pipeline fills and drains. The 15 products on a B200 with a k of at most 1,024 need 130 to
+# 170 elements of k more than they have (MooreThreads/SimuMax at 4dcaae513b), which is this time at their tiles' rate.
 FILL = 1.3e-6
 _BEST = 256 * 128 / (256 + 128)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-
 ENDS = 2  # embedding and loss
 
 

@@ -8,9 +8,8 @@ from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Stack
 from perfsuite.predict.time.work import Rates
 
-
-# Seconds of one expert's product at least, if each is a kernel of its own: Transformer Engine's grouped linear takes 9 to
-# 13 µs for each of 80 to 160 experts on a B200, however small (MooreThreads/SimuMax at 4dcaae513b). What CUDA graphs
+# Seconds of one expert's product at least, if each is a kernel of its own: Transformer Engine's grouped linear takes 9
+# to 13 µs for each of 80 to 160 experts on a B200, however small (MooreThreads/SimuMax at 4dcaae513b). What CUDA graphs
 # launch whole has one kernel for all.
 APART = 10e-6
 

@@ -87,7 +87,7 @@ SOFTWARE = {
             name="megatron",
             says="Megatron-LM of 2022: separate attention kernels, unfused sums",
             source="arXiv 2205.05198",
-            has=MEGATRON,
+            has=MEGATRON - {"ckpt_pointwise"},
             does={
                 "overlapped": True,
                 "sequence_parallel": True,
@@ -198,6 +198,9 @@ SOFTWARE = {
 }
 
 
+FORMATS = {"mxfp8": "fp8", "nvfp4": "fp4"}  # the keys of a device's peaks, where they have another name
+
+
 def software(name: str) -> Software:
     """A software by its name. Raises UsageError for an unknown one."""
     if name not in SOFTWARE:
@@ -211,6 +214,6 @@ def check_precision(one: Software, precision: str, device: Device) -> None:
         raise UsageError(f"--precision is {precision!r}: known are {', '.join(PRECISIONS)}.")
     if precision not in one.precisions:
         raise UsageError(f"{one.name} does not train in {precision}: it has {', '.join(one.precisions)}.")
-    key = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision)
+    key = FORMATS.get(precision, precision)
     if key not in device.dense_flops:
         raise UsageError(f"{device.name} has no {precision} products: it has {', '.join(device.dense_flops)}.")
