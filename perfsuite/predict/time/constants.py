@@ -70,10 +70,10 @@ class Constants:
 
     ``matmul`` is of the best measured matmul. ``fp8`` and ``fp4`` multiply that share for products in fewer bits, which
     need less power, ``grouped`` for those of several experts. ``attention`` and ``attention3`` are of the peak,
-    ``memory``, ``link`` and ``network`` of their bandwidths. ``start`` and ``hop`` are seconds of a message and of a step
-    inside a node. ``crossing`` is of the network, where the rings of several groups meet. ``overlap`` is how much of the
-    shorter of computation and message is hidden. ``traffic`` multiplies the bytes of elementwise kernels: 1 if all are fused. ``jitter`` is the
-    deviation of a rank's step. ``launch_layer`` is the host's time for a layer's forward and backward,
+    ``memory``, ``link`` and ``network`` of their bandwidths. ``start`` and ``hop`` are seconds of a message and of a
+    step inside a node. ``crossing`` is of the network, where the rings of several groups meet. ``overlap`` is how much
+    of the shorter of computation and message is hidden. ``traffic`` multiplies the bytes of elementwise kernels: 1 if
+    all are fused. ``jitter`` is the deviation of a node's step. ``launch_layer`` is the host's time for a layer,
     ``launch_experts`` a factor of it, ``launch_stage`` that for a stage's sends.
     """
 
