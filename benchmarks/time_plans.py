@@ -1,4 +1,4 @@
-"""Twelve plans that people ask for, beside the recipe that somebody published, as a page.
+"""Twelve plans that people ask for, with the recipe that somebody published, as a page.
 
 python benchmarks/time_plans.py    # writes docs/time_plans.md
 """
@@ -19,7 +19,7 @@ from perfsuite.units import show_count, show_ratio, show_whole
 
 OUT = Path(__file__).parents[1] / "docs" / "time_plans.md"
 CATALOG = Catalog(())
-HEAD = """# Twelve plans beside published recipes
+HEAD = """# Twelve plans and published recipes
 
 Written by `python benchmarks/time_plans.py`. Everything but the column "published" is predicted.
 
@@ -112,7 +112,7 @@ TWELVE = (
     Asked(
         "gpt3_175b", "a100_80g_x8n128", 300e9, 1536, "tp8 pp8 dp16 v3 b1 ckpt_selective zero1", 149.0,
         "arXiv 2205.05198, table 5: 51.4 % of the peak on 64 A100, without replicas",
-        "The plan is asked for the software of 2022, so that it is beside the paper's. Replicas add messages.",
+        "The plan is asked for the software of 2022, as the paper is. Replicas add messages.",
         stack="megatron",
     ),
     Asked(

@@ -7,7 +7,7 @@ from typing import Any
 from perfsuite.errors import UsageError
 from perfsuite.predict.time import costs
 
-STEP_PARTS = {  # bytes per parameter of what Megatron does in a step beside Adam, by name
+STEP_PARTS = {  # bytes per parameter of what Megatron does in a step besides Adam, by name
     "clip": costs.MEGATRON_CLIP,
     "zeros": costs.MEGATRON_ZEROS,
     "per_token": costs.MEGATRON_PER_TOKEN,
@@ -86,15 +86,15 @@ OPTIONS = {
         _choice("gradient_bytes", "gradient_bytes", BYTES, "bytes of a gradient that is summed and sent"),
         _choice("parameter_bytes", "parameter_bytes", BYTES, "bytes of a parameter that is gathered"),
         _choice("gradient_overlap", "overlapped", SWITCH, "gradients are sent while backward computes"),
-        Option("tensor_overlap", "none|backward|all", "tensor-parallel messages that run beside products", _tensor),
+        Option("tensor_overlap", "none|backward|all", "tensor-parallel messages that run during products", _tensor),
         _choice("send_overlap", "sends_overlapped", SWITCH, "stages send while they compute another chunk"),
         Option("sequence_parallel", "on|off", "tensor-parallel ranks divide norms and dropout", _sequence),
         _choice("prefetch", "prefetched", SWITCH, "backward gathers the next layer's parameters early"),
-        Option("step", "adam|clip|zeros|…", f"what the step does beside Adam: {', '.join(STEP_PARTS)}", _step),
+        Option("step", "adam|clip|zeros|…", f"what the step does in addition to Adam: {', '.join(STEP_PARTS)}", _step),
         _choice("compile", "eager", {"on": None, "off": ("llama", "half")}, "pointwise kernels are fused"),
         _choice("graphs", "graphs", {one: one for one in ("none", "attention", "all")}, "what CUDA graphs launch"),
         _choice("dispatch", "dispatch", {"all_to_all": "all_to_all", "fused": "fused"}, "how tokens get to experts"),
-        _choice("dispatch_overlap", "dispatch_overlapped", SWITCH, "experts' messages run beside a micro-batch"),
+        _choice("dispatch_overlap", "dispatch_overlapped", SWITCH, "experts' messages run during another micro-batch"),
         Option("imbalance", "1…", "tokens of the fullest rank's experts by the mean", _imbalance),
     )
 }
