@@ -93,6 +93,8 @@ def moe_goldens(path: Path) -> Iterator[Row]:
             table=path.stem, label=f"{line['case'].partition('_tp')[0]} on {line['device']}", device=line["device"],
             stack="megatron_core", shape=replace(shape, stacks=stacks, vocabulary=number["vocab"]),
             layout=words(number, "zero1"), sequence=number["seq"], batch=number["global_batch"],
-            options={"dispatch": line["dispatch"], "tensor_overlap": "backward", "send_overlap": "off"},
+            options={
+                "dispatch": line["dispatch"], "tensor_overlap": "backward", "send_overlap": "off", "graphs": "none",
+            },
             network=SELENE if "a100" in line["device"] else EFA, seconds=float(line["step_s"]), family=line["model"],
         )  # fmt: skip

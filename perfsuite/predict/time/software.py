@@ -33,6 +33,7 @@ class Software:
     source: str
     has: frozenset[str]
     does: Mapping[str, Any] = field(default_factory=dict)
+    with_experts: Mapping[str, Any] = field(default_factory=dict)  # what it does with a model that has experts
     cudnn_from: float = math.inf  # compute capability from which on it takes cuDNN's attention or FlashAttention-3
     precisions: tuple[str, ...] = ("bf16", "fp16")
 
@@ -80,6 +81,8 @@ SOFTWARE = {
                 "parameter_bytes_moved": 0.0,  # gradient_accumulation_fusion: products add to the sums
                 "optimizer_bytes": costs.MEGATRON_ADAM + costs.MEGATRON_CLIP,
             },
+            # Megatron-Bridge's recipes of 26.02 to 26.04; those from 26.06 on have graphs of the whole iteration.
+            with_experts={"graphs": "attention"},
             cudnn_from=8.0,
             precisions=("bf16", "fp16", "fp8", "mxfp8", "nvfp4"),
         ),
