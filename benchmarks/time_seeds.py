@@ -82,7 +82,7 @@ QUESTIONS = (
         "T5-XXL on one to four A100: how long?",
         tuple((T5.format(ranks, batch), 6) for ranks, batch in ((1, 32), (2, 32), (3, 33), (4, 32))),
         "On fewer than three devices the optimizer must be on the host. From three on ZeRO-3 holds "
-        "everything. The note's own times (21:38 to 10:26) do not say their model, lengths and steps, so they"
+        "everything. The note's own times (21:38 to 10:26) do not say their model, lengths and steps, so they "
         "are no check.",
     ),
     Question(
