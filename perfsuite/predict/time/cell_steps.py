@@ -2,7 +2,7 @@
 
 The setups describe this package's own engines, which train transformers' layers: DeepSpeed's ZeRO 1 and 2 all-reduce
 gradients, FSDP reduces them in fp32, and the tensor parallelism of transformers hides no message. No table with
-measured steps of transformers' layers was fitted, so every cell's regime is "transferred".
+measured steps of transformers' layers was fitted, so every cell's regime is new.
 """
 
 import dataclasses

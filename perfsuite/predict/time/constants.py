@@ -1,8 +1,8 @@
 """The constants of the closed form for a device and a software stack, and how far they can be trusted.
 
 ``fitted.toml`` has those that were fitted, with their rows. The others are measurements that others published. A
-generation or a stack without rows borrows the nearest fitted one: its predictions are then of the regime
-"transferred", whose interval is wider.
+generation or a stack without rows borrows the nearest fitted one: its predictions are then of a new regime, whose
+interval is wider (regimes.py).
 """
 
 from dataclasses import dataclass
