@@ -42,7 +42,8 @@ THROUGH_HOST = 0.5
 ATTENTION3 = {"ampere": 0.60, "hopper": 0.62, "blackwell": 0.575}
 ATTENTION3_OF = {"b200": 0.49, "b300": 0.65, "gb300": 0.65}
 # What products reach when they follow each other, where that was measured and differs from the best single one:
-# the median of 514 products on a B200 (benchmarks/published/products.csv), which its power limits.
+# the median of 514 products on a B200, 0.49 of the peak by its power (configs/system/b200_bf16_ceperm.json of
+# MooreThreads/SimuMax at 4dcaae513b), over this form's tiles and waves.
 SUSTAINED = {"b200": 1_130e12}
 # The best measured product in fp8: compute/accelerator/README.md of stas00/ml-engineering at 744d01e. Others reach
 # UNMEASURED_LOW of the peak, the median of these.

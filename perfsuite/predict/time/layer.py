@@ -16,7 +16,7 @@ from perfsuite.predict.time.work import ACTIVATION, Rates, Work
 CROSS_LAUNCHES = 1.5  # a layer with two attentions has half as many kernels again
 WIDE = 8  # tensor-parallel ranks whose processes share a host and wait for each other in every layer
 GRAPHED = {"none": 1.0, "attention": 0.5, "all": 0.0}  # of a layer's launches, what the host still does
-QUANTISED_ATTENTION = 1.45  # times the rate in half precision: medians of flash_attention.csv, fp8 by bf16
+QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels on GB200 and GB300, as in constants.py
 
 
 @lru_cache(maxsize=4096)
