@@ -20,7 +20,7 @@ from perfsuite.predict.time.products import products
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Experts, decoder
 from perfsuite.predict.time.shape_config import shape_of
-from perfsuite.predict.time.step import Breakdown, step
+from perfsuite.predict.time.step import Breakdown, both, step
 from perfsuite.predict.time.work import Rates
 
 CATALOG = Catalog(())
@@ -127,7 +127,14 @@ def test_a_small_layer_waits_for_the_host():
     """One token per layer: the launch time decides."""
     found = step(decoder(10, 256, 4, 1000), Setup(sequence=1), MACHINE, CONSTANTS)
 
-    assert found.total - found.data - found.optimizer == pytest.approx(10 * CONSTANTS.launch_layer)
+    assert found.total - found.data - found.optimizer == pytest.approx(10 * CONSTANTS.launch_layer, rel=1e-3)
+
+
+def test_host_and_device_together_take_longer_than_either():
+    """An eighth longer if both need as long, and no longer than the one that needs twice as long."""
+    assert both(1.0, 1.0) == pytest.approx(1.12, abs=0.01)
+    assert both(2.0, 1.0) == both(1.0, 2.0) == pytest.approx(2.0, rel=0.01)
+    assert both(1.0, 0.0) == 1.0
 
 
 def test_gradients_beside_backward_cost_less():

@@ -197,7 +197,7 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
         return max(batch * costs.layer_flops(m, n, k) / rates.matmul, size / rates.memory)
     if kind in FUSED:
         queries, keys, width, causal, backward = numbers
-        rate = rates.attention3 if kind == "cudnn" else rates.attention
+        rate = rates.attention3 * costs.attention_fill(keys) if kind == "cudnn" else rates.attention
         once = costs.flash_attention(queries, keys, width, bool(causal), rate)
         return once * (costs.BACKWARD_FLASH if backward else 1.0)
     if kind in ("kernel", "copy"):
