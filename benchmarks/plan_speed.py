@@ -10,8 +10,9 @@ from itertools import count, islice
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.plan.layout_memory import needed_bytes
-from perfsuite.predict.plan.search import layouts, question_of
-from perfsuite.predict.time.step import step
+from perfsuite.predict.plan.planned import planned
+from perfsuite.predict.plan.question import on_hardware
+from perfsuite.predict.plan.search import layouts
 
 LAYOUTS, GOAL = 10_000, 10.0
 
@@ -20,14 +21,15 @@ def main() -> int:
     """Print the seconds; 1 if the goal is missed. Every layout is timed, whether it fits or not."""
     catalog = Catalog(())
     hardware = parse_hardware("a100_80g_x8n384", catalog)
-    asked = question_of(catalog.get("model", "gpt_1t"), hardware, 3072, "megatron")
+    model = planned("gpt_1t", catalog, {}, gated=False)
+    asked = on_hardware(model.shape, hardware, samples=3072, sequence=model.sequence)
     # Batches of several sizes, so that there are enough different layouts.
     batches = (dataclasses.replace(asked, samples=3072 * factor) for factor in count(1))
     start = time.process_time()
     fitting = 0
     for setup in islice((one for question in batches for one in layouts(question)), LAYOUTS):
         fitting += needed_bytes(asked.shape, setup) <= asked.capacity
-        step(asked.shape, setup, asked.machine, asked.constants)
+        asked.step(setup)
     seconds = time.process_time() - start
     verdict = "met" if seconds <= GOAL else "MISSED"
     print(f"{LAYOUTS:,} layouts, {fitting:,} fit: {seconds:.2f} s of one core; goal {GOAL:.0f} s: {verdict}")

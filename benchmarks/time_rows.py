@@ -1,12 +1,13 @@
 """A measured step time that somebody published, as a row that the closed form can be asked about."""
 
 import csv
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.time.constants import machine_of
+from perfsuite.predict.plan.question import Question, question
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape
 
@@ -15,26 +16,58 @@ CATALOG = Catalog(())
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One measured step. ``stack`` is the software that made it."""
+    """One measured step, asked as ``perfsuite plan`` asks it.
+
+    ``stack`` is the software that made it, ``layout`` its layout in the planner's words, ``options`` those of ``--set``
+    and ``network`` a device's bytes per second. ``batch`` are the samples of a step.
+    """
 
     table: str
     label: str
     device: str
     stack: str
     shape: Shape
-    setup: Setup
+    layout: str
+    sequence: int
+    batch: int
     network: float
     seconds: float
+    target: int = 0
+    node: int = 8
+    precision: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
     group: str = ""  # rows of one question: the best layout is sought in each
+    family: str = ""  # rows of one model: none of them is fitted when it is judged
+
+    @cached_property
+    def question(self) -> Question:
+        """What ``perfsuite plan`` would be asked."""
+        return question(
+            self.shape,
+            CATALOG.get("device", self.device),
+            self.node,
+            samples=self.batch,
+            sequence=self.sequence,
+            target=self.target,
+            stack=self.stack,
+            precision=self.precision,
+            options=self.options,
+            network=self.network,
+        )
+
+    @cached_property
+    def setup(self) -> Setup:
+        """The layout, as the planner makes it of its words."""
+        return self.question.setup(self.layout)
 
     def machine(self) -> Machine:
         """The devices that it ran on."""
-        return machine_of(CATALOG.get("device", self.device), self.network)
+        return self.question.machine
 
     @property
     def model_flops(self) -> float:
         """Model FLOPs of the step."""
-        return self.shape.model_flops(self.setup.sequence, self.setup.target) * self.setup.samples
+        return self.shape.model_flops(self.sequence, self.target) * self.batch
 
 
 def lines(path: Path) -> Iterator[dict[str, str]]:

@@ -5,7 +5,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from time_fit import Judged
+from time_validate import Judged
 
 from perfsuite.predict.time import fitted
 

@@ -3,55 +3,37 @@
 FLOP conventions are not needed: rows are compared in seconds.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from time_recent import automodel, bridge, moe_goldens, torchtitan
 from time_rows import Row, lines
+from time_words import EDR, EFA, GBIT, ROCE, SELENE, VTRAIN, numbers, words
 
-from perfsuite.catalog.definitions import Layout
-from perfsuite.predict.time import costs
-from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Shape, Stack, decoder
 
 HERE = Path(__file__).parent / "published" / "times"
-GBIT = 1e9 / 8
-# Bytes per second of the network per device: clusters of the sources.
-SELENE = 25e9  # 8 cards of HDR, 200 Gbit/s each, per node: arXiv 2104.04473, section 5
-VTRAIN = 800 * GBIT / 8  # the configuration of VIA-Research/vTrain: 800 Gbit/s per node
-ROCE = 1600 * GBIT / 8  # the README of llm-foundry: 1,600 Gbit/s per node
-EFA = 50e9  # 8 × 400 Gbit/s per node of H100
-EDR = 100 * GBIT / 8  # one card of 100 Gbit/s per node of V100
-ALL = frozenset({"optimizer", "gradients", "parameters"})
-OPTIMIZER = frozenset({"optimizer"})
+
+RECOMPUTED = {"full": "ckpt", "selective": "ckpt_selective", "none": ""}
 
 
 def megatron(path: Path) -> Iterator[Row]:
     """arXiv 2205.05198 and 2104.04473: NVIDIA's own runs."""
     for line in lines(path):
-        number = {name: int(line[name]) for name in line if line[name].isdigit()}
-        shape = decoder(number["layers"], number["hidden"], number["heads"], number["vocab"], positions=number["seq"])
-        batch, dp = number["global_batch"], number["dp"]
-        early = "tflops_per_gpu_hw" in line
-        setup = Setup(
-            layout=Layout(pipeline=number["pp"], replicas=dp, tensor=number["tp"]),
-            sequence=number["seq"],
-            micro_batch=number["micro_batch"],
-            accumulation=batch // (dp * number["micro_batch"]),
-            interleave=number["vpp"],
-            sequence_parallel=bool(number.get("sequence_parallel", 0)),
-            overlapped=line.get("ddp") == "torch",
-            tensor_overlapped=not early,
-            recompute="full" if early else line["recompute"],  # type: ignore[arg-type]
-            attention="unfused",
-            precision="fp16",
-            dropout=True,
-        )
+        number = numbers(line)
+        early = "tflops_per_gpu_hw" in line  # before sequence parallelism and the overlap of backward's messages
+        options = {"sequence_parallel": "on" if number.get("sequence_parallel") else "off"}
+        options["gradient_overlap"] = "on" if line.get("ddp") == "torch" else "off"
+        options |= {"tensor_overlap": "none"} if early else {}
         seconds = float(line["iter_time_s"]) if not early else _sc21_seconds(number, float(line["tflops_per_gpu_hw"]))
         label = f"{line['model']} on {line['n_gpus']}" + ("" if early else f", {line['recompute']}")
         yield Row(
-            table=path.stem, label=label, device="a100_80g", stack="megatron", shape=shape, setup=setup,
-            network=SELENE, seconds=seconds, group=label,
+            table=path.stem, label=label, device="a100_80g", stack="megatron",
+            shape=decoder(*(number[name] for name in ("layers", "hidden", "heads", "vocab")), positions=number["seq"]),
+            layout=words(number, RECOMPUTED["full" if early else line["recompute"]]), sequence=number["seq"],
+            batch=number["global_batch"], options=options, network=SELENE, seconds=seconds, group=label,
         )  # fmt: skip
 
 
@@ -65,58 +47,39 @@ def _sc21_seconds(number: dict[str, int], tflops: float) -> float:
 def vtrain(path: Path) -> Iterator[Row]:
     """Megatron without overlap: vTrain's ground truth (Megatron-DeepSpeed, A100), DLPerf's (Megatron-LM, V100)."""
     volta = path.stem == "megatron_v100"
+    bare = {"tensor_overlap": "none", "gradient_overlap": "off", "sequence_parallel": "off"}
     for line in lines(path):
-        number = {name: int(line[name]) for name in line if name != "iter_ms"}
-        dp, micro = number["dp"], number["micro_batch"]
+        number = numbers({name: one for name, one in line.items() if name != "iter_ms"})
         vocabulary = -(-50257 // (128 * number["tp"])) * 128 * number["tp"]
-        shape = decoder(number["layers"], number["hidden"], number["heads"], vocabulary, positions=number["seq"])
-        setup = Setup(
-            layout=Layout(pipeline=number["pp"], replicas=dp, tensor=number["tp"]),
-            sequence=number["seq"],
-            micro_batch=micro,
-            accumulation=number["global_batch"] // (dp * micro),
-            tensor_overlapped=False,
-            recompute="full",
-            attention="unfused",
-            precision="fp16",
-            dropout=True,
-        )
         label = " ".join(f"{name}{number[name]}" for name in ("hidden", "layers", "tp", "dp", "pp", "micro_batch"))
         yield Row(
             table=path.stem, label=label, device="v100_32g" if volta else "a100_80g",
-            stack="megatron" if volta else "megatron_deepspeed", shape=shape, setup=setup,
-            network=EDR if volta else VTRAIN, seconds=float(line["iter_ms"]) / 1e3,
+            stack="megatron" if volta else "megatron_deepspeed",
+            shape=decoder(number["layers"], number["hidden"], number["heads"], vocabulary, positions=number["seq"]),
+            layout=words(number, "ckpt"), sequence=number["seq"], batch=number["global_batch"],
+            options=bare if volta else {}, network=EDR if volta else VTRAIN, seconds=float(line["iter_ms"]) / 1e3,
             group=" ".join(line[name] for name in ("hidden", "layers", "n_gpus", "global_batch")),
+            family=line["hidden"],
         )  # fmt: skip
 
 
 def mosaicml(path: Path) -> Iterator[Row]:
-    """MPT with FSDP; rows in fp8 are left out, since no constant for fp8 is fitted."""
+    """MPT with FSDP; rows in fp8 are left out, since their recipe is not published."""
     for line in lines(path):
         if "fp8" in line["precision"]:
             continue
         layers, hidden, heads = (int(line[name]) for name in ("n_layers", "d_model", "n_heads"))
-        ranks, length = int(line["n_gpus"]), int(line["seq_len"])
-        micro, samples = int(line["micro_batch_size"]), int(line["global_batch_size"])
-        setup = Setup(
-            layout=Layout(shards=ranks),
-            sequence=length,
-            micro_batch=micro,
-            accumulation=samples // (ranks * micro),
-            sharded=ALL,
-            recompute="full" if line["act_ckpt"] == "True" else "none",
-            prefetched=False,  # Composer's default, BACKWARD_POST
-            early_stop=True,  # activation_checkpointing_reentrant: false in llm-foundry's recipes
-            gradient_bytes=2 if line["mp_mode"] == "PURE" else 4,
-            overlapped=True,
-        )
+        length, samples = int(line["seq_len"]), int(line["global_batch_size"])
+        number = {"dp": int(line["n_gpus"]), "micro_batch": int(line["micro_batch_size"])}
         yield Row(
-            table=path.stem, label=f"{line['model']} s{length} on {ranks} {line['gpu']}",
+            table=path.stem, label=f"{line['model']} s{length} on {number['dp']} {line['gpu']}",
             device={"h100_80gb": "h100", "a100_80gb": "a100_80g", "a100_40gb": "a100_40g"}[line["gpu"]],
-            stack="composer_fsdp", shape=decoder(layers, hidden, heads, int(line["vocab"])), setup=setup,
+            stack="composer_fsdp", shape=decoder(layers, hidden, heads, int(line["vocab"])),
+            layout=words(number, "ckpt" if line["act_ckpt"] == "True" else "", "zero3"), sequence=length, batch=samples,
+            options={"gradient_bytes": "2" if line["mp_mode"] == "PURE" else "4"},
             network=EFA if "h100" in line["gpu"] else ROCE,
-            seconds=setup.samples * length / float(line["tokens_per_s"]),
-            group=" ".join(line[name] for name in ("model", "seq_len", "gpu", "n_gpus")),
+            seconds=samples * length / float(line["tokens_per_s"]),
+            group=" ".join(line[name] for name in ("model", "seq_len", "gpu", "n_gpus")), family=line["model"],
         )  # fmt: skip
 
 
@@ -129,36 +92,26 @@ NANOTRON = {
 }
 
 
-def nanotron_setup(line: dict[str, str]) -> Setup:
-    """The layout of one line of the playbook."""
-    number = {name: int(line[name]) for name in ("dp", "pp", "tp", "zero", "micro_batch", "accumulation", "seq")}
-    return Setup(
-        layout=Layout(pipeline=number["pp"], replicas=number["dp"], tensor=number["tp"]),
-        sequence=number["seq"],
-        micro_batch=number["micro_batch"],
-        accumulation=number["accumulation"],
-        balanced=True,
-        sequence_parallel=number["tp"] > 1,
-        sharded=OPTIMIZER if number["zero"] else frozenset(),
-        overlapped=True,
-        gradient_bytes=4,
-    )
-
-
 def nanotron(path: Path) -> Iterator[Row]:
     """The ultra-scale playbook's layouts that ran."""
-    for line in lines(path):
-        if line["status"] != "ok":
-            continue
-        setup = nanotron_setup(line)
-        yield Row(
-            table=path.stem,
-            label=" ".join([line["model"], *(f"{name}{line[name]}" for name in ("dp", "pp", "tp", "zero")),
-                            f"b{line['micro_batch']}"]),
-            device="h100", stack="nanotron", shape=NANOTRON[line["model"]], setup=setup, network=EFA,
-            seconds=setup.samples * setup.sequence / (float(line["tok_s_gpu"]) * setup.ranks),
-            group=f"{line['model']} {setup.samples} {line['nodes']}",
-        )  # fmt: skip
+    return (nanotron_row(path.stem, line) for line in lines(path) if line["status"] == "ok")
+
+
+def nanotron_row(table: str, line: dict[str, str]) -> Row:
+    """One line of the playbook; its seconds are infinite if it failed."""
+    number = numbers(line)
+    batch = number["dp"] * number["micro_batch"] * number["accumulation"]
+    ranks = number["dp"] * number["tp"] * number["pp"]
+    rate = float(line["tok_s_gpu"] or 0) * ranks
+    return Row(
+        table=table,
+        label=" ".join([line["model"], *(f"{name}{line[name]}" for name in ("dp", "pp", "tp", "zero")),
+                        f"b{line['micro_batch']}"]),
+        device="h100", stack="nanotron", shape=NANOTRON[line["model"]],
+        layout=words(number, "zero1" if number["zero"] else ""), sequence=number["seq"], batch=batch, network=EFA,
+        seconds=batch * number["seq"] / rate if rate else math.inf,
+        group=f"{line['model']} {batch} {line['nodes']}", family=line["model"],
+    )  # fmt: skip
 
 
 # config.json of meta-llama/Llama-2-7b to 70b, and of codellama/CodeLlama-34b with its vocabulary of 32,000.
@@ -173,39 +126,33 @@ LLAMA2 = {
 def fms(path: Path) -> Iterator[Row]:
     """Llama 2 with FSDP, and with FSDP inside of nodes alone."""
     for line in lines(path):
-        ranks, micro, length = (int(line[name]) for name in ("n_gpus", "micro_batch", "seq"))
-        shards = 8 if line["sharding"] == "HSDP" else ranks
-        setup = Setup(
-            layout=Layout(replicas=ranks // shards, shards=shards),
-            sequence=length,
-            micro_batch=micro,
-            sharded=ALL,
-            recompute=line["recompute"],  # type: ignore[arg-type]
-            early_stop=True,
-            overlapped=True,
-        )
+        number = numbers(line)
+        ranks, length = number["n_gpus"], number["seq"]
+        layout = words(number | {"dp": ranks}, RECOMPUTED[line["recompute"]], "zero3",
+                       "shard8" if line["sharding"] == "HSDP" else "")  # fmt: skip
+        batch = number["micro_batch"] * ranks
         yield Row(
             table=path.stem, label=f"{line['version']} {line['model']} on {ranks} {line['device']}",
-            device=line["device"], stack="fms_fsdp", shape=LLAMA2[line["model"]], setup=setup,
-            network=float(line["node_gbit"]) * GBIT / 8,
-            seconds=micro * length / float(line["tokens_per_s_per_gpu"]),
+            device=line["device"], stack="fsdp", shape=LLAMA2[line["model"]], layout=layout, sequence=length,
+            batch=batch, network=float(line["node_gbit"]) * GBIT / 8,
+            seconds=batch * length / (ranks * float(line["tokens_per_s_per_gpu"])),
         )  # fmt: skip
 
 
-# What the cases' model_config.yaml log and scale in every step.
-OPTIONS = {
-    "clip-grad": costs.MEGATRON_CLIP,
-    "log-num-zeros-in-grad": costs.MEGATRON_ZEROS,
-    "calculate-per-token-loss": costs.MEGATRON_PER_TOKEN,
-    "log-params-norm": costs.MEGATRON_NORM,
+# The names that --set has for what the cases' model_config.yaml do in every step.
+STEP = {
+    "clip-grad": "clip",
+    "log-num-zeros-in-grad": "zeros",
+    "calculate-per-token-loss": "per_token",
+    "log-params-norm": "norm",
 }
+PLATFORMS = {"dgx_a100": ("a100_80g", 8), "dgx_h100": ("h100", 8), "dgx_gb200": ("gb200", 4)}
 
 
 def goldens(path: Path) -> Iterator[Row]:
-    """The nightly tests of Megatron-LM with models of more than 10 billion parameters."""
-    devices = {"dgx_a100": "a100_80g", "dgx_h100": "h100", "dgx_gb200": "b200"}
+    """The nightly tests of Megatron-LM, and NVIDIA's benchmarks in the same columns."""
     for line in lines(path):
-        number = {name: int(line[name]) for name in line if line[name].isdigit()}
+        number = numbers(line)
         width = number.get("kv_channels", number["hidden"] // number["heads"])
         stack = Stack(
             layers=number["layers"], hidden=number["hidden"], heads=number["heads"],
@@ -216,31 +163,32 @@ def goldens(path: Path) -> Iterator[Row]:
         if "decoder_layers" in number:
             read = replace(stack, causal=False)
             stacks = (read, replace(stack, layers=number["decoder_layers"], target=True, source_hidden=stack.hidden))
-        shape = Shape(stacks=stacks, vocabulary=number["vocab"], tied=not number["untied"])
-        dp = number["world"] // (number["tp"] * number["pp"])
-        setup = Setup(
-            layout=Layout(pipeline=number["pp"], replicas=dp, tensor=number["tp"]),
-            sequence=number["seq"],
-            target=number.get("decoder_seq", 0),
-            micro_batch=number["micro_batch"],
-            accumulation=number["global_batch"] // (dp * number["micro_batch"]),
-            interleave=number.get("vpp", 1),
-            sequence_parallel=bool(number["sequence_parallel"]),
-            sharded=OPTIMIZER if number["distributed_optimizer"] else frozenset(),
-            overlapped="overlap-grad-reduce" in line["other_args"],
-            tensor_pipelined="tp-comm-overlap" in line["other_args"],
-            sends_overlapped="overlap-p2p" in line["other_args"],
-            parameter_bytes_moved=0.0,  # gradient_accumulation_fusion, the default: the products add to the sums
-            attention=line.get("attention", "flash3"),  # type: ignore[arg-type] # Transformer Engine's choice on Hopper
-            gradient_bytes=number.get("gradient_bytes", 4),
-            dropout=bool(number.get("dropout", 0)),
-            optimizer_bytes=sum(OPTIONS[option] for option in line["step_options"].split(";")) + costs.MEGATRON_ADAM,
-        )
+        number["dp"] = number["world"] // (number["tp"] * number["pp"])
+        device, node = PLATFORMS[line["platform"]]
         yield Row(
-            table=path.stem, label=f"{line['case'].split('/')[1]} {line['platform']}", device=devices[line["platform"]],
-            stack="megatron_core", shape=shape, setup=setup, network=SELENE if "a100" in line["platform"] else EFA,
-            seconds=float(line["median_s"]),
+            table=path.stem, label=f"{line['case'].split('/')[1]} {line['platform']}", device=device, node=node,
+            stack="megatron_core", shape=Shape(stacks=stacks, vocabulary=number["vocab"], tied=not number["untied"]),
+            layout=words(number, "zero1" if number["distributed_optimizer"] else ""), sequence=number["seq"],
+            target=number.get("decoder_seq", 0), batch=number["global_batch"], options=_golden_options(line, number),
+            network=SELENE if "a100" in line["platform"] else EFA, seconds=float(line["median_s"]),
+            family=line["case"].split()[0],
         )  # fmt: skip
+
+
+def _golden_options(line: Mapping[str, str], number: Mapping[str, int]) -> dict[str, str]:
+    def switch(on: object) -> str:
+        return "on" if on else "off"
+
+    found = {
+        "sequence_parallel": switch(number["sequence_parallel"]),
+        "gradient_overlap": switch("overlap-grad-reduce" in line["other_args"]),
+        "tensor_overlap": "all" if "tp-comm-overlap" in line["other_args"] else "backward",
+        "send_overlap": switch("overlap-p2p" in line["other_args"]),
+        "gradient_bytes": str(number.get("gradient_bytes", 4)),
+        "dropout": switch(number.get("dropout", 0)),
+        "step": "+".join(["adam", *(STEP[one] for one in line["step_options"].split(";"))]),
+    }
+    return found | ({"attention": line["attention"]} if line.get("attention") else {})
 
 
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
@@ -256,11 +204,19 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "nanotron_multi_node": nanotron,
     "nemo_dgxc": goldens,
     "megatron_v100": vtrain,
+    "megatron_tiny_t5": goldens,
+    "megatron_bridge": bridge,
+    "automodel": automodel,
+    "torchtitan": torchtitan,
+    "megatron_moe": moe_goldens,
 }
-CALIBRATION = ("vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook")
+CALIBRATION = (
+    "vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook", "megatron_tiny_t5", "nemo_dgxc",
+    "mosaicml_multi_node", "vtrain_multi_node", "megatron_bridge",
+)  # fmt: skip
 JUDGED = (
-    "megatron_sc21", "megatron_goldens", "fms_fsdp", "vtrain_multi_node", "mosaicml_multi_node", "nanotron_multi_node",
-    "nemo_dgxc", "megatron_v100",
+    "megatron_sc21", "megatron_goldens", "fms_fsdp", "nanotron_multi_node", "megatron_v100", "automodel", "torchtitan",
+    "megatron_moe",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.time.cell_steps import setup_of
 from perfsuite.predict.time.replayed import costs_of, replay_traces, seconds_of, slowest, trace_step
-from perfsuite.predict.time.shape import shape_of
+from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.predict.time.traced import KERNELS
 from perfsuite.predict.trace.tracing import Tracer

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def add_catalog(parser: argparse.ArgumentParser) -> None:
 
 
 def catalog_of(arguments: argparse.Namespace) -> Catalog:
-    """The catalog of ``--catalog``, or of pytest's ini. Raises UsageError for a path that is not a folder."""
+    """The catalog of ``--catalog``, or of pytest's ini. Its definitions may import the project's own packages, which
+    are found from the project's root. Raises UsageError for a path that is not a folder.
+    """
     named, folders = "--catalog", arguments.catalog
     if folders is None:
         named, folders = "perf_catalog", ini_of(Path.cwd()).folders("perf_catalog")
@@ -48,6 +51,8 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
         if not folder.is_dir():
             raise UsageError(f"{named} names {folder}, which is not a folder.")
     root = ini_of(Path.cwd()).folder
+    if str(root.absolute()) not in sys.path:
+        sys.path.append(str(root.absolute()))  # last: an installed package of that name comes first
     project = read_project(root)
     own = scripts(project.scripts, root)
     return Catalog(tuple(folder.absolute() for folder in folders), own, project.materiality)

@@ -135,7 +135,9 @@ class Plan(Record, frozen=True, kw_only=True):
 
     ``samples`` are the global batch. Of the ``tried`` layouts ``fitting`` fit, by a coarse closed form of memory; the
     smallest needs ``least_bytes`` of ``capacity_bytes``, and those that fit the devices ``least_host_bytes`` of a
-    node's ``host_memory_bytes``. Times have the constants of the software ``stack``. ``days`` (low, predicted, high),
+    node's ``host_memory_bytes``. Times have the constants of the software ``stack``, which ``stack_says`` describes and
+    which was assumed if it is ``stack_usual``. ``experts``: the model has some. If nothing
+    fits, ``other_stacks`` have a layout that does. ``days`` (low, predicted, high),
     ``gpu_hours`` and ``cost`` are of a training of ``tokens`` with the best one.
     """
 
@@ -156,6 +158,10 @@ class Plan(Record, frozen=True, kw_only=True):
     host_memory_bytes: int = 0
     node_network_bytes_per_second: float = 0.0
     stack: str = ""
+    stack_says: str = ""
+    stack_usual: bool = False
+    experts: bool = False
+    other_stacks: list[str] = []
     precision: str = ""
     days: list[float] = []
     gpu_hours: list[float] = []

@@ -30,11 +30,18 @@ CHIPS = {
     "h100": (132, 2048, 1.830),
     "h100_pcie": (114, 2048, 1.620),
     "h200": (132, 2048, 1.830),
+    "h800": (132, 2048, 1.830),
     "b200": (148, 4096, 1.860),
+    "b300": (148, 4096, 1.860),
+    "gb200": (148, 4096, 2.062),
+    "gb300": (148, 4096, 2.062),
+    "rtx5090": (170, 256, 2.407),
+    "rtx4090": (128, 256, 2.520),
     "l4": (58, 512, 2.040),
     "l40s": (142, 512, 2.490),
     "mi250x": (110, 512, 1.700),
     "mi300x": (304, 1024, 2.100),
+    "mi355x": (256, 2048, 2.400),
 }
 
 # The memories: width of the bus in bits, and gigabits per second of each of its pins.
@@ -51,11 +58,18 @@ MEMORIES = {
     "h100": (5120, 5.24),
     "h100_pcie": (5120, 3.186),
     "h200": (6144, 6.25),
+    "h800": (5120, 5.24),
     "b200": (8192, 7.5),
+    "b300": (8192, 7.5),
+    "gb200": (8192, 7.8),
+    "gb300": (8192, 7.8),
+    "rtx5090": (512, 28.0),
+    "rtx4090": (384, 21.0),
     "l4": (192, 12.5),
     "l40s": (384, 18.0),
     "mi250x": (4096, 3.2),
     "mi300x": (8192, 5.2),
+    "mi355x": (8192, 7.8),
 }
 
 # Peaks in TFLOP/s as other projects state them.
@@ -84,6 +98,9 @@ STATED = (
     ("torchtitan", "mi250x", "bf16", 191.5),
     ("torchtitan", "mi300x", "bf16", 1300),
     ("ml-engineering", "b200", "tf32", 1125),
+    ("ml-engineering", "b300", "bf16", 2250),
+    ("ml-engineering", "gb200", "bf16", 2500),
+    ("ml-engineering", "gb200", "fp8", 5000),
     ("ml-engineering", "b200", "fp8", 4500),
     ("ml-engineering", "l40s", "fp32", 91.6),
     ("ml-engineering", "l40s", "tf32", 183),
@@ -114,11 +131,18 @@ REPORTED = (
     ("NVIDIA H100 80GB HBM3", 81559, "h100"),
     ("NVIDIA H100 PCIe", 81559, "h100_pcie"),
     ("NVIDIA H200", 143771, "h200"),
+    ("NVIDIA H800", 81559, "h800"),
     ("NVIDIA B200", 183359, "b200"),
+    ("NVIDIA B300 SXM6 AC", 275040, "b300"),
+    ("NVIDIA GB200", 189471, "gb200"),
+    ("NVIDIA GB300", 284208, "gb300"),
+    ("NVIDIA GeForce RTX 5090", 32607, "rtx5090"),
+    ("NVIDIA GeForce RTX 4090", 24564, "rtx4090"),
     ("NVIDIA L4", 23034, "l4"),
     ("NVIDIA L40S", 46068, "l40s"),
     ("AMD Instinct MI250X", 65520, "mi250x"),
     ("AMD Instinct MI300X", 196592, "mi300x"),
+    ("AMD Instinct MI355X", 294896, "mi355x"),
 )
 
 # Devices with names like ours that are none of ours.
@@ -134,14 +158,16 @@ LOOKALIKES = (
     ("NVIDIA H100 NVL", 95830),
     ("NVIDIA GH200 480GB", 97871),
     ("NVIDIA GH200 144G HBM3e", 146831),
-    ("NVIDIA GB200", 189471),
+    ("NVIDIA H800 PCIe", 81559),
+    ("NVIDIA GeForce RTX 4090 D", 24564),
+    ("NVIDIA GeForce RTX 4090 Laptop GPU", 24564),
     ("NVIDIA GeForce RTX 3090 Ti", 24564),
     ("NVIDIA H200 NVL", 143771),
     ("AMD Instinct MI210", 65520),
 )
 
 
-UNKNOWN_RESERVE = ("a6000", "mi250x", "mi300x")
+UNKNOWN_RESERVE = ("a6000", "mi250x", "mi300x", "mi355x")
 
 
 def _named(name: str, memory_mib: int) -> list[str]:
@@ -188,9 +214,9 @@ def test_units(device):
     assert 8 * 2**30 < device.memory_bytes < 512 * 2**30
     assert device.memory_bytes % MIB == 0
     assert 1e11 < device.memory_bandwidth < 1e13
-    assert 1e10 < device.host_bandwidth < 1e11
+    assert 1e10 < device.host_bandwidth < (1e12 if device.domain else 1e11)  # Grace has NVLink
     assert device.link_bandwidth == 0 or device.host_bandwidth < device.link_bandwidth < 1e12
-    assert all(1e12 < flops < 1e16 for flops in device.dense_flops.values())
+    assert all(1e12 < flops < 2e16 for flops in device.dense_flops.values())
     assert device.source
 
 
@@ -198,7 +224,7 @@ def test_units(device):
 def test_dtypes(device):
     """Every device states fp32 and fp16, and no dtype that is unknown."""
 
-    assert {"fp32", "fp16"} <= device.dense_flops.keys() <= {"fp32", "tf32", "fp16", "bf16", "fp8"}
+    assert {"fp32", "fp16"} <= device.dense_flops.keys() <= {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"}
 
 
 @every_device

@@ -1,7 +1,9 @@
 """The planner: what it tries, what fits, which layout it takes, and what the command prints."""
 
 import dataclasses
+import json
 import re
+import sys
 
 import pytest
 
@@ -9,7 +11,7 @@ from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
-from perfsuite.errors import Refused, UsageError
+from perfsuite.errors import FileError, Refused, UsageError
 from perfsuite.predict.plan.answer import Wish, plan
 from perfsuite.predict.plan.layout_memory import (
     FUSED,
@@ -22,10 +24,14 @@ from perfsuite.predict.plan.layout_memory import (
     layer_bytes,
     state_bytes,
 )
-from perfsuite.predict.plan.search import layouts, question_of, samples_of, search
-from perfsuite.predict.time.constants import machine_of
+from perfsuite.predict.plan.layout_names import name_of
+from perfsuite.predict.plan.planned import NUMBERS, PUBLISHED, of_model, planned
+from perfsuite.predict.plan.question import on_hardware, samples_of
+from perfsuite.predict.plan.search import layouts, search
+from perfsuite.predict.time.constants import THROUGH_HOST, machine_of
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import decoder
+from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan
 from perfsuite.units import parse_days, parse_network
@@ -35,8 +41,14 @@ GPT = decoder(24, 1024, 16, 50000)
 OPTIMIZER, ALL = frozenset({"optimizer"}), frozenset({"optimizer", "gradients", "parameters"})
 
 
-def question(model, hardware, samples=512):
-    return question_of(CATALOG.get("model", model), parse_hardware(hardware, CATALOG), samples, "megatron")
+def question(model, hardware, samples=512, **asked):
+    one = planned(model, CATALOG, {}, False)
+    asked = {"sequence": one.sequence, "target": one.target, "samples": samples} | asked
+    return on_hardware(one.shape, parse_hardware(hardware, CATALOG), **asked)
+
+
+def model_of(name):
+    return of_model(CATALOG.get("model", name))
 
 
 def test_model_state_by_hand():
@@ -96,11 +108,11 @@ def test_software_keeps_what_it_gathers():
     elements = 2048 * 1024
 
     more = layer_bytes(GPT.stacks[0], parallel, kept) - layer_bytes(GPT.stacks[0], parallel)
-    assert more == pytest.approx(elements * (4 / 8 + 4))
+    assert more == pytest.approx(elements * (6 / 8 + 3))
     more = layer_bytes(GPT.stacks[0], Setup(sequence=2048), kept) - layer_bytes(GPT.stacks[0], Setup(sequence=2048))
-    assert more == pytest.approx(elements * 4)
+    assert more == pytest.approx(elements * 6)
     more = activation_bytes(GPT, Setup(sequence=2048), kept) - activation_bytes(GPT, Setup(sequence=2048), FUSED)
-    assert more == pytest.approx(24 * 4 * elements + 2 * 2048 * 50000)
+    assert more == pytest.approx(24 * 6 * elements + 2 * 2048 * 50000)
 
 
 def test_every_layout_uses_all_ranks_and_the_whole_batch():
@@ -111,6 +123,177 @@ def test_every_layout_uses_all_ranks_and_the_whole_batch():
     assert {one.ranks for one in found} == {32}
     assert {one.samples for one in found} == {512}
     assert all(32 % one.layout.tensor == 0 and 36 % one.layout.pipeline == 0 for one in found)
+
+
+@pytest.mark.parametrize("model", ["llama_8b", "qwen3_235b_a22b", "t5_11b"])
+@pytest.mark.parametrize("stack", SOFTWARE)
+def test_a_layout_is_read_back_from_its_name(model, stack):
+    """--layout takes what a plan prints: of every software, and with experts or an encoder."""
+    asked = question(model, "h100_x8n4", 1024, stack=stack)
+
+    for one in list(layouts(asked))[::7]:
+        assert asked.setup(name_of(one)) == one, name_of(one)
+
+
+def test_a_layout_has_nothing_that_its_software_has_not():
+    """nanotron, for example, has neither ZeRO-3 nor chunks; DeepSpeed no tensor parallelism here."""
+    nanotron = list(layouts(question("llama_8b", "h100_x8n4", stack="nanotron")))
+    deepspeed = list(layouts(question("llama_8b", "h100_x8n4", stack="deepspeed")))
+
+    assert {one.interleave for one in nanotron} == {1} and not any("parameters" in one.sharded for one in nanotron)
+    assert {(one.layout.tensor, one.layout.pipeline) for one in deepspeed} == {(1, 1)}
+    assert any(one.offload for one in deepspeed)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tp8 pp1 dp2 b1", "its widths make 16 ranks, and there are 32"),
+        ("tp1 pp1 dp32 b1 zero3", "megatron_core has no zero3; it has"),
+        ("tp1 pp1 dp32 b3", "dp32 times b3 must divide it"),
+        ("tp1 pp1 dp32 b1 sharp", "the word 'sharp'"),
+        ("tp1 pp1 dp32 ep4 b1", "ep4 does not divide the model's experts"),
+        ("tp1 pp32 dp1 v2 b1", "needs more than 32 layers"),
+    ],
+)
+def test_a_refused_layout_says_why(words, said):
+    """The reason, and what there is."""
+    with pytest.raises(UsageError, match=re.escape(said)):
+        question("llama_8b", "h100_x8n4").setup(words)
+
+
+def test_the_usual_software():
+    """Megatron-core on linked devices that have bf16; DeepSpeed for T5, and on cards that send through a host."""
+    found = {
+        (model, hardware): question(model, hardware, 1024).software.name
+        for model, hardware in [
+            ("llama_8b", "h100_x8"), ("gpt3_175b", "a100_80g_x8n16"), ("gpt_1b7", "v100_32g_x4"),
+            ("t5_11b", "h100_x8"), ("llama_8b", "rtx3090_x8"), ("llama_8b", "rtx4090_x8"),
+        ]
+    }  # fmt: skip
+
+    assert list(found.values()) == [
+        "megatron_core", "megatron_core", "megatron", "deepspeed", "deepspeed", "deepspeed",
+    ]  # fmt: skip
+    assert question("llama_8b", "h100_x8").made(layout=Layout()).attention == "flash3"
+
+
+def test_an_option_changes_what_it_names_alone():
+    """And nothing else of the setup."""
+    plain = question("llama_8b", "h100_x8").setup("tp2 pp1 dp4 b1 zero1")
+    changed = question("llama_8b", "h100_x8", options={"attention": "flash", "step": "adam+norm"})
+    other = changed.setup("tp2 pp1 dp4 b1 zero1")
+
+    assert (other.attention, other.optimizer_bytes) == ("flash", 44.0)
+    assert dataclasses.replace(other, attention=plain.attention, optimizer_bytes=plain.optimizer_bytes) == plain
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"speed": "on"}, "no option 'speed': known are attention"),
+        ({"attention": "slow"}, "it must be one of flash, flash3, unfused"),
+        ({"tensor_overlap": "some"}, "it must be one of none, backward, all"),
+        ({"sequence_parallel": "yes"}, "it must be one of on, off"),
+        ({"step": "adam+sgd"}, "known are adam, clip"),
+        ({"imbalance": "0.5"}, "a number from 1 on"),
+    ],
+)
+def test_a_wrong_option_of_a_stack_is_refused(option, said):
+    """With the values that it may have."""
+    with pytest.raises(UsageError, match=re.escape(said)):
+        question("llama_8b", "h100_x8", options=option).setup("tp2 pp1 dp4 b1")
+
+
+def test_a_precision_that_nothing_has_is_refused():
+    """Neither a software nor a device."""
+    with pytest.raises(UsageError, match="nanotron does not train in fp8"):
+        question("llama_8b", "h100_x8", stack="nanotron", precision="fp8")
+    with pytest.raises(UsageError, match="a100_80g has no fp8 products"):
+        question("llama_8b", "a100_80g_x8", precision="fp8")
+
+
+def test_lengths_are_the_models_own():
+    """8,192 for Llama 3, 2,048 positions of a GPT, and T5's 512 and its target."""
+    llama, gpt, t5 = (planned(name, CATALOG, {}, False) for name in ("llama_8b", "gpt3_175b", "t5_11b"))
+
+    assert (llama.sequence, gpt.sequence) == (8192, 2048)
+    assert (t5.sequence, t5.target) == (
+        CATALOG.get("model", "t5_11b").workload.sequence_length,
+        CATALOG.get("model", "t5_11b").workload.target_length,
+    )
+
+
+def test_a_config_of_transformers_is_a_model(tmp_path):
+    """A file or its folder. Experts, shared ones, latent attention and later tokens are read by their names."""
+    config = PUBLISHED["deepseek_v3"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = planned(str(tmp_path), CATALOG, {}, False)
+
+    assert found.shape == planned("deepseek_v3", CATALOG, {}, False).shape
+    assert found.shape.parameters == pytest.approx(671.0e9 + 11.6e9, rel=0.005)
+    with pytest.raises(FileError, match="no config of transformers"):
+        planned(str(tmp_path / "other.json"), CATALOG, {}, False)
+
+
+def test_numbers_make_a_model():
+    """Those that are missing are named."""
+    numbers = dict.fromkeys(NUMBERS) | {"layers": 24, "hidden": 1024, "heads": 16, "vocab": 50000}
+
+    assert planned("mine", CATALOG, numbers, False).shape == dataclasses.replace(GPT, tied=False)
+    with pytest.raises(UsageError, match="also needs --vocab"):
+        planned("mine", CATALOG, numbers | {"vocab": None}, False)
+    with pytest.raises(UsageError, match="--experts-per-token, --expert-ffn"):
+        planned("mine", CATALOG, numbers | {"experts": 8}, False)
+
+
+def test_shards_of_a_node_are_reduced_between_nodes():
+    """HSDP: fewer bytes are gathered between nodes, and the shards' gradients are reduced over the replicas."""
+    asked = question("llama_8b", "h100_x8n4", stack="fsdp2")
+    whole, hybrid = (asked.step(asked.setup(f"tp1 pp1 dp32 b1 zero3{words}")) for words in ("", " shard8"))
+
+    assert hybrid.gathers < whole.gathers
+    assert hybrid.data > whole.data == 0
+
+
+def test_ranks_that_share_a_sequence_have_less_memory():
+    """Twice as many of them hold half of the activations each, and take about half as long for a micro-batch."""
+    asked = question("llama_8b", "h100_x8", 8, sequence=65536)
+    alone, shared = (asked.setup(words) for words in ("tp2 pp1 dp4 b1 ckpt zero1", "tp2 pp1 dp2 cp2 b1 ckpt zero1"))
+
+    assert activation_bytes(asked.shape, shared) == pytest.approx(activation_bytes(asked.shape, alone) / 2, rel=0.01)
+    assert asked.step(shared).compute == pytest.approx(asked.step(alone).compute, rel=0.05)
+
+
+def test_recomputing_less_takes_less_time_and_more_memory():
+    """Half of the layers, or pointwise kernels alone, are between none and all."""
+    asked = question("llama_8b", "h100_x8", 64)
+    kinds = ("", " ckpt_pointwise", " ckpt50%", " ckpt")
+    found = [asked.setup(f"tp1 pp1 dp8 b1{kind} zero1") for kind in kinds]
+    seconds = [asked.step(one).total for one in found]
+    bytes_ = [activation_bytes(asked.shape, one) for one in found]
+
+    assert seconds == sorted(seconds)
+    assert bytes_ == sorted(bytes_, reverse=True)
+
+
+def test_experts_by_hand():
+    """DeepSeek-V3: 671 billion parameters, of which a token passes 37 (arXiv 2412.19437), and one extra head."""
+    shape = dataclasses.replace(planned("deepseek_v3", CATALOG, {}, False).shape, extra=0)
+    active = sum(stack.layers * stack.active_parameters for stack in shape.stacks) + shape.hidden * shape.vocabulary
+
+    assert shape.parameters == pytest.approx(671e9, rel=0.001)
+    assert active == pytest.approx(37e9, rel=0.015)
+
+
+def test_overloaded_experts_take_longer():
+    """Balanced routing is an assumption, and its cost when it is not can be asked."""
+    seconds = [
+        asked.step(asked.setup("tp1 pp1 dp8 ep8 b4 zero1")).total
+        for asked in (question("qwen3_30b_a3b", "gb200_x4n2", 512, options=one) for one in ({}, {"imbalance": "1.5"}))
+    ]
+
+    assert seconds[0] < seconds[1] < 1.5 * seconds[0]
 
 
 def test_the_best_layout_fits_and_is_the_fastest():
@@ -128,8 +311,8 @@ def test_the_best_layout_fits_and_is_the_fastest():
 
 def test_offload_is_for_what_does_not_fit_without():
     """Its time is a bound, which must not win by a few per cent."""
-    roomy = search(question("llama_8b", "h100_x8n16"), 2000).best
-    tight = search(question("gpt_18b", "a100_40g_x8")).best
+    roomy = search(question("llama_8b", "h100_x8n16", stack="deepspeed"), 2000).best
+    tight = search(question("gpt_18b", "a100_40g_x8", stack="deepspeed")).best
 
     offloads = [one.offload for one in roomy]
     assert offloads == sorted(offloads) and set(offloads) == {False, True}
@@ -156,7 +339,7 @@ def test_parts_add_up_and_the_interval_holds_the_prediction():
 
 def test_a_slower_network_is_never_better():
     """With a tenth of the rate."""
-    model, hardware = CATALOG.get("model", "gpt_39b"), parse_hardware("a100_80g_x8n8", CATALOG)
+    model, hardware = model_of("gpt_39b"), parse_hardware("a100_80g_x8n8", CATALOG)
     slow, fast = (
         plan(model, hardware, Wish(tokens=10**9, samples=512, node_network=rate)).layouts[0].predicted_step_seconds
         for rate in (20e9, 200e9)
@@ -167,10 +350,11 @@ def test_a_slower_network_is_never_better():
 
 def test_offload_needs_the_hosts_memory():
     """A host of 16 GiB holds no optimizer of 7.5 billion parameters."""
-    model, hardware = CATALOG.get("model", "gpt_7b5"), parse_hardware("a100_80g_x1", CATALOG)
+    model, hardware = model_of("gpt_7b5"), parse_hardware("a100_80g_x1", CATALOG)
+    wish = Wish(tokens=10**9, stack="deepspeed")
 
-    assert [one.offload for one in plan(model, hardware, Wish(tokens=10**9)).layouts][:1] == [True]
-    assert plan(model, hardware, Wish(tokens=10**9, host_memory=2.0**34)).layouts == []
+    assert [one.offload for one in plan(model, hardware, wish).layouts][:1] == [True]
+    assert plan(model, hardware, dataclasses.replace(wish, host_memory=2.0**34)).layouts == []
 
 
 def test_a_batch_is_a_multiple_of_the_ranks():
@@ -224,6 +408,12 @@ def test_nothing_fits(capsys):
     assert "No layout fits: the smallest needs" in capsys.readouterr().out
 
 
+def test_another_software_may_fit(capsys):
+    """175 billion parameters on four nodes need a division of parameters, or the hosts' memory."""
+    assert main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n4", "--tokens=1e9"]) == 1
+    assert "With --stack deepspeed some do." in capsys.readouterr().out
+
+
 def test_fewest_nodes(capsys):
     """The first size that fits is planned; the sizes are listed."""
     status = main(["plan", "gpt_39b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--min-nodes", "--host-memory=1GiB"])
@@ -251,7 +441,8 @@ def test_the_scaling_curve(capsys):
 
 def test_the_fewest_nodes_need_be_no_power_of_two(capsys):
     """Three nodes hold what two do not; and 112 are in time where 64 are late."""
-    main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--min-nodes", "--top=1"])
+    sought = ["--tokens=1e9", "--min-nodes", "--top=1", "--stack=deepspeed"]
+    main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n4", *sought])
     assert capsys.readouterr().out.startswith("gpt3_175b on a100_80g_x8n3:")
 
     main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n128", "--tokens=300e9", "--deadline=30d", "--top=1"])
@@ -262,7 +453,7 @@ def test_the_fewest_nodes_need_be_no_power_of_two(capsys):
 
 def test_the_host_may_be_what_lacks_memory(capsys):
     """The devices have room, so the sentence names the host."""
-    status = main(["plan", "gpt_530b", "--hardware=a100_80g_x8n7", "--tokens=1e9"])
+    status = main(["plan", "gpt_530b", "--hardware=a100_80g_x8n7", "--tokens=1e9", "--stack=deepspeed"])
 
     assert status == 1
     assert (
@@ -275,15 +466,16 @@ def test_a_bridge_joins_two_cards():
     card = CATALOG.get("device", "rtx3090")
 
     assert machine_of(card, node=2).link_bandwidth == card.link_bandwidth
-    assert machine_of(card, node=8).link_bandwidth == card.host_bandwidth
+    assert machine_of(card, node=8).link_bandwidth == card.host_bandwidth * THROUGH_HOST
     assert search(question("gpt_1b7", "rtx3090_x8"), 1).best[0].tensor == 1
 
 
 def test_a_plan_says_what_it_was_asked():
     """So that it can be made again from its JSON."""
-    found = plan(CATALOG.get("model", "llama_8b"), parse_hardware("h100_x8n2", CATALOG), Wish(tokens=10**9))
+    found = plan(model_of("llama_8b"), parse_hardware("h100_x8n2", CATALOG), Wish(tokens=10**9))
 
-    assert (found.stack, found.precision, found.host_memory_bytes) == ("megatron", "bf16", 2**40)
+    assert (found.stack, found.stack_usual, found.precision) == ("megatron_core", True, "bf16")
+    assert found.host_memory_bytes == 2**40
     assert found.node_network_bytes_per_second == 8 * 50e9
 
 
@@ -299,9 +491,9 @@ def test_the_largest_model(capsys):
     """One device holds less than eight."""
     arguments = ["--tokens=1e9", "--max-model", "--host-memory=1GiB"]
     main(["plan", "gpt_1b7", "--hardware=a100_80g_x1", *arguments])
-    one = capsys.readouterr().out.split()[0]
+    one = re.findall(r"^(\w+) on", capsys.readouterr().out, re.MULTILINE)[0]
     main(["plan", "gpt_1b7", "--hardware=a100_80g_x8", *arguments])
-    eight = capsys.readouterr().out.split()[0]
+    eight = re.findall(r"^(\w+) on", capsys.readouterr().out, re.MULTILINE)[0]
 
     assert CATALOG.get("model", one).parameters < CATALOG.get("model", eight).parameters
 
@@ -320,3 +512,41 @@ def test_an_invalid_option_is_refused(capsys, option, said):
     """One sentence, exit code 2."""
     assert main(["plan", "gpt_1b7", "--hardware=a100_80g_x8", "--tokens=1e9", option]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_catalog_imports_the_projects_own_package(tmp_path, monkeypatch, capsys):
+    """From the project's root, although neither PYTHONPATH nor an installation says where it is."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "ownpackage").mkdir()
+    (tmp_path / "ownpackage" / "__init__.py").write_text("LAYERS = 12\n")
+    (tmp_path / "perf" / "models").mkdir(parents=True)
+    (tmp_path / "perf" / "models" / "mine.py").write_text(
+        "from ownpackage import LAYERS\n"
+        "from perfsuite.catalog.definitions import Model, Workload\n"
+        "MODELS = (Model(name='mine', family='mine', source='here', task='causal_lm', vocabulary=1000,\n"
+        "    workload=Workload(micro_batch=1, sequence_length=128), config_class='GPT2Config',\n"
+        "    model_class='GPT2LMHeadModel', config={'n_layer': LAYERS, 'n_embd': 512, 'n_head': 8,\n"
+        "    'vocab_size': 1000}),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+
+    assert main(["plan", "mine", "--hardware=a100_80g_x8", "--tokens=1e9", "--catalog=perf"]) == 0
+    assert "mine on a100_80g_x8: predicted, not measured" in capsys.readouterr().out
+
+
+def test_a_layout_alone_is_predicted(capsys):
+    """Whether it fits or not."""
+    asked = ["plan", "llama_70b", "--hardware=h100_x8", "--tokens=1e9", "--batch=64", "--layout=tp8 pp1 dp1 b1"]
+
+    assert main(asked) == 0
+    printed = capsys.readouterr().out
+    assert "tp8 pp1 dp1 b1 does not fit: it needs" in printed
+    assert "assumed: --stack megatron_core" in printed
+
+
+def test_a_larger_model_says_why_it_does_not_fit(capsys):
+    """Each of the family that is left out."""
+    main(["plan", "llama_1b", "--hardware=h100_x8", "--tokens=1e9", "--max-model"])
+
+    assert "llama_70b does not fit: the smallest needs" in capsys.readouterr().out

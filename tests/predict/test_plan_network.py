@@ -11,8 +11,8 @@ from perfsuite.cli.main import main as cli
 from perfsuite.errors import UsageError
 from perfsuite.predict.plan.network import network_of
 from perfsuite.predict.time.constants import NETWORK, constants_of, machine_of
-from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.message_times import Group, collective
+from perfsuite.predict.time.work import Rates
 from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED, Machine, Measurement
 from perfsuite.records.result import Result

@@ -201,7 +201,7 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     assert f"pytest --perf --perf-predict test_not_here.py -k {CELL} --perf-update=new" in fresh[1]
     assert f"{CELL}  ok  predicted: fits" in held[1] and "1 passed" in held[1]
     table = held[1].partition("training performance")[2]
-    assert re.search(rf"{re.escape(CELL)} .* fits .* ms \(.* ms–.* ms\) .* transferred", table, re.DOTALL)
+    assert re.search(rf"{re.escape(CELL)} .* fits .* ms \(.* ms–.* ms\) .* new", table, re.DOTALL)
     assert max(map(len, held[1].splitlines()[-6:])) <= 100
     assert predicted.time.predicted_step_seconds > 0
     assert "--perf-update=improved" in changed[1]

@@ -24,6 +24,7 @@ from perfsuite.predict.time.pipeline_fill import balanced_stages, bubble, even_s
 LINKS = Links(link=200e9, network=20e9, node=8, start=8e-6, hop=3e-6)
 EIGHT = 200e9 * (1 - FEW_RANKS / 8)  # what eight ranks of a node reach
 TWO = 200e9 * (1 - FEW_RANKS / 2)
+FILL = 64.0
 sizes = st.integers(1, 20_000)
 rates = st.floats(1e12, 1e16)
 bandwidths = st.floats(1e11, 1e13)
@@ -34,17 +35,19 @@ kinds = st.sampled_from(sorted(PASSES))
 def test_a_matmul_of_whole_waves_by_hand():
     """108 tiles of 256×128 on 108 multiprocessors are one wave of 2·256·128·(k + fill) FLOPs each."""
     k = 4096
-    wave = 2 * 256 * 128 * (k + costs.FILL) * 108
+    wave = 2 * 256 * 128 * (k + FILL) * 108
 
-    assert costs.waves(256 * 12, 128 * 9, k, 108) == pytest.approx(wave)
-    assert costs.matmul(256 * 12, 128 * 9, k, 1e14, 1e13, 108) == pytest.approx(wave / 1e14)
+    assert costs.waves(256 * 12, 128 * 9, k, 108, FILL) == pytest.approx(wave)
+    assert costs.matmul(256 * 12, 128 * 9, k, 1e14, 1e13, 108) == pytest.approx(
+        2 * 256 * 128 * k * 108 / 1e14 + costs.FILL
+    )
 
 
 def test_one_tile_too_many_is_a_second_wave():
     """109 tiles take longer than 108, although they are less than 1 % more work."""
     k = 1024  # too shallow to split
 
-    assert costs.waves(256 * 109, 128, k, 108) > 1.2 * costs.waves(256 * 108, 128, k, 108)
+    assert costs.waves(256 * 109, 128, k, 108, FILL) > 1.2 * costs.waves(256 * 108, 128, k, 108, FILL)
 
 
 def test_a_thin_matmul_waits_for_memory():
@@ -72,7 +75,7 @@ def test_a_matmul_is_no_slower_on_a_faster_device(m, n, k, flops, bandwidth, fac
 @given(sizes, sizes, sizes, sizes)
 def test_a_matmul_takes_no_less_with_more_rows(m, n, k, more):
     """Tiles and waves are rounded up, so work rises in steps and never falls."""
-    assert costs.waves(m + more, n, k, 108) >= costs.waves(m, n, k, 108)
+    assert costs.waves(m + more, n, k, 108, FILL) >= costs.waves(m, n, k, 108, FILL)
 
 
 def test_attention_by_hand():

@@ -11,13 +11,17 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.predict.time import fitted
-from perfsuite.predict.time.constants import BORROWED, LINK, NETWORK, constants_of, interval, machine_of, regime
-from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul
-from perfsuite.predict.time.layer import Rates, head, products
+from perfsuite.predict.time.constants import LINK, NETWORK, constants_of, machine_of
+from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul, unfused_attention
+from perfsuite.predict.time.experts import exchange_experts, reached
+from perfsuite.predict.time.head import head
 from perfsuite.predict.time.message_times import Group, exchange
+from perfsuite.predict.time.products import products
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import decoder, shape_of
-from perfsuite.predict.time.step import Breakdown, step
+from perfsuite.predict.time.shape import Experts, decoder
+from perfsuite.predict.time.shape_config import shape_of
+from perfsuite.predict.time.step import Breakdown, both, step
+from perfsuite.predict.time.work import Rates
 
 CATALOG = Catalog(())
 A100 = CATALOG.get("device", "a100_80g")
@@ -123,7 +127,14 @@ def test_a_small_layer_waits_for_the_host():
     """One token per layer: the launch time decides."""
     found = step(decoder(10, 256, 4, 1000), Setup(sequence=1), MACHINE, CONSTANTS)
 
-    assert found.total - found.data - found.optimizer == pytest.approx(10 * CONSTANTS.launch_layer)
+    assert found.total - found.data - found.optimizer == pytest.approx(10 * CONSTANTS.launch_layer, rel=1e-3)
+
+
+def test_host_and_device_together_take_longer_than_either():
+    """An eighth longer if both need as long, and no longer than the one that needs twice as long."""
+    assert both(1.0, 1.0) == pytest.approx(1.12, abs=0.01)
+    assert both(2.0, 1.0) == both(1.0, 2.0) == pytest.approx(2.0, rel=0.01)
+    assert both(1.0, 0.0) == 1.0
 
 
 def test_gradients_beside_backward_cost_less():
@@ -209,7 +220,7 @@ def test_a_shape_without_dimensions_is_refused():
     """The message names what the config lacks."""
     model = dataclasses.replace(CATALOG.get("model", "gpt2_small"), config={"hidden_size": 8})
 
-    with pytest.raises(Refused, match="num_attention_heads or n_head"):
+    with pytest.raises(Refused, match="num_hidden_layers or n_layer"):
         shape_of(model)
 
 
@@ -222,31 +233,22 @@ def test_a_device_without_constants_is_refused():
 @pytest.mark.parametrize("generation", sorted(LINK))
 def test_constants_are_physical(generation):
     """No share of a rate is above 1, and no byte is saved below the fused kernels' by much."""
-    own = fitted.VALUES[BORROWED.get(generation, generation)]
-    shares = [*own.values(), LINK[generation], NETWORK, fitted.VALUES["all"]["overlap"]]
+    everywhere = fitted.VALUES["all"]
+    shares = [*fitted.VALUES[generation].values(), LINK[generation], NETWORK]
+    shares += [everywhere[name] for name in ("overlap", "grouped", "crossing")]
+    shares += [fitted.VALUES[generation]["matmul"] * everywhere[name] for name in ("fp8", "fp4")]
 
     assert all(0 < share <= 1 for share in shares)
-    assert fitted.VALUES["all"]["traffic"] >= 0.8
+    assert everywhere["traffic"] >= everywhere["traffic_fused"] >= 0.8
 
 
-@pytest.mark.parametrize(
-    ("device", "stack", "nodes", "host", "wanted"),
-    [
-        ("h100", "nanotron", 1, 0.0, "calibrated"),
-        ("h100", "nanotron", 2, 0.0, "transferred"),
-        ("b200", "nanotron", 1, 0.0, "transferred"),
-        ("h100", "another", 1, 0.0, "transferred"),
-        ("a100_80g", "megatron_deepspeed", 1, 0.5, "calibrated, host-bound"),
-        ("a100_80g", "another", 1, 0.5, "transferred, host-bound"),
-    ],
-)
-def test_the_regime_of_a_prediction(device, stack, nodes, host, wanted):
-    """Rows of the same device and software on one node, or not; waiting for the host, or not. Each interval fits."""
-    found = regime(CATALOG.get("device", device), stack, nodes, host)
-    low, high = interval(1.0, found)
-
-    assert found == wanted
-    assert low < 1 < high
+def test_no_constant_is_beyond_its_bounds():
+    """And there are no more than 25 of them."""
+    for group, values in fitted.VALUES.items():
+        for name, value in values.items():
+            low, high = fitted.BOUNDS[group][name]
+            assert low <= value <= high, name
+    assert sum(map(len, fitted.VALUES.values())) <= 25
 
 
 def test_a_breakdown_names_every_part():
@@ -296,3 +298,73 @@ def test_transformers_multiplies_queries_keys_values_and_gate_apart():
     assert products(llama.stacks[0], counted, rates, 128, 1)[0] == pytest.approx(forward)
     fused = dataclasses.replace(counted, eager=None)
     assert products(llama.stacks[0], fused, rates, 128, 1)[0] < forward
+
+
+def test_a_product_that_is_not_aligned_takes_longer():
+    """Tensor cores load 16 bytes at once: eight elements of half precision."""
+    aligned, apart = (matmul(4096, 4096, k, 1e14, 1e12, 108) for k in (1024, 1020))
+
+    assert apart > 1.9 * aligned
+
+
+def test_a_head_that_is_not_aligned_takes_longer():
+    """Products of separate kernels with heads of 70 take more than twice as long as with heads of 64."""
+    separate = [unfused_attention(8192, 2048, 8, width, 1e14, 1e15, False, False) for width in (64, 70)]
+
+    assert separate[1] > 1.9 * separate[0]
+
+
+def test_products_of_many_experts_share_waves():
+    """64 small products take less than 64 times one of them, which leaves multiprocessors idle."""
+    one = matmul(128, 512, 1024, 1e14, 1e13, 108)
+
+    assert matmul(128, 512, 1024, 1e14, 1e13, 108, groups=64) < 32 * one
+
+
+@pytest.mark.parametrize("precision", ["fp8", "mxfp8", "nvfp4"])
+def test_fewer_bits_are_faster_where_products_decide(precision):
+    """Large products are; small ones have to be quantised too."""
+    device = CATALOG.get("device", "gb200")
+    machine, constants = machine_of(device, node=4), constants_of(device, "megatron_core")
+    large, small = decoder(2, 16384, 128, 1000), decoder(2, 256, 2, 1000)
+
+    def gain(shape):
+        half = Setup(sequence=8192, attention="flash3", graphs="all")
+        fewer = dataclasses.replace(half, precision=precision)
+        return step(shape, half, machine, constants).compute / step(shape, fewer, machine, constants).compute
+
+    assert 1.2 < gain(large) < 4
+    assert gain(small) < gain(large)
+
+
+def test_nodes_wait_for_the_slowest():
+    """More nodes wait longer, and one waits for none."""
+    found = [
+        step(GPT, Setup(sequence=2048, layout=Layout(replicas=ranks)), MACHINE, CONSTANTS) for ranks in (8, 16, 512)
+    ]
+    shares = [one.waiting / one.compute for one in found]
+
+    assert shares[0] == 0 < shares[1] < shares[2] < 0.05
+
+
+def test_experts_send_less_to_nodes_by_fused_kernels():
+    """A token of eight experts goes once to each of two nodes, and eight times by NCCL's all-to-all."""
+    links = Rates.of(MACHINE, CONSTANTS).links
+    experts = Experts(count=64, chosen=8, width=1024)
+    fused, plain = (exchange_experts(1e8, experts, kind, Group(16), links) for kind in (True, False))
+    limited = exchange_experts(1e8, dataclasses.replace(experts, nodes=1), True, Group(16), links)
+
+    assert reached(2, 8) == pytest.approx(2 * (1 - 0.5**8))
+    assert limited <= fused < plain
+    assert exchange_experts(1e8, experts, True, Group(1), links) == 0
+
+
+def test_a_rack_is_one_domain_of_links():
+    """Eight tensor-parallel ranks of two nodes of four send over NVLink in a rack of GB200."""
+    rack, node = (machine_of(CATALOG.get("device", name), node=4) for name in ("gb200", "b200"))
+    setup = Setup(layout=Layout(tensor=8), sequence=4096, sequence_parallel=True)
+    constants = constants_of(CATALOG.get("device", "b200"), "megatron_core")
+    shape = decoder(2, 8192, 64, 1000)
+
+    assert (rack.domain, node.domain) == (72, 4)
+    assert step(shape, setup, rack, constants).tensor < step(shape, setup, node, constants).tensor / 3

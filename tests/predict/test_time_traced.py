@@ -10,10 +10,10 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli.main import main
 from perfsuite.errors import Refused
 from perfsuite.predict.time.cell_steps import setup_of
-from perfsuite.predict.time.constants import interval
 from perfsuite.predict.time.message_times import Group, point_to_point
+from perfsuite.predict.time.regimes import interval
 from perfsuite.predict.time.replayed import costs_of, replay_traces, trace_step
-from perfsuite.predict.time.shape import shape_of
+from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.step import step
 from perfsuite.predict.time.traced import cost, replay, together
 from perfsuite.predict.traced_memory import predict

@@ -33,6 +33,7 @@ GENERATED = {
     "support.md": "perfsuite support run",
     "time_published.md": "python benchmarks/time_published.py",
     "time_traced.md": "python benchmarks/time_traced.py",
+    "time_plans.md": "python benchmarks/time_plans.py",
     "time_seeds.md": "python benchmarks/time_seeds.py",
     "transformers_ladder.md": "perfsuite ladder publish",
 }

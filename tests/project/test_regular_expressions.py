@@ -105,6 +105,11 @@ EXPRESSIONS = {
         r'f"^{_DATE}$"': "rows of a file that options name: a date",
         "PATTERN": "rows of a file that options name: the id of a cell",
     },
+    "predict/own_model.py": {r"\W+": "a user's name: of a folder or a file"},
+    "predict/plan/layout_names.py": {
+        "rf\"({'|'.join(NUMBERS)})([1-9]\\d*)\"": "an option: --layout",
+        "ckpt(\\d+\\.?\\d*)%": "an option: --layout",
+    },
     "predict/shallow.py": {r"\d+": "names of torch's operators and of a model's modules"},
     "predict/trace/operator_modules.py": {
         r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.|^module\.": "names of torch's wrappers",

@@ -17,6 +17,7 @@ from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
 from perfsuite.predict.commands.memory import add_workload, collect, workload_of
+from perfsuite.predict.own_model import find_model
 from perfsuite.predict.sizes import Size, sizes_each
 from perfsuite.predict.time.cell_steps import time_of
 from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
@@ -43,7 +44,8 @@ CHOICES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
+    text = "A model of `perfsuite list models`, or the config.json of your own."
+    parser.add_argument("model", metavar="MODEL", help=text)
     parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
     text = f"Strategies to try ({', '.join(CHOICES.strategies)})."
     parser.add_argument("--strategy", nargs="+", default=CHOICES.strategies, metavar="S", help=text)
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     bytes that are left. Exit code 1 if none fits or one failed.
     """
     page, catalog = html_of(arguments), catalog_of(arguments)
-    model = catalog.get("model", arguments.model)
+    model = find_model(arguments.model, catalog)
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
         raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 from perfsuite.catalog.cell import Hardware, parse_hardware
-from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import (
     add_catalog,
@@ -15,20 +14,23 @@ from perfsuite.cli.shared_options import (
     check_counts,
     count,
     html_of,
-    with_lengths,
     write_html,
 )
 from perfsuite.errors import Refused, UsageError
 from perfsuite.paths import check_output
 from perfsuite.predict.plan.answer import Wish, plan, spans_of_best
 from perfsuite.predict.plan.network import Network, network_of
-from perfsuite.predict.time import fitted
+from perfsuite.predict.plan.planned import NUMBERS, Planned, of_model, planned
+from perfsuite.predict.plan.question import options_of, usual
 from perfsuite.predict.time.chrome_schedule import write_trace
 from perfsuite.predict.time.constants import NETWORK
+from perfsuite.predict.time.options import OPTIONS
+from perfsuite.predict.time.precision import PRECISIONS
+from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan
 from perfsuite.show.html.prediction_pages import plan_page
-from perfsuite.show.text.plan_table import breakdown, choices, scaling, summary
+from perfsuite.show.text.plan_table import breakdown, choices, lacking, scaling, summary
 from perfsuite.show.text.tables import print_table
 from perfsuite.units import parse_bytes, parse_days, parse_network, show_count, show_rate
 
@@ -38,7 +40,8 @@ MOST = 1e18  # tokens, samples or a price: more is a slip of the hand
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
+    text = "A model of `perfsuite list models`, one that a plan knows besides, a config.json, or a name for your own."
+    parser.add_argument("model", metavar="MODEL", help=text)
     parser.add_argument("--hardware", required=True, metavar="H", help="Device, ranks and nodes, e.g. a100_80g_x8n16.")
     parser.add_argument("--tokens", type=float, required=True, metavar="N", help="Tokens of the training, e.g. 300e9.")
     parser.add_argument("--batch", type=count, metavar="N", help="Samples of a global batch (4 Mi tokens).")
@@ -48,8 +51,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", metavar="RATE", help=text)
     text = "Memory of a node's host, for offload (1TiB)."
     parser.add_argument("--host-memory", default="1TiB", metavar="SIZE", help=text)
-    text = f"Software whose constants apply ({', '.join(fitted.STACKS)}; default megatron)."
-    parser.add_argument("--stack", default="megatron", choices=fitted.STACKS, metavar="S", help=text)
+    text = f"Software that trains ({', '.join(SOFTWARE)}; by default the usual one there)."
+    parser.add_argument("--stack", choices=SOFTWARE, metavar="S", help=text)
+    parser.add_argument("--precision", choices=PRECISIONS, metavar="P", help=f"Of products: {', '.join(PRECISIONS)}.")
+    text = f"What the software does otherwise: {'; '.join(f'{one.name}={one.values}' for one in OPTIONS.values())}."
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
+    text = "Predict this layout alone, whether it fits or not, e.g. 'tp8 pp8 dp16 v6 b1 zero1'."
+    parser.add_argument("--layout", metavar="WORDS", help=text)
+    add_own_model(parser)
     parser.add_argument("--top", type=count, default=5, metavar="N", help="Layouts to show (5).")
     parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
     parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
@@ -70,13 +79,13 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--json", arguments.json, ".json")
     check_output("--trace", arguments.trace, ".json")
     page = html_of(arguments)
-    model = catalog.get("model", arguments.model)
+    model = model_of(arguments, catalog)
     hardware = parse_hardware(arguments.hardware, catalog)
-    wish = wish_of(arguments, hardware, catalog)
+    wish = wish_of(arguments, model, hardware, catalog)
     if arguments.max_model:
         model = _largest(model, hardware, wish, catalog)
     days = parse_days(arguments.deadline) if arguments.deadline else math.inf
-    found = _plans(workload_of(arguments, model), hardware, wish, arguments, days)
+    found = _plans(model, hardware, wish, arguments, days)
     chosen = next((one for one in found if _suits(one, days)), found[-1]) if _sought(arguments) else found[-1]
     print("\n".join(summary(chosen)))
     if chosen.layouts:
@@ -95,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         codec.write(arguments.json, chosen)
     if arguments.trace and chosen.layouts:
         where = parse_hardware(chosen.hardware, catalog)
-        found_spans = spans_of_best(workload_of(arguments, model), where, wish, chosen)
+        found_spans = spans_of_best(model, where, wish, chosen)
         title = f"{chosen.model} on {chosen.hardware}, {chosen.layouts[0].layout}: predicted, not measured"
         write_trace(arguments.trace, title, found_spans)
         print(f"\n{arguments.trace} is written: open it in https://ui.perfetto.dev.")
@@ -105,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if chosen.layouts and not late else 1
 
 
-def wish_of(arguments: argparse.Namespace, hardware: Hardware, catalog: Catalog) -> Wish:
+def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, catalog: Catalog) -> Wish:
     """The options that every size of the hardware shares. Raises UsageError for an invalid one."""
     for name, number in (("--tokens", arguments.tokens), ("--batch", arguments.batch), ("--price", arguments.price)):
         if number is not None and not 0 < number <= MOST:
@@ -113,13 +122,21 @@ def wish_of(arguments: argparse.Namespace, hardware: Hardware, catalog: Catalog)
     check_counts(arguments, "top")
     if arguments.min_nodes and arguments.deadline:
         raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
-    network = network_from(arguments.network, hardware, arguments.stack, catalog)
+    if arguments.layout and (arguments.min_nodes or arguments.deadline or arguments.scaling or arguments.max_model):
+        raise UsageError("--layout is one layout on all of the hardware: leave out the options that seek another size.")
+    stack = arguments.stack
+    if hardware.device is not None:
+        stack = stack or usual(model.shape, hardware.device, hardware.ranks)
+    network = network_from(arguments.network, hardware, stack or "", catalog)
     return Wish(
         tokens=int(arguments.tokens),
         samples=arguments.batch,
         node_network=network.rate if network else None,
         latency=network.latency if network else 1.0,
-        stack=arguments.stack,
+        stack=arguments.stack or "",
+        precision=arguments.precision or "",
+        options=options_of(arguments.set),
+        layout=arguments.layout or "",
         price=arguments.price,
         host_memory=parse_bytes(arguments.host_memory),
         count=arguments.top,
@@ -140,10 +157,19 @@ def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Cata
     return found
 
 
-def workload_of(arguments: argparse.Namespace, model: Model) -> Model:
-    """The model with the lengths of the options. Raises Refused for lengths that it cannot have."""
-    lengths = {"sequence_length": arguments.sequence_length, "target_length": arguments.target_length}
-    return dataclasses.replace(model, workload=with_lengths(model, "A length", **lengths))
+def add_own_model(parser: argparse.ArgumentParser) -> None:
+    """The dimensions of a model that is in no catalog."""
+    for name, what in NUMBERS.items():
+        text = f"Of your own model: {what}."
+        parser.add_argument(f"--{name.replace('_', '-')}", type=count, metavar="N", help=text)
+    parser.add_argument("--gated", action="store_true", help="Your own model's feed-forward has a gate, as Llama's.")
+
+
+def model_of(arguments: argparse.Namespace, catalog: Catalog) -> Planned:
+    """The model with the lengths of the options. Raises UsageError, and Refused for one that it cannot have."""
+    numbers = {name: getattr(arguments, name) for name in NUMBERS}
+    found = planned(arguments.model, catalog, numbers, arguments.gated)
+    return found.with_lengths(arguments.sequence_length, arguments.target_length)
 
 
 def _sought(arguments: argparse.Namespace) -> bool:
@@ -156,7 +182,7 @@ def _suits(one: Plan, days: float) -> bool:
     return bool(one.layouts) and one.days[2] <= days
 
 
-def _plans(model: Model, hardware: Hardware, wish: Wish, arguments: argparse.Namespace, days: float) -> list[Plan]:
+def _plans(model: Planned, hardware: Hardware, wish: Wish, arguments: argparse.Namespace, days: float) -> list[Plan]:
     """The plans by their number of nodes: of the hardware alone, or of its halves, too. ``days`` is the deadline.
 
     If the fewest nodes are sought, plans between the first half that suits and the one before narrow it down: all of
@@ -179,10 +205,17 @@ def _plans(model: Model, hardware: Hardware, wish: Wish, arguments: argparse.Nam
     return [found[nodes] for nodes in sorted(found) if nodes in sizes or nodes == suits]
 
 
-def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> Model:
-    """The largest model of the family that fits. Raises Refused if none does."""
-    family: list[Model] = [one for one in catalog.all("model").values() if one.family == model.family]
+def _largest(model: Planned, hardware: Hardware, wish: Wish, catalog: Catalog) -> Planned:
+    """The largest model of the family that fits. Prints why each larger one does not. Raises Refused if none does."""
+    family = [one for one in catalog.all("model").values() if one.family == model.family and model.family]
+    if not family:
+        raise Refused(f"--max-model seeks in a family of the catalog, and {model.name} is in none.")
+    smallest = ""
     for one in sorted(family, key=lambda one: -one.parameters):
-        if plan(one, hardware, wish).layouts:
-            return one
-    raise Refused(f"No model of the family {model.family} fits on {hardware.name}.")
+        candidate = dataclasses.replace(of_model(one), sequence=model.sequence, target=model.target)
+        found = plan(candidate, hardware, wish)
+        if found.layouts:
+            return candidate
+        smallest = lacking(found)
+        print(f"{one.name} does not fit: {smallest}.")
+    raise Refused(f"No model of the family {model.family} fits on {hardware.name}: {smallest}.")

@@ -7,8 +7,8 @@ from perfsuite.catalog.cell import Hardware, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.predict.time.constants import NETWORK, constants_of, machine_of
-from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.message_times import PASSES, Group, collective
+from perfsuite.predict.time.work import Rates
 from perfsuite.records.measurement import Measurement
 
 SMALL = 1e-6  # bytes: a message that is latency alone

@@ -4,147 +4,115 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from perfsuite.catalog.cell import Hardware
-from perfsuite.catalog.definitions import Device, Layout, Model
-from perfsuite.errors import Refused
-from perfsuite.predict.overhead import overhead
-from perfsuite.predict.plan.layout_memory import capacity, chance_to_fit, host_bytes, needed_bytes
-from perfsuite.predict.time.constants import Constants, constants_of, interval, machine_of, regime
-from perfsuite.predict.time.setup import Machine, Setup
-from perfsuite.predict.time.shape import Shape, shape_of
+from perfsuite.catalog.definitions import Layout
+from perfsuite.predict.plan.layout_memory import chance_to_fit, host_bytes, needed_bytes
+from perfsuite.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
+from perfsuite.predict.plan.question import Question
+from perfsuite.predict.time.pipeline_fill import ENDS
+from perfsuite.predict.time.regimes import Known, interval, kind_of, regime
+from perfsuite.predict.time.setup import Setup
+from perfsuite.predict.time.software import FORMATS
 from perfsuite.predict.time.speed import speed
-from perfsuite.predict.time.step import Breakdown, step
+from perfsuite.predict.time.step import Breakdown
 from perfsuite.records.prediction import PlannedLayout
 from perfsuite.units import show_ratio
 
-OPTIMIZER = frozenset({"optimizer"})
-GRADIENTS = frozenset({"optimizer", "gradients"})
-ALL = frozenset({"optimizer", "gradients", "parameters"})
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-CHUNKS = (1, 2, 3, 4, 6, 8)
-BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
-HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is planned: a model, where, and the samples of a global batch. ``stack`` is the software."""
-
-    shape: Shape
-    device: Device
-    machine: Machine
-    constants: Constants
-    ranks: int
-    sequence: int
-    target: int
-    samples: int
-    stack: str
-    attention: str = "flash"
-    host_memory: float = HOST_MEMORY
-
-    @property
-    def room(self) -> float:
-        """The bytes that the allocator may reserve."""
-        return self.machine.memory_bytes - sum(overhead(self.device, self.ranks).values())
-
-    @property
-    def capacity(self) -> float:
-        """The bytes that tensors may fill."""
-        return capacity(self.room)
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes there are."""
-        return -(-self.ranks // self.machine.node)
-
-
-def question_of(
-    model: Model,
-    hardware: Hardware,
-    samples: int,
-    stack: str,
-    network: float | None = None,
-    host_memory: float = HOST_MEMORY,
-    latency: float = 1.0,
-) -> Question:
-    """The question of a catalog's model and its lengths. Raises Refused if it has no closed form there.
-
-    ``network`` is a device's share in bytes per second, ``latency`` a factor of NCCL's latencies between nodes,
-    ``host_memory`` a node's bytes.
-    """
-    if hardware.device is None:
-        raise Refused("No time is predicted for a CPU: name a device and its nodes, e.g. --hardware a100_80g_x8n16.")
-    newer = (hardware.device.compute_capability or 0) >= 8
-    return Question(
-        shape=shape_of(model),
-        device=hardware.device,
-        machine=machine_of(hardware.device, network, hardware.ranks, latency),
-        constants=constants_of(hardware.device, stack),
-        ranks=hardware.world_size,
-        sequence=model.workload.sequence_length,
-        target=model.workload.target_length or 0,
-        samples=samples,
-        stack=stack,
-        host_memory=host_memory,
-        attention="flash" if newer else "unfused",
-    )
+CHUNKS = (1, 2, 3, 4, 6, 8, 12)
+LONG = 16384  # tokens of a sequence from which on ranks may share it
 
 
 def layouts(question: Question) -> Iterator[Setup]:
-    """Every setup that divides heads, layers, ranks and the batch without a rest."""
-    shape, ranks = question.shape, question.ranks
+    """Every setup that the software has, and that divides heads, layers, experts, ranks and batch without a rest."""
+    for tensor, pipeline, context, experts in _widths(question):
+        replicas = question.ranks // (tensor * pipeline * context)
+        for micro in (one for one in MICRO_BATCHES if (question.samples // replicas) % one == 0):
+            base = question.made(
+                layout=Layout(pipeline=pipeline, replicas=replicas, tensor=tensor),
+                context=context,
+                experts=experts,
+                micro_batch=micro,
+                accumulation=question.samples // (replicas * micro),
+            )
+            yield from _variants(base, question)
+
+
+def _widths(question: Question) -> Iterator[tuple[int, int, int, int]]:
+    """Widths of tensor parallelism, pipeline, context and experts: one of what the software does not have.
+
+    Tensor-parallel ranks share a node, and the links of all of its devices: through a host's memory they do not pay.
+    """
+    shape, ranks, has, machine = question.shape, question.ranks, question.software.has, question.machine
     heads = min(stack.kv_heads for stack in shape.stacks)
-    stages = _divisors(shape.layers) if len(shape.stacks) == 1 else [1]
-    for tensor in (one for one in _divisors(heads) if one <= question.machine.node and ranks % one == 0):
-        for pipeline in (one for one in stages if ranks % (tensor * one) == 0):
-            replicas = ranks // (tensor * pipeline)
-            if question.samples % replicas:
-                continue
-            for micro in (one for one in MICRO_BATCHES if (question.samples // replicas) % one == 0):
-                base = Setup(
-                    layout=Layout(pipeline=pipeline, replicas=replicas, tensor=tensor),
-                    sequence=question.sequence,
-                    target=question.target,
-                    micro_batch=micro,
-                    accumulation=question.samples // (replicas * micro),
-                    sequence_parallel=tensor > 1,
-                    overlapped=True,
-                    attention=question.attention,  # type: ignore[arg-type]
-                    precision="bf16" if question.attention == "flash" else "fp16",
-                    gradient_bytes=4 if question.attention == "flash" else 2,  # bf16 is reduced in fp32
-                )
-                yield from _variants(base, shape)
+    tensors = [one for one in _divisors(heads) if one <= machine.domain] if "tensor" in has else [1]
+    stages = _stages(question) if "pipeline" in has and not shape.encodes else [1]
+    contexts = [1, 2, 4, 8] if "context" in has and question.sequence >= LONG else [1]
+    routed = max((stack.experts.count for stack in shape.stacks if stack.experts), default=1)
+    for tensor in tensors:
+        for pipeline in stages:
+            for context in contexts:
+                own = tensor * pipeline * context
+                if ranks % own or question.samples % (ranks // own) or question.sequence % context:
+                    continue
+                apart = [one for one in _divisors(routed) if (ranks // pipeline) % one == 0]
+                for experts in apart if "experts" in has else [1]:
+                    yield tensor, pipeline, context, experts
 
 
-def _variants(base: Setup, shape: Shape) -> Iterator[Setup]:
+def _stages(question: Question) -> list[int]:
+    """The stages that a pipeline may have: divisors of the layers, with embedding and loss or without; or of the ranks,
+    if layers of several kinds are divided by their cost.
+    """
+    layers = question.shape.layers
+    if len(question.shape.stacks) == 1:
+        return sorted({*_divisors(layers), *(one for one in _divisors(layers + ENDS) if one <= layers)})
+    return [one for one in _divisors(question.ranks) if one <= layers]
+
+
+def _variants(base: Setup, question: Question) -> Iterator[Setup]:
     """A layout with every recomputation, interleaving, sharding and offload that it can have."""
-    layout = base.layout
+    layout, has, shape = base.layout, question.software.has, question.shape
     chunks = [1]
-    if layout.pipeline > 1 and base.accumulation % layout.pipeline == 0:
-        chunks = [one for one in CHUNKS if (shape.layers // layout.pipeline) % one == 0]
-    kinds = ["none", "full"] + (["selective"] if base.attention == "unfused" else [])
+    if layout.pipeline > 1 and base.accumulation % layout.pipeline == 0 and "interleave" in has:
+        divided = shape.layers + (ENDS if shape.layers % layout.pipeline else 0)
+        chunks = [one for one in CHUNKS if layout.pipeline * one <= divided]
+        if len(shape.stacks) == 1:
+            chunks = [one for one in chunks if divided % (layout.pipeline * one) == 0]
+    kinds = ["none", *(kind for word, kind in RECOMPUTE.items() if word in has)]
+    if base.attention != "unfused":
+        kinds = [kind for kind in kinds if kind != "selective"]
+    shared = layout.data_ranks * base.context > 1
     for recompute in kinds:
+        plain = replace(base, recompute=recompute)  # type: ignore[arg-type]
         for interleave in chunks:
-            plain = replace(base, recompute=recompute, interleave=interleave)  # type: ignore[arg-type]
-            yield plain
-            if layout.replicas > 1:
-                yield replace(plain, sharded=OPTIMIZER)
-        if layout.pipeline == 1:
-            one = replace(base, recompute=recompute)  # type: ignore[arg-type]
-            yield replace(one, sharded=GRADIENTS, offload=True)
-            if layout.replicas > 1:
-                whole = replace(layout, replicas=1, shards=layout.replicas)
-                yield replace(one, layout=whole, sharded=ALL)
-                yield replace(one, layout=whole, sharded=ALL, offload=True)
+            one = replace(plain, interleave=interleave)
+            yield one
+            if shared and "zero1" in has:
+                yield replace(one, sharded=OPTIMIZER)
+        if layout.pipeline == 1 or "tensor" not in has:
+            yield from _divided(plain, question)
+
+
+def _divided(base: Setup, question: Question) -> Iterator[Setup]:
+    """A layout whose gradients or parameters are divided too, over all replicas or those of a node, and its offload."""
+    layout, has = base.layout, question.software.has
+    whole = replace(layout, replicas=1, shards=layout.replicas)
+    shared = layout.replicas > 1
+    if "zero2" in has and shared:
+        yield replace(base, sharded=GRADIENTS)
+    if "offload" in has:
+        yield replace(base, sharded=GRADIENTS, offload=True)
+    if "zero3" in has and shared:
+        yield replace(base, layout=whole, sharded=ALL)
+        if "offload" in has:
+            yield replace(base, layout=whole, sharded=ALL, offload=True)
+    inside = question.machine.node // layout.tensor
+    if "hybrid" in has and 1 < inside < layout.replicas and layout.replicas % inside == 0:
+        yield replace(base, layout=replace(layout, replicas=layout.replicas // inside, shards=inside), sharded=ALL)
 
 
 def _divisors(number: int) -> list[int]:
     return [one for one in range(1, number + 1) if number % one == 0]
-
-
-def samples_of(samples: int | None, sequence: int, ranks: int) -> int:
-    """The global batch: as asked, or 4 Mi tokens, rounded up to a multiple of the ranks."""
-    return samples or -(-max(1, BATCH_TOKENS // sequence) // ranks) * ranks
 
 
 @dataclass(frozen=True)
@@ -159,26 +127,27 @@ class Found:
     capacity: float
 
 
-def search(question: Question, count: int = 5) -> Found:
-    """The ``count`` fastest layouts that fit, fastest first; of equally fast ones, those that need least.
+def search(question: Question, count: int = 5, layout: str = "") -> Found:
+    """The ``count`` fastest layouts that fit, fastest first; of equally fast ones, those that need least. A ``layout``
+    in words is the only one that is tried, and it is predicted whether it fits or not.
 
     Those with offload follow all others: their time is a bound (costs.HOST_ADAM), and others' are predictions.
     """
     tried, fitting, least, least_host = 0, 0, float("inf"), float("inf")
     most = question.capacity
     ranked: list[tuple[bool, float, float, int, Setup, Breakdown]] = []
-    for setup in layouts(question):
+    for setup in [question.setup(layout)] if layout else layouts(question):
         tried += 1
-        needed = needed_bytes(question.shape, setup, question.stack)
+        needed = needed_bytes(question.shape, setup, question.software.name)
         least = min(least, needed)
         host = host_bytes(question.shape, setup) * min(question.machine.node, question.ranks)
-        if needed > most:
+        if needed > most and not layout:
             continue
         least_host = min(least_host, host)
-        if host > question.host_memory:
+        if host > question.host_memory and not layout:
             continue
-        fitting += 1
-        predicted = step(question.shape, setup, question.machine, question.constants)
+        fitting += needed <= most
+        predicted = question.step(setup)
         ranked.append((setup.offload, predicted.total, needed, tried, setup, predicted))
     top = heapq.nsmallest(count, ranked, key=lambda one: one[:4])
     first = top[0][5] if top else None
@@ -190,9 +159,8 @@ def _planned(
     question: Question, setup: Setup, needed: float, predicted: Breakdown, first: Breakdown | None
 ) -> PlannedLayout:
     """A layout as a record: everything in it is predicted. ``first`` is the best one's step."""
-    unlike = setup.offload or len(question.shape.stacks) > 1  # no fitted row has either
-    stack = "" if unlike else question.stack
-    kind = regime(question.device, stack, question.nodes, predicted.launch / predicted.total)
+    kind = regime_of(question, setup, predicted)
+    peak = question.device.dense_flops[FORMATS.get(setup.precision, setup.precision)]
     low, high = interval(predicted.total, kind)
     return PlannedLayout(
         layout=name_of(setup),
@@ -212,9 +180,16 @@ def _planned(
         high_seconds=high,
         regime=kind,
         predicted_parts=predicted.parts(),
-        **speed(question.shape, setup, question.machine.flops, predicted.total),
+        **speed(question.shape, setup, peak, predicted.total),
         loses_by=_why(predicted, first) if first and predicted is not first else "",
     )
+
+
+def regime_of(question: Question, setup: Setup, predicted: Breakdown) -> str:
+    """The rows whose errors tell how good a layout's prediction is."""
+    kind = kind_of(question.shape, setup, question.nodes, predicted)
+    known = Known.fitted().has(question.device.name, question.software.name, kind)
+    return regime(kind, not known or setup.offload)  # no fitted row has offload
 
 
 def _why(slower: Breakdown, first: Breakdown) -> str:
@@ -224,15 +199,3 @@ def _why(slower: Breakdown, first: Breakdown) -> str:
     if parts[name] <= best[name]:
         return "equal"
     return f"{name} +{show_ratio((parts[name] - best[name]) / first.total)} of the step"
-
-
-def name_of(setup: Setup) -> str:
-    """A layout in one word: ``tp8 pp12 dp4 v2 b1 ckpt zero1``."""
-    layout = setup.layout
-    words = [f"tp{layout.tensor}", f"pp{layout.pipeline}", f"dp{layout.data_ranks}"]
-    words += [f"v{setup.interleave}"] if setup.interleave > 1 else []
-    words.append(f"b{setup.micro_batch}")
-    words += {"none": [], "full": ["ckpt"], "selective": ["ckpt_selective"]}[setup.recompute]
-    words += {frozenset(): [], OPTIMIZER: ["zero1"], GRADIENTS: ["zero2"], ALL: ["zero3"]}[setup.sharded]
-    words += ["offload"] if setup.offload else []
-    return " ".join(words)

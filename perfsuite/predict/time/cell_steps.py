@@ -2,7 +2,7 @@
 
 The setups describe this package's own engines, which train transformers' layers: DeepSpeed's ZeRO 1 and 2 all-reduce
 gradients, FSDP reduces them in fp32, and the tensor parallelism of transformers hides no message. No table with
-measured steps of transformers' layers was fitted, so every cell's regime is "transferred".
+measured steps of transformers' layers was fitted, so every cell's regime is new.
 """
 
 import dataclasses
@@ -13,9 +13,11 @@ from perfsuite.catalog.definitions import Engine, Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.constants import constants_of, interval, machine_of, regime
+from perfsuite.predict.time.constants import constants_of, machine_of
+from perfsuite.predict.time.regimes import interval, of_cell
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import Shape, Stack, shape_of
+from perfsuite.predict.time.shape import Shape, Stack
+from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.speed import speed
 from perfsuite.predict.time.step import step
 from perfsuite.rank.recipe import recipe_of
@@ -62,7 +64,7 @@ def time_of(cell: Cell, padded: bool = True) -> PredictedTime:
     except Refused:
         return PredictedTime(cell=cell.id, untimed=device.name if _unknown_device(cell) else cell.model.name)
     found = step(shape, setup, machine, constants)
-    kind = regime(device, UNKNOWN_STACK, cell.hardware.nodes, found.launch / found.total)
+    kind = of_cell(cell, found.launch / found.total)
     low, high = interval(found.total, kind)
     return PredictedTime(
         cell=cell.id,

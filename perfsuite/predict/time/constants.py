@@ -1,8 +1,8 @@
 """The constants of the closed form for a device and a software stack, and how far they can be trusted.
 
 ``fitted.toml`` has those that were fitted, with their rows. The others are measurements that others published. A
-generation or a stack without rows borrows the nearest fitted one: its predictions are then of the regime
-"transferred", whose interval is wider.
+generation or a stack without rows borrows the nearest fitted one: its predictions are then of a new regime, whose
+interval is wider (regimes.py).
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,13 @@ from perfsuite.errors import Refused
 from perfsuite.predict.time import fitted
 from perfsuite.predict.time.setup import Machine
 
-# Compute capability (whole part) to the generation whose constants apply.
-GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "blackwell"}
-BORROWED = {"blackwell": "hopper"}  # no row of a Blackwell device was fitted: shares of its rates are Hopper's
+# Compute capability (whole part) to the generation whose constants apply; AMD's devices by their names.
+GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "ampere"}
+ULTRA = 10.3  # compute capability of Blackwell Ultra, whose higher power limit lets products run faster
+AMD = {"mi300x": "hopper", "mi355x": "blackwell"}  # no row of them was fitted: the nearest in age
+# How much longer than the others' hosts Grace takes to launch a layer: the tiny models of Megatron-LM's tests take 1.45
+# times as long on GB200 as on H100 (benchmarks/published/times/notes.md).
+GRACE = 1.45
 # Collectives in one node: the share of NVLink's rate that many ranks would reach, and the seconds of a message and of a
 # step of its ring. A100: 77 points of 2 to 8 ranks, 1 MiB to 1 GiB (VIA-Research/vTrain, trace/a100), mean error 5 %.
 # H200: rings of 8 ranks reach 361 to 368 of 450 GB/s, 15/16 of the share; 32 KiB take 40 µs, as NCCL's table for LL128
@@ -27,32 +31,51 @@ LINK = {"ampere": 0.80, "hopper": 0.86, "blackwell": 0.85}
 START = {"ampere": 30e-6, "hopper": 14e-6, "blackwell": 38e-6}
 HOP = {"ampere": 3.4e-6, "hopper": 1.9e-6, "blackwell": 2.8e-6}
 NETWORK = 0.75
-# cuDNN's attention, forward and backward, as a share of the peak: bf16, 4,096 tokens, causal, 64 heads of 128. Forward
-# and backward reach 174 and 128 TFLOP/s on an A100 (PCIe; more by 271/253, the ratio of the best matmuls), 616 and 495
-# on an H200, 1,319 and 1,102 on a GB200 of 2,500; 2.5 of 3.5 FLOPs are backward's. September 2026, in
-# benchmark/attention_training/results/llama3.1 of NVIDIA/cudnn-frontend at 816ea4573a and d6d35d6927.
-ATTENTION3 = {"ampere": 0.48, "hopper": 0.53, "blackwell": 0.46}
-MULTIPROCESSORS = {  # the architectures' whitepapers
+# Cards that may not read each other's memory send through the host's: written there and read again, so that half of
+# PCIe's rate is left at best (docs.nvidia.com, NCCL, "Troubleshooting", shared memory transport).
+THROUGH_HOST = 0.5
+# cuDNN's attention on long sequences, forward and backward (2.5 of 3.5 FLOPs), as a share of the peak; causal, bf16,
+# heads of 128. H200: 700 and 590 TFLOP/s; GB200 1,720 and 1,350; GB300 1,990 and 1,520. The B200 of SimuMax: 1,000 and
+# 850 on 4,096 tokens, four fifths of that. A100: 174 and 128 on 4,096 (PCIe; more by 271/253, the best matmuls' ratio).
+# benchmark/sdpa_benchmark_training/results of NVIDIA/cudnn-frontend at 3929da2ef4; configs/system of
+# MooreThreads/SimuMax at 4dcaae513b; benchmark/attention_training/results/llama3.1 at 816ea4573a (A100).
+ATTENTION3 = {"ampere": 0.60, "hopper": 0.62, "blackwell": 0.575}
+ATTENTION3_OF = {"b200": 0.49, "b300": 0.65, "gb300": 0.65}
+# What products reach when they follow each other, where that was measured and differs from the best single one:
+# the median of 514 products on a B200, 0.49 of the peak by its power (configs/system/b200_bf16_ceperm.json of
+# MooreThreads/SimuMax at 4dcaae513b), over this form's tiles and waves.
+SUSTAINED = {"b200": 1_130e12}
+# The best measured product in fp8: compute/accelerator/README.md of stas00/ml-engineering at 744d01e. Others reach
+# UNMEASURED_LOW of the peak, the median of these.
+FP8 = {
+    "h100": 1402.6e12, "h200": 1453.4e12, "b200": 3432.5e12, "b300": 3353.3e12, "gb200": 3615.6e12,
+}  # fmt: skip
+UNMEASURED_LOW = 0.73
+MULTIPROCESSORS = {  # the architectures' whitepapers; AMD's compute units
     "t4": 40, "v100_32g": 80, "v100_pcie_32g": 80, "a100_40g": 108, "a100_80g": 108, "a100_pcie_80g": 108,
-    "rtx3090": 82, "a10g": 80, "a6000": 84, "l4": 58, "l40s": 142, "h100": 132, "h100_pcie": 114, "h200": 132,
-    "b200": 148,
+    "rtx3090": 82, "a10g": 80, "a6000": 84, "l4": 58, "l40s": 142, "rtx4090": 128, "rtx5090": 170, "h100": 132,
+    "h100_pcie": 114, "h200": 132, "h800": 132, "b200": 148, "b300": 148, "gb200": 148, "gb300": 148, "mi300x": 304,
+    "mi355x": 256,
 }  # fmt: skip
 # Software whose layers have all pointwise kernels fused as costs.elementwise_bytes counts them: Transformer Engine's
 # norms beside their products, and jitted kernels for bias, dropout, residual sum and activation.
-FUSED = frozenset({"megatron_core"})
+FUSED = frozenset({"megatron_core", "megatron", "megatron_deepspeed", "torchtitan", "automodel"})
 UNMEASURED_MATMUL = 0.8  # of the peak, for devices without a published matmul: most of those published are 0.76 to 0.87
-NODE_NETWORK = {7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9}  # bytes/s per device in usual nodes: DGX-2, A100, H100, B200
+# Bytes per second and device in usual nodes: DGX-2, A100, H100, B200. A GB300 has cards of 800 Gbit/s.
+NODE_NETWORK = {0: 50e9, 7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9, 12: 12.5e9}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
     """Shares of a device's rates (0 to 1), two factors, and seconds.
 
-    ``matmul`` is of the best measured matmul, ``attention`` and ``attention3`` of the peak, ``memory``, ``link`` and
-    ``network`` of their bandwidths. ``start`` and ``hop`` are seconds of a message and of a step inside a node.
-    ``overlap`` is how much of the shorter of computation and message is hidden. ``traffic`` multiplies the bytes of
-    elementwise kernels: 1 if all are fused. ``launch_layer`` is the host's time for a layer's forward and backward,
-    ``launch_stage`` for a stage's sends.
+    ``matmul`` is of the best measured matmul. ``fp8`` and ``fp4`` multiply that share for products in fewer bits, which
+    need less power, ``grouped`` for those of several experts. ``attention`` and ``attention3`` are of the peak,
+    ``memory``, ``link`` and ``network`` of their bandwidths. ``start`` and ``hop`` are seconds of a message and of a
+    step inside a node. ``crossing`` is of the network, where the rings of several groups meet. ``overlap`` is how much
+    of the shorter of computation and message is hidden. ``traffic`` multiplies the bytes of elementwise kernels: 1 if
+    all are fused. ``jitter`` is the deviation of a node's step. ``launch_layer`` is the host's time for a layer,
+    ``launch_experts`` a factor of it, ``launch_stage`` that for a stage's sends.
     """
 
     matmul: float
@@ -68,11 +91,17 @@ class Constants:
     handover: float
     launch_layer: float
     launch_stage: float
+    fp8: float = 1.0
+    fp4: float = 1.0
+    grouped: float = 1.0
+    crossing: float = 1.0
+    jitter: float = 0.0
+    launch_experts: float = 1.0
 
 
 def generation_of(device: Device) -> str:
-    """The generation whose constants a device uses. Raises Refused for one that is not NVIDIA's."""
-    generation = GENERATIONS.get(int(device.compute_capability or 0))
+    """The generation whose constants a device uses. Raises Refused for one without."""
+    generation = AMD.get(device.name) or GENERATIONS.get(int(device.compute_capability or 0))
     if generation is None or device.name not in MULTIPROCESSORS:
         raise Refused(f"No time is predicted for {device.name}: known are {', '.join(sorted(MULTIPROCESSORS))}.")
     return generation
@@ -87,18 +116,23 @@ def machine_of(device: Device, network: float | None = None, node: int = 8, late
     generation_of(device)
     peak = device.dense_flops.get("bf16") or device.dense_flops["fp16"]
     linked = device.link_bandwidth if not device.linked or node <= device.linked else 0.0
+    bus = device.host_bandwidth * (1.0 if device.peers else THROUGH_HOST)
+    fp8, fp4 = device.dense_flops.get("fp8", 0.0), device.dense_flops.get("fp4", 0.0)
     return Machine(
         name=device.name,
         flops=peak,
         matmul_flops=device.measured_matmul_flops or UNMEASURED_MATMUL * peak,
         memory_bandwidth=device.memory_bandwidth,
         memory_bytes=device.usable_bytes,
-        link_bandwidth=linked or device.host_bandwidth,
-        network_bandwidth=network or NODE_NETWORK[int(device.compute_capability or 0)],
+        link_bandwidth=linked or bus,
+        network_bandwidth=network or device.network or NODE_NETWORK[int(device.compute_capability or 0)],
         host_bandwidth=device.host_bandwidth,
         multiprocessors=MULTIPROCESSORS[device.name],
         node=node,
         network_latency=latency,
+        fp8_flops=FP8.get(device.name, UNMEASURED_LOW * fp8),
+        fp4_flops=UNMEASURED_LOW * fp4,
+        domain=max(node, device.domain),
     )
 
 
@@ -109,33 +143,22 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     """
     found = values or fitted.VALUES
     generation = generation_of(device)
-    shares = found[BORROWED.get(generation, generation)]
-    launches: dict[str, Any] = found.get(stack) or _mean(found)
+    ultra = found.get("ultra", {}) if device.compute_capability == ULTRA else {}
+    shares = {**found["hopper"], **found.get(generation, {}), **ultra}
+    if device.name in SUSTAINED:
+        assert device.measured_matmul_flops
+        shares["matmul"] = SUSTAINED[device.name] / device.measured_matmul_flops
+    launches: dict[str, Any] = dict(found.get(stack) or _mean(found))
+    launches["launch_layer"] *= GRACE if device.domain else 1.0
     links = {"link": LINK[generation], "network": NETWORK, "start": START[generation], "hop": HOP[generation]}
-    everywhere = {**found["all"], "traffic": 1.0} if stack in FUSED else found["all"]
-    return Constants(attention3=ATTENTION3[generation], **links, **shares, **everywhere, **launches)
+    everywhere = dict(found["all"])
+    fused = everywhere.pop("traffic_fused", 1.0)
+    everywhere["traffic"] = fused if stack in FUSED else everywhere["traffic"]
+    attention3 = ATTENTION3_OF.get(device.name, ATTENTION3[generation])
+    return Constants(attention3=attention3, **links, **shares, **everywhere, **launches)
 
 
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:
     """The mean launch times of all stacks."""
     stacks = [one for one in found.values() if "launch_layer" in one]
     return {name: sum(one[name] for one in stacks) / len(stacks) for name in ("launch_layer", "launch_stage")}
-
-
-HOST_BOUND = 0.05  # of a step that waits for the host: from here on the host's constants decide
-
-
-def regime(device: Device, stack: str, nodes: int, host_share: float) -> str:
-    """The rows whose errors tell how good a prediction is.
-
-    "calibrated" if rows of this device and stack, on one node, were fitted; otherwise "transferred". "host-bound" is
-    added if the step waits for the host to launch kernels, ``host_share`` of its time.
-    """
-    known = (device.name, stack) in fitted.PAIRS and nodes == 1
-    return ("calibrated" if known else "transferred") + (", host-bound" if host_share > HOST_BOUND else "")
-
-
-def interval(seconds: float, regime: str) -> tuple[float, float]:
-    """The seconds between which 90 % of the regime's measurements were, predicted by constants without them."""
-    low, high = fitted.ERRORS[regime]
-    return seconds * low, seconds * high

@@ -10,7 +10,9 @@ from functools import lru_cache
 # efficient, since a tile of m×n loads m+n elements for m·n products).
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 HALF_INTENSITY = 16.0  # products per loaded element at which a tile computes at half its rate
-FILL = 64  # the depth of k that filling and draining a tile's pipeline costs
+# Seconds in which a tile's pipeline fills and drains. The 15 products on a B200 with a k of at most 1,024 need 130 to
+# 170 elements of k more than they have (MooreThreads/SimuMax at 4dcaae513b), which is this time at their tiles' rate.
+FILL = 1.3e-6
 _BEST = 256 * 128 / (256 + 128)
 
 
@@ -24,33 +26,50 @@ _TILES = tuple((rows, columns, _tile_rate(rows, columns)) for rows, columns in T
 
 
 @lru_cache(maxsize=65536)
-def waves(m: int, n: int, k: int, multiprocessors: int) -> float:
+def waves(m: int, n: int, k: int, multiprocessors: int, fill: float, groups: int = 1) -> float:
     """The work of an m×n×k product as the hardware does it, in FLOPs at the rate of the best tile: at least 2mnk.
 
     Tile quantisation rounds m and n up to whole tiles; wave quantisation rounds the tiles up to a multiple of the
     multiprocessors (the same source, sections 2.2 and 3). A deep k is split so that a last wave is not idle, at the
-    cost of another fill. The library takes the best tile.
+    cost of another ``fill``, in elements of k. The library takes the best tile. ``groups`` such products share their
+    waves.
     """
     best = float("inf")
     for rows, columns, rate in _TILES:
-        tiles = -(-m // rows) * -(-n // columns)
+        tiles = groups * -(-m // rows) * -(-n // columns)
         for split in (1, 2, 4):
             if split > 1 and k < 1024 * split:
                 break
             whole = -(-tiles * split // multiprocessors) * multiprocessors
-            best = min(best, 2.0 * rows * columns * (k / split + FILL) * whole / rate)
+            best = min(best, 2.0 * rows * columns * (k / split + fill) * whole / rate)
     return best
 
 
-def matmul(m: int, n: int, k: int, flops: float, bandwidth: float, multiprocessors: int, element: int = 2) -> float:
-    """Seconds of one product: the roofline of its tiles and of the bytes that it must move.
+ALIGNED = 8  # elements of half precision in the 16 bytes that tensor cores load at once
+UNALIGNED = 2.0  # "Matrix Multiplication Background", section 2.1: at least half of the rate is lost without alignment
+
+
+def matmul(
+    m: int,
+    n: int,
+    k: int,
+    flops: float,
+    bandwidth: float,
+    multiprocessors: int,
+    element: float = 2.0,
+    groups: int = 1,
+) -> float:
+    """Seconds of ``groups`` products: the roofline of their tiles and of the bytes that they must move.
 
     arXiv 2407.13853 (NeuSight) predicts per tile and wave in the same way. ``flops`` is the rate that a large product
-    reaches, ``bandwidth`` what a copy reaches.
+    reaches, ``bandwidth`` what a copy reaches. Operands have ``element`` bytes, the result is in half precision.
     """
     if not (m and n and k):
         return 0.0
-    return max(waves(m, n, k, multiprocessors) / flops, element * (m * k + k * n + m * n) / bandwidth)
+    moved = groups * (element * (m * k + k * n) + 2.0 * m * n)
+    fill = FILL * flops / (multiprocessors * 2 * 256 * 128)
+    work = waves(m, n, k, multiprocessors, fill, groups) * (UNALIGNED if n % ALIGNED or k % ALIGNED else 1.0)
+    return max(work / flops, moved / bandwidth)
 
 
 def layer_flops(m: int, n: int, k: int) -> float:
@@ -58,16 +77,27 @@ def layer_flops(m: int, n: int, k: int) -> float:
     return 2.0 * m * n * k
 
 
-def flash_attention(queries: int, keys: int, width: int, causal: bool, flops: float) -> float:
+FILL_ATTENTION = 1000.0  # tokens at which cuDNN's kernels reach half of their rate, H200 and GB200: as in constants.py
+
+
+def attention_fill(keys: float) -> float:
+    """The share of its rate for long sequences that cuDNN's attention reaches on so many keys."""
+    return keys / (keys + FILL_ATTENTION)
+
+
+def flash_attention(queries: int, keys: float, width: float, causal: bool, flops: float) -> float:
     """Forward seconds of a fused kernel: 4·q·k·width FLOPs, half of them if causal (arXiv 2307.08691, section 4.1).
 
-    ``queries`` counts all of a micro-batch, ``keys`` those of one sequence, ``width`` all heads of the rank. Backward
-    has five products to forward's two: 2.5 times as much.
+    ``queries`` counts all of a micro-batch, ``keys`` those of one sequence, ``width`` all heads of the rank, each as
+    wide as the kernel that takes it. Backward has five products to forward's two: 2.5 times as much.
     """
     return 4.0 * queries * keys * width * (0.5 if causal else 1.0) / flops
 
 
 BACKWARD_FLASH = 2.5
+
+
+DEPTH, COLUMNS = 32, 64  # to which kernels round a head's width up: one step of a tile's depth, the narrowest tile
 
 
 def unfused_attention(
@@ -76,16 +106,19 @@ def unfused_attention(
     """Seconds of attention as separate kernels: two batched products (four in backward), and the scores' traffic.
 
     Forward writes scores (2 bytes), reads and writes them in the softmax (4) and reads them for the values (2); dropout
-    reads, writes and keeps a mask (5). Backward: 12 and 5. Softmax does not halve causal scores.
+    reads, writes and keeps a mask (5). Backward: 12 and 5. Softmax does not halve causal scores. A head's width is the
+    depth of one product (two in backward), and the columns of the others, which fill whole tiles.
     """
     scores = float(queries) * keys * heads
-    products = (8.0 if backward else 4.0) * scores * head_width / flops
+    depth, columns = -(-head_width // DEPTH) * DEPTH, -(-head_width // COLUMNS) * COLUMNS
+    products = (2.0 * depth + 6.0 * columns if backward else 2.0 * (depth + columns)) * scores / flops
+    products *= UNALIGNED if head_width % ALIGNED else 1.0
     bytes_ = (12 if backward else 8) + (5 if dropout else 0)
     return products + bytes_ * scores / bandwidth
 
 
 def elementwise_bytes(
-    tokens: int, hidden: int, heads_width: int, inner: int, gated: bool, dropout: bool
+    tokens: int, hidden: int, heads_width: int, inner: float, gated: bool, dropout: bool
 ) -> tuple[float, float]:
     """Forward bytes of a layer's pointwise kernels: (outside the tensor-parallel region, inside of it).
 

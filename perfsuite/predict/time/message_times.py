@@ -23,7 +23,9 @@ class Links:
     ``start`` are the seconds of any message, ``hop`` those of a step inside the node. ``latency`` multiplies the
     latency of messages between nodes: 1 is NCCL's table. ``handover`` are the seconds of a message in a step beside
     those of the message alone, which benchmarks of collectives measure: its stream and the computing one wait for each
-    other.
+    other. ``crossing`` is the share of the network that a group reaches which has several, but not all, of a node's
+    devices: the rings of such groups meet on the same cards. ``nominal`` and ``nominal_network`` are the rates of the
+    datasheets.
     """
 
     link: float
@@ -33,6 +35,9 @@ class Links:
     hop: float
     latency: float = 1.0
     handover: float = 0.0
+    crossing: float = 1.0
+    nominal: float = 0.0
+    nominal_network: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ def bus_bandwidth(group: Group, links: Links) -> float:
     link = links.link * (1 - FEW_RANKS / max(2, inside))
     if group.nodes(links.node) == 1:
         return link
-    return min(link, links.network * inside) if inside > 1 else links.network
+    share = links.crossing if 1 < inside < links.node else 1.0
+    return min(link, links.network * inside * share) if inside > 1 else links.network
 
 
 def collective(kind: str, size: float, group: Group, links: Links) -> float:

@@ -2,9 +2,18 @@
 
 from collections.abc import Sequence
 
+ENDS = 2  # embedding and loss
+
 
 def even_stages(layers: int, stages: int) -> tuple[float, ...]:
-    """Layers per stage, as Megatron divides them: equally, and fractions if they cannot be."""
+    """Layers per stage, as Megatron divides them: equally.
+
+    If that cannot be, embedding and loss may count as a layer each (--account-for-embedding-in-pipeline-split), so that
+    both ends have one layer less; else there are fractions.
+    """
+    if layers % stages and stages > 1 and (layers + ENDS) % stages == 0:
+        each = (layers + ENDS) // stages
+        return (each - 1, *[each] * (stages - 2), each - 1)
     return (layers / stages,) * stages
 
 

@@ -11,10 +11,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.predict.time.cell_steps import UNKNOWN_STACK, layout_of
 from perfsuite.predict.time.constants import Constants, constants_of, machine_of
-from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.setup import Machine
-from perfsuite.predict.time.shape import shape_of
+from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.traced import Replayed, together
+from perfsuite.predict.time.work import Rates
 from perfsuite.predict.trace.tracing import TraceFailed, Tracer, job_of
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.recipe import recipe_of

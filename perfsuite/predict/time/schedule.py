@@ -100,7 +100,7 @@ def _ends(found: Sequence[Span], total: Breakdown, stages: int) -> list[Span]:
     """What follows the last micro-batch, in every stage alike."""
     begin = max(one.begin + one.seconds for one in found)
     ends = []
-    for name in ("data", "optimizer", "offload"):
+    for name in ("waiting", "data", "optimizer", "offload"):
         seconds = getattr(total, name)
         if seconds:
             ends += [Span(stage, name, begin, seconds, {name: seconds}) for stage in range(stages)]

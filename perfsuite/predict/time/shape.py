@@ -1,11 +1,34 @@
 """The dimensions of a transformer that decide its time: stacks of layers, a vocabulary, and their FLOPs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from perfsuite.catalog.definitions import Model
-from perfsuite.errors import Refused
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """A feed-forward of ``count`` experts of which each token passes ``chosen``, and a shared one of ``shared`` width.
+
+    ``width`` is an expert's inner width. Routing is balanced: every expert gets equally many tokens. A token's experts
+    are on at most so many ``nodes`` (0: any).
+    """
+
+    count: int
+    chosen: int
+    width: int
+    shared: int = 0
+    nodes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latent:
+    """Multi-head latent attention (arXiv 2405.04434, section 2.1): ranks of the compressed queries (0: not compressed)
+    and of keys and values, and a head's widths without position, with position, and of its value.
+    """
+
+    query: int
+    pair: int
+    plain: int
+    rotary: int
+    value: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +36,7 @@ class Stack:
     """``layers`` equal layers. ``source_hidden`` > 0: each also attends to another stack's output of that width.
 
     ``target``: it reads the target sequence (a decoder behind an encoder). ``gated``: the feed-forward has a third
-    matrix. ``causal``: a token attends to those before it only.
+    matrix. ``causal``: a token attends to those before it only, and to a ``window`` of them in every second layer.
     """
 
     layers: int
@@ -26,10 +49,29 @@ class Stack:
     causal: bool = True
     source_hidden: int = 0
     target: bool = False
+    experts: Experts | None = None
+    latent: Latent | None = None
+    window: int = 0
+
+    @property
+    def score_width(self) -> float:
+        """The mean of a head's width in the scores and in the values: latent attention has two."""
+        if self.latent:
+            return (self.latent.plain + self.latent.rotary + self.latent.value) / 2
+        return self.head_width
+
+    def seen(self, keys: int) -> float:
+        """Of ``keys`` tokens those that attention reads: if every second layer has a window, the mean of both."""
+        return (keys + min(keys, 2 * self.window)) / 2 if self.window else keys
 
     @property
     def attention_parameters(self) -> int:
         """Of the self-attention of one layer: queries, keys, values and the projection."""
+        if self.latent:
+            one, wide = self.latent, self.heads * (self.latent.plain + self.latent.rotary)
+            queries = (self.hidden + wide) * one.query if one.query else self.hidden * wide
+            pairs = self.hidden * (one.pair + one.rotary) + one.pair * self.heads * (one.plain + one.value)
+            return queries + pairs + self.heads * one.value * self.hidden
         return 2 * self.hidden * self.head_width * (self.heads + self.kv_heads)
 
     @property
@@ -38,18 +80,40 @@ class Stack:
         return self.attention_parameters if self.source_hidden else 0
 
     @property
+    def expert_parameters(self) -> int:
+        """Of all routed experts of one layer."""
+        matrices = 3 if self.gated else 2
+        return matrices * self.hidden * self.experts.width * self.experts.count if self.experts else 0
+
+    @property
+    def dense_parameters(self) -> int:
+        """The matrices of one layer that every token passes."""
+        inner = self.feed_forward
+        router = 0
+        if self.experts:
+            inner, router = self.experts.shared, self.hidden * self.experts.count
+        forward = (3 if self.gated else 2) * self.hidden * inner
+        return self.attention_parameters + self.cross_parameters + forward + router
+
+    @property
     def layer_parameters(self) -> int:
         """The matrices of one layer."""
-        forward = (3 if self.gated else 2) * self.hidden * self.feed_forward
-        return self.attention_parameters + self.cross_parameters + forward
+        return self.dense_parameters + self.expert_parameters
+
+    @property
+    def active_parameters(self) -> float:
+        """Those of them that one token passes."""
+        share = self.experts.chosen / self.experts.count if self.experts else 0
+        return self.dense_parameters + self.expert_parameters * share
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """Stacks that run one after the other, and a vocabulary. ``tied``: the head shares the embedding's matrix.
 
-    ``positions`` are learned ones. ``classifies``: the head has a few labels instead of the vocabulary. Norms and
-    biases are left out: less than 0.1 % of the parameters.
+    ``positions`` are learned ones. ``classifies``: the head has a few labels instead of the vocabulary. ``extra``:
+    heads that predict later tokens, each with a layer like the last and a product (arXiv 2412.19437, section 2.2).
+    Norms and biases are left out: less than 0.1 % of the parameters.
     """
 
     stacks: tuple[Stack, ...]
@@ -57,6 +121,12 @@ class Shape:
     tied: bool = True
     positions: int = 0
     classifies: bool = False
+    extra: int = 0
+
+    @property
+    def encodes(self) -> bool:
+        """Whether a stack attends to another one."""
+        return any(stack.source_hidden for stack in self.stacks)
 
     @property
     def hidden(self) -> int:
@@ -72,7 +142,8 @@ class Shape:
     def parameters(self) -> int:
         """All matrices and embeddings; tied ones count once."""
         embeddings = self.hidden * (self.vocabulary * (1 if self.tied else 2) + self.positions)
-        return sum(stack.layers * stack.layer_parameters for stack in self.stacks) + embeddings
+        later = self.extra * (self.stacks[-1].layer_parameters + 2 * self.hidden**2)
+        return sum(stack.layers * stack.layer_parameters for stack in self.stacks) + embeddings + later
 
     def tokens(self, stack: Stack, sequence: int, target: int = 0) -> int:
         """The length of the sequence that a stack reads."""
@@ -88,13 +159,15 @@ class Shape:
         for stack in self.stacks:
             own = self.tokens(stack, sequence, target)
             keys = stack.hidden * 2 * stack.kv_heads * stack.head_width if stack.source_hidden else 0
-            flops += 6 * stack.layers * ((stack.layer_parameters - keys) * own + keys * sequence)
-            seen = own + (sequence if stack.source_hidden else 0)
-            flops += 12 * stack.layers * stack.heads * stack.head_width * own * seen
+            layers = stack.layers + (self.extra if stack is self.stacks[-1] else 0)
+            flops += 6 * layers * ((stack.active_parameters - keys) * own + keys * sequence)
+            seen = stack.seen(own) + (sequence if stack.source_hidden else 0)
+            flops += 12 * layers * stack.heads * stack.score_width * own * seen
         if self.classifies:
             return flops
         last = self.tokens(self.stacks[-1], sequence, target)
-        return flops + 6 * self.hidden * self.vocabulary * last
+        later = self.extra * (self.vocabulary + 2 * self.hidden)
+        return flops + 6 * self.hidden * (self.vocabulary + later) * last
 
 
 def decoder(  # noqa: PLR0913  the notation of papers
@@ -120,55 +193,3 @@ def decoder(  # noqa: PLR0913  the notation of papers
         gated=gated,
     )
     return Shape(stacks=(stack,), vocabulary=vocabulary, tied=tied, positions=positions)
-
-
-def shape_of(model: Model) -> Shape:
-    """The shape of a catalog's model. Raises Refused if its config does not say it."""
-    config = model.config
-    try:
-        if "d_kv" in config:
-            return _t5(config)
-        hidden = _first(config, "hidden_size", "n_embd")
-        heads = _first(config, "num_attention_heads", "n_head")
-        shape = decoder(
-            _first(config, "num_hidden_layers", "n_layer"),
-            hidden,
-            heads,
-            _first(config, "vocab_size"),
-            config.get("intermediate_size") or config.get("n_inner"),
-            kv_heads=config.get("num_key_value_heads"),
-            gated="intermediate_size" in config and "num_key_value_heads" in config,
-            tied=config.get("tie_word_embeddings", True),
-            positions=config.get("n_positions", 0),
-        )
-        return replace(shape, classifies=model.task == "sequence_classification")
-    except KeyError as missing:
-        raise Refused(f"{model.name} has no closed form of its time: its config has no {missing.args[0]}.") from None
-
-
-def _t5(config: Mapping[str, Any]) -> Shape:
-    """An encoder and a decoder of as many layers; every head has the width ``d_kv``."""
-    stacks = tuple(
-        Stack(
-            layers=config["num_layers"],
-            hidden=config["d_model"],
-            heads=config["num_heads"],
-            kv_heads=config["num_heads"],
-            head_width=config["d_kv"],
-            feed_forward=config["d_ff"],
-            gated="gated" in config.get("feed_forward_proj", "relu"),
-            causal=target,
-            source_hidden=config["d_model"] if target else 0,
-            target=target,
-        )
-        for target in (False, True)
-    )
-    return Shape(stacks=stacks, vocabulary=config["vocab_size"], tied=config.get("tie_word_embeddings", True))
-
-
-def _first(config: Mapping[str, Any], *names: str) -> int:
-    """The first of the names that the config has."""
-    for name in names:
-        if name in config:
-            return int(config[name])
-    raise KeyError(" or ".join(names))

@@ -7,16 +7,18 @@ from perfsuite.predict.time.shape import Shape
 
 
 def recomputed_flops(shape: Shape, setup: Setup) -> float:
-    """FLOPs of a step that are done twice: all forward FLOPs of the layers, or those of the attention alone."""
-    if setup.recompute == "none":
+    """FLOPs of a step that are done twice: all forward FLOPs of layers, those of attention alone, or of half of the
+    products.
+    """
+    if setup.recompute in ("none", "pointwise"):
         return 0.0
     flops = 0.0
     for stack in shape.stacks:
         own = setup.target if stack.target else setup.sequence
-        seen = own + (setup.sequence if stack.source_hidden else 0)
-        flops += 4.0 * stack.layers * stack.heads * stack.head_width * own * seen
-        if setup.recompute == "full":
-            flops += 2.0 * stack.layers * stack.layer_parameters * own
+        seen = stack.seen(own) + (setup.sequence if stack.source_hidden else 0)
+        core, products = 4.0 * stack.heads * stack.score_width * own * seen, 2.0 * stack.active_parameters * own
+        again = {"selective": core, "operators": products / 2, "full": (core + products) * setup.recompute_share}
+        flops += stack.layers * again[setup.recompute]
     return flops * setup.samples
 
 

@@ -4,17 +4,22 @@ A stage's micro-batch takes its kernels, its exposed tensor-parallel messages an
 time in which the host launches them. 1F1B repeats it and adds the bubble. Gradients, optimizer and offload follow.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import Constants
-from perfsuite.predict.time.layer import ACTIVATION, Rates, Work, head, layer
+from perfsuite.predict.time.head import head
+from perfsuite.predict.time.held import held, stage_layers
+from perfsuite.predict.time.layer import layer
 from perfsuite.predict.time.message_times import Group, exchange, exposed, point_to_point
-from perfsuite.predict.time.pipeline_fill import balanced_stages, bubble, even_stages
+from perfsuite.predict.time.pipeline_fill import bubble
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape
+from perfsuite.predict.time.work import ACTIVATION, Rates, Work
 
+MEETING = 6
 BACKWARD = 2 / 3  # of a micro-batch's time: two products of a matmul's three
 
 
@@ -23,12 +28,14 @@ class Breakdown:
     """Predicted seconds of one optimizer step on the slowest rank; ``total`` is their sum.
 
     ``compute``: kernels, recomputation included. Messages are what computation does not hide: ``tensor`` (all-reduces
-    in layers), ``sends`` (between stages), ``gathers`` (of sharded parameters), ``data`` (gradients, and parameters
-    after the step). ``launch``: what the host needs longer than the device. ``bubble``: waiting for other stages.
+    in layers), ``experts`` (tokens to experts and back), ``sends`` (between stages), ``gathers`` (of parameters),
+    ``data`` (gradients, and parameters after the step). ``launch``: what the host needs longer than the device.
+    ``bubble``: waiting for other stages. ``waiting``: for the slowest of equal ranks.
     """
 
     compute: float
     tensor: float = 0.0
+    experts: float = 0.0
     sends: float = 0.0
     gathers: float = 0.0
     launch: float = 0.0
@@ -36,6 +43,7 @@ class Breakdown:
     data: float = 0.0
     optimizer: float = 0.0
     offload: float = 0.0
+    waiting: float = 0.0
 
     @property
     def total(self) -> float:
@@ -52,21 +60,43 @@ def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> 
     rates = Rates.of(machine, constants)
     stages = stage_works(shape, setup, rates, constants)
     send, host = _between(shape, setup, rates, constants, stages)
-    times = [max(work.device + send, work.launch + host) for work in stages]
+    times = [both(work.device + send, work.launch + host) for work in stages]
     slowest = max(range(len(times)), key=times.__getitem__)
     work, count = stages[slowest], setup.accumulation
     data, optimizer, offload = _update(shape, setup, machine, rates, constants, times[slowest])
+    filling = bubble(times, setup.interleave)
     return Breakdown(
         compute=count * (work.forward + work.backward),
         tensor=count * work.tensor,
+        experts=count * work.experts,
         gathers=count * work.gathers,
         sends=count * send,
-        launch=count * max(0.0, work.launch + host - work.device - send),
-        bubble=bubble(times, setup.interleave),
+        launch=count * (times[slowest] - work.device - send),
+        bubble=filling,
         data=data,
         optimizer=optimizer,
         offload=offload,
+        waiting=late(-(-setup.ranks // machine.node), constants) * (count * times[slowest] + filling),
     )
+
+
+def both(device: float, host: float) -> float:
+    """Seconds of a micro-batch that the device and the host each need so many for.
+
+    It takes the longer of both, and more where they are alike: the host is ahead of some kernels, and behind others. If
+    both need as long, it is an eighth more (``MEETING``: seen on vTrain's 144 rows of one node).
+    """
+    longer, shorter = max(device, host), min(device, host)
+    return longer * (1 + (shorter / longer) ** MEETING) ** (1 / MEETING) if longer else 0.0
+
+
+def late(nodes: int, constants: Constants) -> float:
+    """By what share the slowest of equal nodes takes longer than the mean one.
+
+    The largest of n independent normal times exceeds their mean by about √(2 ln n) deviations; ``constants.jitter`` is
+    the deviation of a node's step.
+    """
+    return constants.jitter * math.sqrt(2 * math.log(nodes))
 
 
 def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> list[dict[str, float]]:
@@ -79,33 +109,29 @@ def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constan
             "forward": work.forward,
             "backward": work.backward,
             "tensor": work.tensor,
+            "experts": work.experts,
             "gathers": work.gathers,
             "sends": send,
-            "launch": max(0.0, work.launch + host - work.device - send),
+            "launch": both(work.device + send, work.launch + host) - work.device - send,
         }
         for work in stages
     ]
 
 
 def stage_works(shape: Shape, setup: Setup, rates: Rates, constants: Constants) -> list[Work]:
-    """The work of one micro-batch in every stage. A pipeline has one kind of layers; the last stage has the head."""
+    """The work of one micro-batch in every stage; the last one has the head. Layers of several kinds, and the head with
+    them, are divided by their cost, as people lay out such models by hand.
+    """
     works = [layer(stack, setup, rates, constants) for stack in shape.stacks]
     last = head(shape, setup, rates)
-    if setup.layout.pipeline == 1:
+    last = last.plus(works[-1].times(shape.extra))
+    if setup.layout.pipeline == 1 or len(works) > 1:
         whole = last
         for stack, work in zip(shape.stacks, works, strict=True):
             whole = whole.plus(work.times(stack.layers))
-        return [whole]
+        return [whole.times(1 / setup.layout.pipeline)] * setup.layout.pipeline
     per_layer, counts = works[-1], stage_layers(shape, setup)
     return [per_layer.times(count) for count in counts[:-1]] + [per_layer.times(counts[-1]).plus(last)]
-
-
-def stage_layers(shape: Shape, setup: Setup) -> tuple[float, ...]:
-    """The layers of every stage."""
-    if setup.balanced:
-        weight = shape.hidden * shape.vocabulary / shape.stacks[-1].layer_parameters
-        return balanced_stages(shape.layers, weight, setup.layout.pipeline)
-    return even_stages(shape.layers, setup.layout.pipeline)
 
 
 def _between(
@@ -128,9 +154,10 @@ def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
 
     Tensor-parallel ranks send a share each and gather it in their node (arXiv 2104.04473, section 4.1).
     """
-    size = setup.micro_batch * setup.sequence * shape.hidden * ACTIVATION
+    size = setup.micro_batch * setup.sequence // setup.context * shape.hidden * ACTIVATION
     width = setup.layout.tensor
-    once = point_to_point(size / width, Group(setup.layout.pipeline, width * setup.layout.data_ranks), rates.links)
+    stride = width * setup.context * setup.layout.data_ranks
+    once = point_to_point(size / width, Group(setup.layout.pipeline, stride), rates.links)
     if width > 1 and not setup.sequence_parallel:
         once += exchange("all_gather", size, Group(width), rates.links)
     return 2 * setup.interleave * once
@@ -146,8 +173,13 @@ def _update(
     has done the last micro-batches, one per stage. These then pass the other chunks (arXiv 2104.04473, figure 4).
     """
     layout = setup.layout
-    count = held_parameters(shape, setup)
-    scatter, gather = _gradients(count, setup, rates)
+    dense, experts = held(shape, setup)
+    scatter, gather = _gradients(dense, setup, rates, Group(layout.data_ranks * setup.context, layout.tensor))
+    if experts:
+        own = setup.experts * setup.expert_tensor
+        others = max(1, layout.data_ranks * setup.context * layout.tensor // own)
+        more = _gradients(experts, setup, rates, Group(others, own))
+        scatter, gather = scatter + more[0], gather + more[1]
     if setup.overlapped:
         beside = micro_batch * (layout.pipeline * (setup.interleave - 1) + 1) / setup.interleave
         scatter = exposed(beside * BACKWARD, scatter, constants.overlap)
@@ -156,40 +188,38 @@ def _update(
     messages = scatter * times + gather  # ZeRO-2 keeps no whole gradients, so it reduces those of every micro-batch
     if layout.pipeline > 1 and shape.tied:  # first and last stage have a copy each of the embedding
         size = shape.vocabulary * shape.hidden / layout.tensor * setup.gradient_bytes
-        ends = Group(2, layout.tensor * layout.data_ranks * (layout.pipeline - 1))
+        ends = Group(2, layout.tensor * setup.context * layout.data_ranks * (layout.pipeline - 1))
         messages += exchange("all_reduce", size, ends, rates.links)
     if setup.persistent:
-        size, shards = shape.hidden * setup.parameter_bytes, Group(layout.shards, layout.tensor)
+        size, shards = shape.hidden * setup.parameter_bytes, Group(setup.shards, layout.tensor)
         messages += setup.persistent * exchange("all_gather", size, shards, rates.links)
-    own = count / setup.shards if "optimizer" in setup.sharded else count
+    own_state = dense + experts
+    if "optimizer" in setup.sharded:
+        own_state = dense / setup.shards + experts / setup.expert_shards
     if setup.offload:
         devices = min(machine.node, setup.ranks)
-        return messages, 0.0, costs.offload(own, machine.host_bandwidth, setup.accumulation, devices)
-    return messages, costs.optimizer(own, rates.memory, setup.optimizer_bytes), 0.0
+        return messages, 0.0, costs.offload(own_state, machine.host_bandwidth, setup.accumulation, devices)
+    return messages, costs.optimizer(own_state, rates.memory, setup.optimizer_bytes), 0.0
 
 
-def _gradients(count: float, setup: Setup, rates: Rates) -> tuple[float, float]:
-    """Seconds of the messages between replicas: what reduces gradients, and what gathers updated parameters."""
-    layout, links = setup.layout, rates.links
-    size = count * setup.gradient_bytes
+def _gradients(count: float, setup: Setup, rates: Rates, group: Group) -> tuple[float, float]:
+    """Seconds of the messages of ``group``, which has other data: what reduces gradients, what gathers parameters.
+
+    Where state is divided over a part of the ranks, the parts are reduced over the others.
+    """
+    layout, links, size = setup.layout, rates.links, count * setup.gradient_bytes
+    partial = layout.shards > 1
+    inner = Group(max(1, group.ranks // layout.replicas), group.stride) if partial else group
+    outer = Group(layout.replicas if partial else 1, group.stride * inner.ranks)
+    between = exchange("all_reduce", size / inner.ranks, outer, links)
     if "parameters" in setup.sharded:  # the shards' scatter was in every micro-batch; replicas of shards remain
-        replicas = Group(layout.replicas, layout.tensor * layout.shards)
-        return exchange("all_reduce", size / layout.shards, replicas, links), 0.0
-    group, pieces = Group(layout.data_ranks, layout.tensor), setup.gradient_messages
+        return between, 0.0
+    pieces = setup.gradient_messages
 
     def reduced(kind: str) -> float:
-        return pieces * exchange(kind, size / pieces, group, links)
+        return pieces * exchange(kind, size / pieces, inner, links)
 
     if "optimizer" in setup.sharded:
-        gather = exchange("all_gather", count * setup.parameter_bytes, group, links)
-        return reduced("reduce_scatter" if setup.scattered else "all_reduce"), gather
-    return reduced("all_reduce"), 0.0
-
-
-def held_parameters(shape: Shape, setup: Setup) -> float:
-    """Parameters of the fullest stage's tensor-parallel rank, before any sharding over replicas."""
-    layout = setup.layout
-    if layout.pipeline == 1:
-        return shape.parameters / layout.tensor
-    layers = stage_layers(shape, setup)[0] * shape.stacks[-1].layer_parameters
-    return (layers + shape.hidden * shape.vocabulary) / layout.tensor
+        gather = exchange("all_gather", count * setup.parameter_bytes, inner, links)
+        return reduced("reduce_scatter" if setup.scattered else "all_reduce") + between, gather
+    return reduced("all_reduce") + between, 0.0

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.meetings import PAIRS, Meetings, Message
 from perfsuite.predict.time.message_times import PASSES, Group, exchange, point_to_point
+from perfsuite.predict.time.work import Rates
 from perfsuite.records.trace import Operation
 
 FUSED = ("attention", "cudnn")
@@ -197,7 +197,7 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
         return max(batch * costs.layer_flops(m, n, k) / rates.matmul, size / rates.memory)
     if kind in FUSED:
         queries, keys, width, causal, backward = numbers
-        rate = rates.attention3 if kind == "cudnn" else rates.attention
+        rate = rates.attention3 * costs.attention_fill(keys) if kind == "cudnn" else rates.attention
         once = costs.flash_attention(queries, keys, width, bool(causal), rate)
         return once * (costs.BACKWARD_FLASH if backward else 1.0)
     if kind in ("kernel", "copy"):

@@ -18,13 +18,19 @@ def summary(plan: Plan) -> list[str]:
         f"{plan.model} on {plan.hardware}: predicted, not measured",
         f"{show_whole(plan.tokens)} tokens in batches of {show_whole(plan.samples)} × {lengths}; "
         f"{show_whole(plan.tried)} layouts, {show_whole(plan.fitting)} fit",
-        f"in {plan.precision}, with {plan.stack}'s constants; not every software has every layout",
+        f"in {plan.precision} with {plan.stack_says} ({'assumed: ' if plan.stack_usual else ''}--stack {plan.stack})",
     ]
+    if plan.experts:
+        lines.append("Every expert gets equally many tokens: --set imbalance=1.2 says otherwise.")
     if not plan.layouts:
         if not plan.tried:
             return [*lines, "No layout divides the model, the ranks and the batch evenly: try another --batch."]
-        return [*lines, f"No layout fits: {lacking(plan)}."]
+        others = " or ".join(f"--stack {name}" for name in plan.other_stacks)
+        return [*lines, f"No layout fits: {lacking(plan)}.", *([f"With {others} some do."] if others else [])]
     best = plan.layouts[0]
+    if best.predicted_bytes > plan.capacity_bytes:
+        there = f"{show_bytes(best.predicted_bytes)} of {show_bytes(plan.capacity_bytes)} per device"
+        lines.append(f"{best.layout} does not fit: it needs {there}.")
     lines += [
         "",
         f"best: {best.layout}",

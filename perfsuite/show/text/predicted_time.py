@@ -11,9 +11,12 @@ TITLES = ("predicted step (90 %)", "tokens/s", "MFU", "regime")
 
 
 REGIMES = {
-    "calibrated": "Calibrated: steps of this device and this software were fitted.",
-    "transferred": "Transferred: steps of another device or other software were fitted, so the interval is wider.",
+    "one node": "One node: steps of one node in half precision were fitted.",
+    "several nodes": "Several nodes: steps of several nodes in half precision were fitted.",
+    "few bits": "Few bits: the interval is that of products in fp8 or fp4.",
+    "experts": "Experts: the interval is that of models with experts, whose tokens are routed evenly.",
     "host-bound": "Host-bound: the step waits for the CPU to launch kernels.",
+    "new": "New: no step of this device or this software was fitted, so the interval is wide.",
 }
 
 

@@ -21,8 +21,8 @@ from perfsuite.cli.shared_options import (
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
-from perfsuite.predict.time.cell_steps import UNKNOWN_STACK, layout_of
-from perfsuite.predict.time.constants import interval, regime
+from perfsuite.predict.time.cell_steps import layout_of
+from perfsuite.predict.time.regimes import interval, of_cell
 from perfsuite.predict.time.replayed import Costs, costs_of, replay_traces, seconds_of, slowest, trace_step, write_spans
 from perfsuite.predict.time.traced import KERNELS, Replayed
 from perfsuite.predict.traced_memory import missing_bytes
@@ -102,8 +102,7 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     samples = workload.micro_batch * accumulation * layout_of(cell).data_ranks
     tokens = samples * (workload.sequence_length + (workload.target_length or 0))
     steps = length.steps or math.ceil((length.tokens or 0) / tokens)
-    assert cell.hardware.device is not None
-    kind = regime(cell.hardware.device, UNKNOWN_STACK, cell.hardware.nodes, (total - without) / total)
+    kind = of_cell(cell, (total - without) / total)
     ends = interval(total, kind)
     source = "a trace of the first rank" if len(traces) == 1 else f"traces of {len(traces)} stages"
     missing = missing_bytes(cell, traces.values())

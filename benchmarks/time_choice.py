@@ -1,0 +1,151 @@
+"""What the planner would choose among measured layouts, and the memory by which it leaves layouts out."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from time_fit import breakdown
+from time_rows import CATALOG, Row, lines
+from time_summary import percent
+from time_tables import HERE, nanotron_row, table
+from time_validate import Judged
+
+from perfsuite.predict.overhead import overhead
+from perfsuite.predict.plan.layout_memory import capacity, needed_bytes
+
+GIB = 2**30
+IRREGULAR = 1.5  # times as long as predicted: single iterations that something else disturbed
+FEWEST = 3  # layouts of a model, a batch and a number of devices
+SHOWN = 0.05  # a regret from which on a group is listed
+
+
+class Regret(NamedTuple):
+    """How much longer the chosen layout of a group took than the best one."""
+
+    group: str
+    layouts: int
+    loss: float
+    chosen: str
+    best: str
+
+
+def regret(rows: Sequence[Row]) -> list[Regret]:
+    """Of each group of layouts: how much slower the predicted best is than the measured best."""
+    groups = defaultdict(list)
+    for row in rows:
+        if row.group:
+            groups[row.table, row.group].append(row)
+    found = []
+    for (_, name), group in groups.items():
+        if len(group) < FEWEST:
+            continue
+        fitting = [row for row in group if not refuses(needed(row), row.device)] or group
+        chosen = min(fitting, key=lambda row: breakdown(row).total)
+        best = min(group, key=lambda row: row.seconds)
+        found.append(Regret(name, len(group), chosen.seconds / best.seconds - 1, chosen.label, best.label))
+    return found
+
+
+def needed(row: Row) -> float:
+    """The bytes that the coarse form says."""
+    return needed_bytes(row.shape, row.setup, row.stack)
+
+
+def refuses(size: float, device_name: str) -> bool:
+    """Whether the planner leaves out a layout that needs so many bytes on eight devices."""
+    device = CATALOG.get("device", device_name)
+    return size > capacity(device.usable_bytes - sum(overhead(device, 8).values()))
+
+
+class Printed(NamedTuple):
+    """A row with the GiB that were printed for it."""
+
+    table: str
+    row: Row
+    gib: float
+
+    @property
+    def off(self) -> float:
+        """What the closed form says by what was printed, less 1."""
+        return needed(self.row) / GIB / self.gib - 1
+
+
+def printed() -> Iterator[Printed]:
+    """The rows of which a memory is published. nanotron's and torchtitan's are what was reserved, Megatron's what was
+    allocated on the last rank, whose stage is not the fullest: it is compared where there is one stage.
+    """
+    for name in ("nanotron_playbook", "nanotron_multi_node"):
+        for line in lines(HERE / f"{name}.csv"):
+            if line["status"] == "ok" and line["memory_gb"]:
+                yield Printed(name, nanotron_row(name, line), float(line["memory_gb"]))
+    for name in ("megatron_goldens", "torchtitan"):
+        for line, row in zip(lines(HERE / f"{name}.csv"), table(name), strict=True):
+            if line["peak_gib"]:
+                yield Printed(name, row, float(line["peak_gib"]))
+
+
+def refused_cells() -> tuple[int, int, int, int]:
+    """Of the playbook's cells: ran, of these refused, failed, of these refused."""
+    counts = [0, 0, 0, 0]
+    for line in lines(HERE / "nanotron_playbook.csv"):
+        at = 0 if line["status"] == "ok" else 2
+        counts[at] += 1
+        counts[at + 1] += refuses(needed(nanotron_row("nanotron_playbook", line)), "h100")
+    return counts[0], counts[1], counts[2], counts[3]
+
+
+def told_regret(by_table: dict[str, list[Judged]]) -> Iterable[str]:
+    """The planner's choice among the layouts that were measured."""
+    yield from (
+        "## The choice among measured layouts",
+        "",
+        "The planner orders layouts by time, among those that its memory does not refuse. The regret is how much",
+        f"longer its first layout takes than the measured best. A group has at least {FEWEST} layouts of a model, a",
+        "batch and a number of devices. The last columns leave out irregular rows, which took",
+        f"{IRREGULAR} times as long as predicted.",
+        "",
+        "| table | groups | mean | worst | groups of regular rows | mean | worst |",
+        "|---|---|---|---|---|---|---|",
+    )
+    shown = []
+    for name, found in by_table.items():
+        whole = regret([one.row for one in found])
+        regular = regret([one.row for one in found if one.error > -math.log(IRREGULAR)])
+        if not whole:
+            continue
+        cells = []
+        for groups in (whole, regular):
+            losses = [one.loss for one in groups] or [0.0]
+            cells.append(f"{len(groups)} | {percent(statistics.mean(losses))} | {percent(max(losses))}")
+        yield f"| {name} | {' | '.join(cells)} |"
+        shown += [(name, one) for one in regular if one.loss >= SHOWN]
+    yield from ("", f"Groups of regular rows with a regret of {percent(SHOWN)} or more:", "")
+    yield from ("| table | group | layouts | regret | predicted best | measured best |", "|---|---|---|---|---|---|")
+    for name, one in shown:
+        yield f"| {name} | {one.group} | {one.layouts} | {percent(one.loss)} | {one.chosen} | {one.best} |"
+    yield ""
+
+
+def told_memory() -> Iterable[str]:
+    """The coarse memory that prunes layouts, beside what was printed."""
+    ran, refused, failed, caught = refused_cells()
+    yield from (
+        "## The memory that prunes",
+        "",
+        f"Of the playbook's {ran} cells that ran, the coarse closed form refuses {refused}. Of {failed} that failed,",
+        f"for memory or by a crash, it refuses {caught}. No factor of it is fitted.",
+        "",
+        "| table | rows | median error | bias | worst |",
+        "|---|---|---|---|---|",
+    )
+    by_table = defaultdict(list)
+    for one in printed():
+        width = "tensor width 8 and more" if one.row.setup.layout.tensor >= 8 else "narrower"
+        by_table[f"{one.table}, {width}"].append(one.off)
+    for name, errors in by_table.items():
+        middle, bias = statistics.median(map(abs, errors)), statistics.median(errors)
+        worst = max(errors, key=abs)
+        yield f"| {name} | {len(errors)} | {percent(middle)} | {percent(bias, '+')} | {percent(worst, '+')} |"
+    yield ""

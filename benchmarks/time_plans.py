@@ -1,0 +1,199 @@
+"""Twelve plans that people ask for, with the recipe that somebody published, as a page.
+
+python benchmarks/time_plans.py    # writes docs/time_plans.md
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from time_summary import percent
+
+from perfsuite.catalog.cell import parse_hardware
+from perfsuite.catalog.registry import Catalog
+from perfsuite.predict.plan.answer import Wish, plan
+from perfsuite.predict.plan.planned import planned
+from perfsuite.records.codec import write_bytes
+from perfsuite.records.prediction import Plan
+from perfsuite.units import show_count, show_ratio, show_whole
+
+OUT = Path(__file__).parents[1] / "docs" / "time_plans.md"
+CATALOG = Catalog(())
+HEAD = """# Twelve plans and published recipes
+
+Written by `python benchmarks/time_plans.py`. Everything but the column "published" is predicted.
+
+"Planned" is the first layout of the command. "Recipe" is the layout that was published, predicted by the same command
+with `--layout`. Rates are tokens per second and device; the interval in parentheses is of 90 %.
+[How good the predictions are](time_published.md) says how far to trust them.
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, and what was published: its layout, tokens per second and device (0: none), and where.
+
+    ``why`` explains how the plan differs from the recipe. ``options`` are the recipe's, where they are not the usual.
+    """
+
+    model: str
+    hardware: str
+    tokens: float
+    batch: int
+    recipe: str
+    rate: float
+    source: str
+    why: str
+    stack: str = ""
+    precision: str = ""
+    sequence: int | None = None
+    target: int | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    recipe_stack: str = ""  # of the recipe, if the plan is asked for another one
+
+    @property
+    def command(self) -> str:
+        """The command that a user would type."""
+        words = [
+            f"perfsuite plan {self.model} --hardware {self.hardware} --tokens {self.tokens:g} --batch {self.batch}"
+        ]
+        words += [f"--stack {self.stack}"] if self.stack else []
+        words += [f"--precision {self.precision}"] if self.precision else []
+        words += [f"-s {self.sequence}"] if self.sequence else []
+        words += [f"-t {self.target}"] if self.target else []
+        options = " ".join(f"{name}={value}" for name, value in self.options.items())
+        return " ".join([*words, *([f"--set {options}"] if options else [])])
+
+
+BRIDGE = "Megatron-Bridge, docs/performance-summary.md"
+GRAPHED = {"graphs": "all", "gradient_bytes": "2"}
+TWELVE = (
+    Asked(
+        "llama_8b", "h100_x8n8", 15e12, 512, "tp1 pp1 dp64 b1 ckpt_operators zero3", 6514.0,
+        "torchtitan on 128 H100 of 500 W, benchmarks/llama3_h100_202412_torchtitan.md",
+        "Megatron-core keeps parameters and gradients whole, so nothing is gathered, and recomputes less. The "
+        "published devices have a lower power limit and slower memory.",
+        recipe_stack="torchtitan",
+    ),
+    Asked(
+        "llama_70b", "h100_x8n8", 15e12, 128, "tp1 pp1 dp32 cp2 b1 ckpt zero3 shard16", 866.8,
+        "NeMo Automodel on 64 H100, docs/performance-summary.mdx",
+        "FSDP2 recomputes all layers. A pipeline with tensor parallelism recomputes none.",
+        recipe_stack="automodel",
+    ),
+    Asked(
+        "llama_405b", "h100_x8n2048", 15.6e12, 2048, "tp8 pp16 dp128 v8 b1 zero1", 158.0,
+        "arXiv 2407.21783, table 4: 16,384 H100, 400 TFLOP/s a device, causal attention halved",
+        "The batch of 16 million tokens leaves 16 micro-batches for 16 stages. The paper interleaves them, and does "
+        "not say how often: 8 chunks are assumed here. Its figure is of a whole training, with all that it waits for.",
+    ),
+    Asked(
+        "llama_405b", "gb300_x4n64", 15e12, 1536, "tp2 pp8 dp8 cp2 v4 b1 zero1", 952.0, f"{BRIDGE}, 26.06",
+        "Ranks share a sequence in the recipe. The plan divides layers instead.",
+        precision="mxfp8", options={"gradient_bytes": "2", "parameter_bytes": "1"},
+    ),
+    Asked(
+        "qwen3_30b_a3b", "gb200_x4n2", 36e12, 512, "tp1 pp1 dp8 ep8 b4 zero1", 40960.0, f"{BRIDGE}, 26.06.01",
+        "Few ranks hold many experts as fast as all ranks few: messages are hidden.",
+        precision="mxfp8", options={**GRAPHED, "dispatch_overlap": "on"},
+    ),
+    Asked(
+        "qwen3_235b_a22b", "gb300_x4n64", 36e12, 8192, "tp1 pp4 dp64 ep32 v12 b2 zero1", 9008.0, f"{BRIDGE}, 26.06.01",
+        "Ranks that divide the experts need no pipeline. Its messages cross racks, which the intervals say little of.",
+        precision="mxfp8", options={**GRAPHED, "dispatch_overlap": "on"},
+    ),
+    Asked(
+        "deepseek_v3", "h800_x8n256", 14.8e12, 15360, "tp1 pp16 dp128 ep64 v2 b1 zero1", 1543.0,
+        "arXiv 2412.19437: 180,000 device-hours for a trillion tokens on 2,048 H800",
+        "DeepSeek overlaps all of its exchanges in both directions (DualPipe), and quantises them. The planner has "
+        "neither.",
+        precision="fp8", options={"dispatch_overlap": "on", "gradient_bytes": "2"},
+    ),
+    Asked(
+        "gpt3_175b", "a100_80g_x8n128", 300e9, 1536, "tp8 pp8 dp16 v3 b1 ckpt_selective zero1", 149.0,
+        "arXiv 2205.05198, table 5: 51.4 % of the peak on 64 A100, without replicas",
+        "The plan is asked for the software of 2022, as the paper is. Replicas add messages.",
+        stack="megatron",
+    ),
+    Asked(
+        "t5_11b", "h100_x8", 1e9, 64, "tp1 pp1 dp8 b8 zero3", 0.0, "none with transformers and DeepSpeed",
+        "ZeRO-3 holds the state of 11 billion parameters on eight devices. Eight samples at once leave too little room "
+        "to be sure that they fit.", sequence=512, target=128,
+    ),
+    Asked(
+        "llama_8b", "rtx3090_x8", 1e9, 64, "tp1 pp1 dp8 b1 ckpt zero3", 0.0, "none",
+        "These cards may not read each other's memory. So tensor parallelism does not pay, and ZeRO-3 is chosen.",
+        sequence=2048,
+    ),
+    Asked(
+        "bloom_7b1", "a100_80g_x8", 366e9, 512, "tp1 pp1 dp8 b2 ckpt zero3", 0.0,
+        "none of this model on one node: BLOOM was trained on several",
+        "Megatron-core divides the optimizer's state alone, and gathers no parameters in layers. The recipe is one "
+        "that people use with FSDP2.",
+        recipe_stack="fsdp2",
+    ),
+    Asked(
+        "llama_70b", "gb200_x4n18", 15e12, 288, "tp2 pp4 dp9 v5 b1 zero1", 3837.0,
+        f"{BRIDGE}, 26.02.01, on 64 GB200 with a batch of 256",
+        "All 72 devices are one NVLink domain, so tensor parallelism may cross nodes of four.",
+        precision="mxfp8", options={"gradient_bytes": "2", "parameter_bytes": "1"},
+    ),
+)  # fmt: skip
+
+
+def answers(asked: Asked) -> tuple[Plan, Plan]:
+    """The plan, and the recipe's layout alone."""
+    model = planned(asked.model, CATALOG, {}, False).with_lengths(asked.sequence, asked.target)
+    hardware = parse_hardware(asked.hardware, CATALOG)
+    found = []
+    for layout in ("", asked.recipe):
+        wish = Wish(
+            tokens=int(asked.tokens),
+            samples=asked.batch,
+            stack=asked.recipe_stack if layout and asked.recipe_stack else asked.stack,
+            precision=asked.precision,
+            options=asked.options,
+            layout=layout,
+            count=1,
+        )
+        found.append(plan(model, hardware, wish))
+    return found[0], found[1]
+
+
+def told(asked: Asked) -> Iterator[str]:
+    """One plan as lines of the page."""
+    best, recipe = answers(asked)
+    yield f"## {asked.model} on {asked.hardware}"
+    yield f"```\n{asked.command}\n```"
+    rows = ["| | layout | tokens/s a device | MFU | days |", "|---|---|---|---|---|"]
+    for name, one in (("planned", best), ("recipe", recipe)):
+        if not one.layouts:
+            rows.append(f"| {name} | none fits | | | |")
+            continue
+        first, count = one.layouts[0], one.world_size
+        rate = first.predicted_tokens_per_second / count
+        steps = first.predicted_step_seconds
+        ends = [rate * steps / end for end in (first.high_seconds, first.low_seconds)]
+        shown = f"{show_whole(rate)} ({'–'.join(map(show_whole, ends))})"
+        days = show_count(one.days[1])
+        rows.append(f"| {name} | `{first.layout}` | {shown} | {show_ratio(first.predicted_mfu)} | {days} |")
+    published = show_whole(asked.rate) if asked.rate else "–"
+    rows.append(f"| published | | {published} | | |")
+    yield "\n".join(rows)
+    yield f"Published: {asked.source}. {asked.why}"
+    if asked.rate and recipe.layouts:
+        first = recipe.layouts[0]
+        off = percent(first.predicted_tokens_per_second / recipe.world_size / asked.rate - 1, "+")
+        yield f'The recipe\'s predicted rate by the published one: {off}. Its regime is "{first.regime}".'
+
+
+def main() -> int:
+    """Write the page."""
+    parts = [HEAD.strip(), *(line for asked in TWELVE for line in told(asked))]
+    write_bytes(OUT, ("\n\n".join(parts) + "\n").encode())
+    print(f"{OUT} is written.")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

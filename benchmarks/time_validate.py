@@ -1,0 +1,240 @@
+"""Fit the closed form's constants, and measure how far they are off on rows that they have not seen.
+
+    python benchmarks/time_validate.py            # prints what it finds; takes ten minutes
+    python benchmarks/time_validate.py --write    # and writes perfsuite/predict/time/fitted.toml
+
+Rows of one model are in one fold, so a row is predicted by constants that have not seen its model. Rows of new software
+or a new generation are predicted by constants without any row of it. The intervals of every regime come from both.
+"""
+
+import argparse
+import json
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from scipy.stats import norm, t
+from time_fit import FREE, Values, breakdown, fit
+from time_rows import Row
+from time_tables import CALIBRATION, table
+
+from perfsuite.predict.time.constants import generation_of
+from perfsuite.predict.time.regimes import KINDS, NEW, Known, kind_of, regime
+from perfsuite.records.codec import write_bytes
+from perfsuite.units import show_ratio
+
+OUT = Path(__file__).parents[1] / "perfsuite" / "predict" / "time" / "fitted.toml"
+FOLDS = 7
+COVERED, COVERED_NEW = 0.9, 0.95  # what is new is unlike all that was left out, so its interval takes in more of it
+LEAST = 0.04  # logarithm: no interval is narrower to either side
+FEWEST = 3  # models below which nothing is said but that a step may be UNKNOWN times as long or as short
+UNKNOWN = 3.0
+
+
+class Judged(NamedTuple):
+    """A row, its logarithm of predicted by measured, and its regime."""
+
+    row: Row
+    error: float
+    regime: str
+
+
+def judge(row: Row, values: Values | None = None, known: Known | None = None) -> Judged:
+    """A row, predicted; its regime is what a plan would say, or that of other known software and devices."""
+    predicted, asked = breakdown(row, values), row.question
+    kind = kind_of(asked.shape, row.setup, asked.nodes_of(row.setup), predicted)
+    new = not (known or Known.fitted()).has(asked.device.name, row.stack, kind)
+    return Judged(row, math.log(predicted.total / row.seconds), regime(kind, new))
+
+
+def known_of(rows: Sequence[Row]) -> Known:
+    """The devices and the software that made the rows."""
+    devices, stacks = frozenset(row.device for row in rows), frozenset(row.stack for row in rows)
+    return Known(devices, stacks, frozenset((row.device, row.stack) for row in rows))
+
+
+def cross_validate(rows: Sequence[Row], start: Values) -> tuple[list[Judged], list[Values]]:
+    """Each row, predicted by constants that were fitted without its model; and the constants of every fold."""
+    models, known = sorted({(row.table, row.family) for row in rows}), known_of(rows)
+    fold = {model: at % FOLDS for at, model in enumerate(models)}
+    found, values = [], []
+    for number in range(FOLDS):
+        left = [row for row in rows if fold[row.table, row.family] == number]
+        values.append(fit([row for row in rows if fold[row.table, row.family] != number], start))
+        found += [judge(row, values[-1], known) for row in left]
+    return found, values
+
+
+def transfer(rows: Sequence[Row], start: Values) -> list[Judged]:
+    """Each row, predicted by constants without any row of its software, and again without any of its generation."""
+    found = []
+    nothing = Known(frozenset(), frozenset(), frozenset())
+    for name in dict.fromkeys(row.stack for row in rows):
+        left = [row for row in rows if row.stack == name]
+        values = fit([row for row in rows if row.stack != name], start)
+        own = {group: one for group, one in values.items() if group != name}
+        found += [judge(row, own, nothing) for row in left]
+    for name in dict.fromkeys(generation_of(row.question.device) for row in rows):
+        left = [row for row in rows if generation_of(row.question.device) == name]
+        values = fit([row for row in rows if generation_of(row.question.device) != name], _without(start, name))
+        found += [judge(row, values, nothing) for row in left]
+    return found
+
+
+def _without(start: Values, generation: str) -> Values:
+    """The constants with those of a generation where they begin, so that its rows are forgotten."""
+    return {
+        group: {name: free.start for name, free in FREE[group].items()} if group == generation else one
+        for group, one in start.items()
+    }
+
+
+def interval(found: Sequence[Judged], new: bool) -> tuple[float, float]:
+    """Measured by predicted, between which 90 % of new rows are: conformal, every model weighing the same.
+
+    Few models say little of another one, so that it is wider by Student's t of their number. What is ``new`` may be off
+    to the other side than what was left out, so that its interval reaches as far to both.
+    """
+    counts = Counter((one.row.table, one.row.family) for one in found)
+    if len(counts) < FEWEST:
+        return round(1 / UNKNOWN, 3), UNKNOWN
+    weighed = sorted((-one.error, 1 / counts[one.row.table, one.row.family]) for one in found)
+    level = COVERED_NEW if new else COVERED
+    low, high = _quantile(weighed, (1 - level) / 2), _quantile(weighed, (1 + level) / 2)
+    wider = float(t.ppf((1 + COVERED) / 2, len(counts) - 1) / norm.ppf((1 + COVERED) / 2))
+    low, high = wider * min(low, -LEAST), wider * max(high, LEAST)
+    if new:
+        low, high = min(low, -high), max(high, -low)
+    return round(math.exp(low), 3), round(math.exp(high), 3)
+
+
+def _quantile(weighed: Sequence[tuple[float, float]], level: float) -> float:
+    """The value below which the share ``level`` of the weight is."""
+    total = sum(weight for _, weight in weighed)
+    so_far = 0.0
+    for value, weight in weighed:
+        so_far += weight
+        if so_far >= level * total:
+            return value
+    return weighed[-1][0]
+
+
+TEMPLATE = """# What was fitted. Written by `python benchmarks/time_validate.py --write`; do not edit by hand.
+
+# The devices and the software that made the rows, and both together.
+devices = {devices}
+stacks = {stacks}
+pairs = {pairs}
+
+[values]
+{values}
+
+# The lowest and the highest value that a constant may have.
+[bounds]
+{bounds}
+
+# The smallest and the largest value that it has in one of {folds} folds, each without the rows of some models.
+[folds]
+{spread}
+
+# Tables of benchmarks/published/times/ and their rows; no other table was used.
+[rows]
+{rows}
+
+# Measured by predicted seconds, between which 90 % are, of rows that the constants had not seen.
+[errors]
+{errors}
+
+# Rows of a regime, and their models.
+[counts]
+{counts}
+
+# Median and mean absolute error by table, each row predicted without its model.
+[validated]
+{validated}
+"""
+
+
+def entries(found: Mapping[str, object]) -> str:
+    """One line of TOML for each."""
+    return "\n".join(
+        f"{name if name.isidentifier() else json.dumps(name)} = {toml(one)}" for name, one in found.items()
+    )
+
+
+def toml(value: object) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {toml(one)}" for name, one in value.items()) + " }"
+    return json.dumps(value)
+
+
+def short(value: float) -> float:
+    """Four digits of it."""
+    return float(f"{value:.4g}")
+
+
+def errors_of(seen: Sequence[Judged]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[int, int]]]:
+    """The interval of every regime, and how many rows and models it has."""
+    by_regime = defaultdict(list)
+    for one in seen:
+        by_regime[one.regime].append(one)
+    names = [regime(kind, new) for kind in KINDS for new in (False, True)]
+    counts = {
+        name: (len(by_regime[name]), len({(one.row.table, one.row.family) for one in by_regime[name]}))
+        for name in names
+    }
+    found = {name: interval(by_regime[name], name.endswith(NEW)) for name in names}
+    for kind in KINDS:  # what is new is known no better
+        known, new = found[regime(kind, False)], found[regime(kind, True)]
+        found[regime(kind, True)] = min(known[0], new[0]), max(known[1], new[1])
+    return found, counts
+
+
+def main() -> int:
+    """Fit, validate, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="Write the constants.")
+    arguments = parser.parse_args()
+    rows = [row for name in CALIBRATION for row in table(name)]
+    values = fit(rows)
+    for group, one in values.items():
+        print(group, {name: short(value) for name, value in one.items()})
+    validated, folds = cross_validate(rows, values)
+    errors, counts = errors_of([*validated, *transfer(rows, values)])
+    for name, ends in errors.items():
+        print(f"{name}: {counts[name][0]} rows of {counts[name][1]} models, measured by predicted {ends}")
+    summary = {}
+    for name in CALIBRATION:
+        own = [abs(math.expm1(judged.error)) for judged in validated if judged.row.table == name]
+        summary[name] = (short(statistics.median(own)), short(statistics.mean(own)))
+        print(f"{name}: cross-validated median {show_ratio(summary[name][0])}, mean {show_ratio(summary[name][1])}")
+    if arguments.write:
+        known = known_of(rows)
+        spread = {
+            group: {name: [short(end([fold[group][name] for fold in folds])) for end in (min, max)] for name in one}
+            for group, one in values.items()
+        }
+        bounds = FREE.items()
+        text = TEMPLATE.format(
+            devices=toml(sorted(known.devices)),
+            stacks=toml(sorted(known.stacks)),
+            pairs=toml(sorted(known.pairs)),
+            values=entries({group: {name: short(at) for name, at in one.items()} for group, one in values.items()}),
+            bounds=entries({group: {name: [at.low, at.high] for name, at in own.items()} for group, own in bounds}),
+            spread=entries(spread),
+            rows=entries(Counter(row.table for row in rows)),
+            folds=FOLDS,
+            errors=entries(errors),
+            counts=entries(counts),
+            validated=entries(summary),
+        )  # fmt: skip
+        write_bytes(OUT, text.replace("'", '"').encode())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

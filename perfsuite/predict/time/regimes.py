@@ -1,0 +1,66 @@
+"""How good a prediction is: its regime, and the interval of that regime's errors.
+
+A regime is a kind of step, and whether software and device are new: no row of them was fitted.
+"""
+
+from dataclasses import dataclass
+
+from perfsuite.catalog.cell import Cell
+from perfsuite.predict.time import fitted
+from perfsuite.predict.time.precision import PRECISIONS
+from perfsuite.predict.time.setup import Setup
+from perfsuite.predict.time.shape import Shape
+from perfsuite.predict.time.step import Breakdown
+
+HOST_BOUND = 0.05  # of a step that waits for the host: from here on the host's constants decide
+ONE_NODE, NODES, FEW_BITS, EXPERTS, HOST = "one node", "several nodes", "few bits", "experts", "host-bound"
+KINDS = (ONE_NODE, NODES, FEW_BITS, EXPERTS, HOST)
+NEW = ", new"
+
+
+@dataclass(frozen=True)
+class Known:
+    """The devices and the software of the fitted rows, and both together."""
+
+    devices: frozenset[str]
+    stacks: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
+
+    @classmethod
+    def fitted(cls) -> "Known":
+        """Those of ``fitted.toml``."""
+        return cls(frozenset(fitted.DEVICES), frozenset(fitted.STACKS), frozenset(fitted.PAIRS))
+
+    def has(self, device: str, stack: str, kind: str) -> bool:
+        """Whether rows of both were fitted. The host's time for a layer is known for both together alone."""
+        if kind == HOST:
+            return (device, stack) in self.pairs
+        return device in self.devices and stack in self.stacks
+
+
+def kind_of(shape: Shape, setup: Setup, nodes: int, predicted: Breakdown) -> str:
+    """What kind of step it is: the first that applies of waiting for the host, experts, few bits and nodes."""
+    if predicted.launch > HOST_BOUND * predicted.total:
+        return HOST
+    if any(stack.experts for stack in shape.stacks):
+        return EXPERTS
+    if PRECISIONS[setup.precision].rate != "half":
+        return FEW_BITS
+    return ONE_NODE if nodes == 1 else NODES
+
+
+def of_cell(cell: Cell, host_share: float) -> str:
+    """The regime of a cell's step, of whose time ``host_share`` waits for the host: no row of its layers was fitted."""
+    nodes = ONE_NODE if cell.hardware.nodes == 1 else NODES
+    return regime(HOST if host_share > HOST_BOUND else nodes, new=True)
+
+
+def regime(kind: str, new: bool) -> str:
+    """The name of a regime."""
+    return kind + (NEW if new else "")
+
+
+def interval(seconds: float, regime: str) -> tuple[float, float]:
+    """The seconds between which 90 % of the regime's measurements were, predicted by constants without them."""
+    low, high = fitted.ERRORS[regime]
+    return seconds * low, seconds * high
