@@ -27,6 +27,7 @@ from perfsuite.show.text.words import headline
 
 GIB = 2**30
 CATALOG = Catalog()
+UNKNOWN = ["b300", "gb300"]  # no source says how large their L2 cache is
 NVIDIA = [device.name for device in CATALOG.all("device").values() if device.compute_capability]
 EMULATED = msgspec.structs.replace(MACHINE, device="emulated NVIDIA H100 80GB HBM3")
 
@@ -37,7 +38,7 @@ def refusal(text: str, memory: int | None = None) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", NVIDIA)
+@pytest.mark.parametrize("name", sorted({*NVIDIA} - {*UNKNOWN}))
 def test_every_device_of_the_catalog_is_found_by_its_emulated_name(name):
     """Its name begins with "emulated", and the catalog takes it for the device with that name."""
     gpus = parse_gpus(f"{name}:2", None, CATALOG)
@@ -46,6 +47,13 @@ def test_every_device_of_the_catalog_is_found_by_its_emulated_name(name):
     assert gpus.name.startswith("emulated ")
     assert found is not None
     assert found.name == name
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_device_whose_cache_is_not_known_is_refused(name):
+    """Each is in the catalog, for predictions."""
+    assert name in NVIDIA
+    assert refusal(name).startswith(f"{name} cannot be emulated: its multiprocessors and L2 cache are not known.")
 
 
 def test_a_count_and_its_absence():

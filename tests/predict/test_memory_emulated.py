@@ -53,7 +53,7 @@ def _session(device, compiles):
     return SimpleNamespace(
         compiles=compiles,
         strategy=SimpleNamespace(engine=engine),
-        job=SimpleNamespace(device=device, warmup=0, traces="first."),
+        job=SimpleNamespace(device=device, warmup=0, traces="first.", times_only=False),
     )
 
 
