@@ -155,7 +155,7 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
         sentences.append(f"Nothing ties it to what changed since the baseline: {changes_text(cause.changed)}.")
     elif cause.changed:
         sentences.append(f"Changed since their baselines: {changes_text(cause.changed)}.")
-    elif cause.moved:
+    elif cause.moved and not cause.blamed:  # --perf-against has no baselines, and its trials name what differs
         sentences.append("No version differs from the baselines.")
     if cause.common:
         sentences.append(cause.common)
