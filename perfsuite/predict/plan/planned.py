@@ -10,12 +10,13 @@ import msgspec
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import Refused, UsageError
+from perfsuite.errors import Refused, UnknownName, UsageError
 from perfsuite.predict.own_model import is_config, read_config
 from perfsuite.predict.time.shape import Experts, Shape, decoder
 from perfsuite.predict.time.shape_config import shape_of, shape_of_config
 
 PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
+OTHERWISE = "Or give a config.json of transformers, or an own model's --layers, --hidden, --heads and --vocab."
 LONGEST = 8192  # tokens: models for longer contexts train on such lengths first, and on longer ones at the end
 # Names that the options of an own model have, and what each is.
 NUMBERS = {
@@ -70,7 +71,10 @@ def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gate
         return _of_config(*read_config(text))
     if text in PUBLISHED:
         return _of_config(text, PUBLISHED[text])
-    return of_model(catalog.get("model", text))
+    known = catalog.all("model")
+    if text not in known:
+        raise UnknownName("model", text, {*known, *PUBLISHED}, OTHERWISE)
+    return of_model(known[text])
 
 
 def of_model(model: Model) -> Planned:
