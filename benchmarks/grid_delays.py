@@ -100,7 +100,7 @@ def wheel(folder: Path, number: int, case: Case) -> str:
             text = Path(one.locate()).read_bytes()
             if one.name == "METADATA":
                 text = text.replace(f"Version: {found.version}\n".encode(), f"Version: {version}\n".encode(), 1)
-            if str(one) == MODULE:
+            if str(one) == MODULE and case.share:
                 text += DELAY.format(where=case.where, share=case.share).encode()
             archive.writestr(str(one).replace(f"-{found.version}.dist-info", f"-{version}.dist-info"), text)
     return f"transformers @ {path.as_uri()}"
