@@ -14,7 +14,7 @@ from perfsuite.predict.time.constants import Constants, constants_of, machine_of
 from perfsuite.predict.time.pipeline_fill import ENDS
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape
-from perfsuite.predict.time.software import Software, check_precision, software
+from perfsuite.predict.time.software import Software, check_precision, half, software
 from perfsuite.predict.time.step import Breakdown, step
 
 BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
@@ -47,11 +47,6 @@ class Question:
     def capacity(self) -> float:
         """The bytes that tensors may fill."""
         return capacity(self.room)
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes there are."""
-        return -(-self.ranks // self.machine.node)
 
     def nodes_of(self, setup: Setup) -> int:
         """The nodes that a setup fills."""
@@ -117,8 +112,7 @@ def question(  # noqa: PLR0913  all that a plan depends on
     ``host_memory`` a node's bytes. Raises Refused for a device without constants, UsageError for an option.
     """
     one = software(stack or usual(shape, device, node))
-    usual_precision = "bf16" if "bf16" in device.dense_flops else "fp16"
-    precision = precision or str(one.does.get("precision", usual_precision))
+    precision = precision or str(one.does.get("precision", half(device)))
     check_precision(one, precision, device)
     return Question(
         shape=shape,
@@ -145,7 +139,7 @@ def usual(shape: Shape, device: Device, node: int) -> str:
     linked = device.link_bandwidth and (not device.linked or node <= device.linked)
     if shape.encodes or shape.classifies or not linked:
         return "deepspeed"
-    return "megatron" if "bf16" not in device.dense_flops else "megatron_core"
+    return "megatron" if half(device) == "fp16" else "megatron_core"
 
 
 def on_hardware(shape: Shape, hardware: Hardware, **asked: Any) -> Question:

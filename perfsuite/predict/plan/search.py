@@ -11,7 +11,7 @@ from perfsuite.predict.plan.question import Question
 from perfsuite.predict.time.pipeline_fill import ENDS
 from perfsuite.predict.time.regimes import Known, interval, kind_of, regime
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.software import FORMATS
+from perfsuite.predict.time.software import peak_name
 from perfsuite.predict.time.speed import speed
 from perfsuite.predict.time.step import Breakdown
 from perfsuite.records.prediction import PlannedLayout
@@ -160,7 +160,7 @@ def _planned(
 ) -> PlannedLayout:
     """A layout as a record: everything in it is predicted. ``first`` is the best one's step."""
     kind = regime_of(question, setup, predicted)
-    peak = question.device.dense_flops[FORMATS.get(setup.precision, setup.precision)]
+    peak = question.device.dense_flops[peak_name(setup.precision)]
     low, high = interval(predicted.total, kind)
     return PlannedLayout(
         layout=name_of(setup),
@@ -187,7 +187,7 @@ def _planned(
 
 def regime_of(question: Question, setup: Setup, predicted: Breakdown) -> str:
     """The rows whose errors tell how good a layout's prediction is."""
-    kind = kind_of(question.shape, setup, question.nodes, predicted)
+    kind = kind_of(question.shape, setup, question.nodes_of(setup), predicted)
     known = Known.fitted().has(question.device.name, question.software.name, kind)
     return regime(kind, not known or setup.offload)  # no fitted row has offload
 

@@ -36,26 +36,26 @@ def _choice(name: str, field_: str, known: Mapping[str, Any], help_: str) -> Opt
     """An option whose values have names."""
 
     def read(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
-        if value not in known:
-            raise UsageError(f"--set {name} is {value!r}: it must be one of {', '.join(known)}.")
-        return {field_: known[value]}
+        return {field_: _named(name, value, known)}
 
     return Option(name, "|".join(known), help_, read)
 
 
+def _named(name: str, value: str, known: Mapping[str, Any]) -> Any:
+    """What the name of an option's value stands for. Raises UsageError for an unknown one."""
+    if value not in known:
+        raise UsageError(f"--set {name} is {value!r}: it must be one of {', '.join(known)}.")
+    return known[value]
+
+
 def _tensor(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
     known = {"none": (False, False), "backward": (True, False), "all": (True, True)}
-    if value not in known:
-        raise UsageError(f"--set tensor_overlap is {value!r}: it must be one of {', '.join(known)}.")
-    return {"tensor_overlapped": known[value][0], "tensor_pipelined": known[value][1]}
+    overlapped, pipelined = _named("tensor_overlap", value, known)
+    return {"tensor_overlapped": overlapped, "tensor_pipelined": pipelined}
 
 
 def _sequence(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"sequence_parallel": SWITCH[value] and fields["layout"].tensor > 1} if value in SWITCH else _refuse(value)
-
-
-def _refuse(value: str) -> dict[str, Any]:
-    raise UsageError(f"--set sequence_parallel is {value!r}: it must be one of on, off.")
+    return {"sequence_parallel": _named("sequence_parallel", value, SWITCH) and fields["layout"].tensor > 1}
 
 
 def _step(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Software:
         Raises UsageError for an option that is unknown or has another kind of value.
         """
         fields: dict[str, Any] = {"attention": self.attention(device), "gradient_bytes": 4} | dict(self.does)
-        fields["precision"] = "bf16" if "bf16" in device.dense_flops else "fp16"
+        fields["precision"] = half(device)
         if fields["precision"] == "fp16":
             fields["gradient_bytes"] = 2  # bf16 is reduced in fp32
         fields |= given
@@ -65,6 +65,7 @@ class Software:
 RECOMPUTED = frozenset({"ckpt", "ckpt_selective", "ckpt_pointwise"})
 MEGATRON = frozenset({"tensor", "pipeline", "interleave", "zero1"}) | RECOMPUTED
 FSDP = frozenset({"zero3", "hybrid", "ckpt"})
+OF_2022 = {"attention": "unfused", "precision": "fp16", "gradient_bytes": 2, "dropout": True}
 SOFTWARE = {
     one.name: one
     for one in (
@@ -94,10 +95,7 @@ SOFTWARE = {
             does={
                 "overlapped": True,
                 "sequence_parallel": True,
-                "attention": "unfused",
-                "precision": "fp16",
-                "gradient_bytes": 2,
-                "dropout": True,
+                **OF_2022,
             },
             precisions=("fp16",),
         ),
@@ -109,10 +107,7 @@ SOFTWARE = {
             does={
                 "tensor_overlapped": False,
                 "wide_launch": 1.4,  # vTrain's host-bound rows: 4.0 to 5.1 ms a layer at width 8, 3.5 at narrower ones
-                "attention": "unfused",
-                "precision": "fp16",
-                "gradient_bytes": 2,
-                "dropout": True,
+                **OF_2022,
             },
             precisions=("fp16",),
         ),
@@ -201,7 +196,14 @@ SOFTWARE = {
 }
 
 
-FORMATS = {"mxfp8": "fp8", "nvfp4": "fp4"}  # the keys of a device's peaks, where they have another name
+def half(device: Device) -> str:
+    """The half precision that people train in on a device."""
+    return "bf16" if "bf16" in device.dense_flops else "fp16"
+
+
+def peak_name(precision: str) -> str:
+    """The key of ``Device.dense_flops`` for products in a precision."""
+    return {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision)
 
 
 def software(name: str) -> Software:
@@ -217,6 +219,6 @@ def check_precision(one: Software, precision: str, device: Device) -> None:
         raise UsageError(f"--precision is {precision!r}: known are {', '.join(PRECISIONS)}.")
     if precision not in one.precisions:
         raise UsageError(f"{one.name} does not train in {precision}: it has {', '.join(one.precisions)}.")
-    key = FORMATS.get(precision, precision)
+    key = peak_name(precision)
     if key not in device.dense_flops:
         raise UsageError(f"{device.name} has no {precision} products: it has {', '.join(device.dense_flops)}.")
