@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.catalog.cell import Cell, make_cell, parse_cell
+from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_cell
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
@@ -138,6 +138,11 @@ def _at(model: Model, root: Path, copy: Path) -> Model:
     folder = Path(model.folder)
     inside = bool(model.command) and folder.is_relative_to(root)
     return dataclasses.replace(model, folder=str(copy / folder.relative_to(root))) if inside else model
+
+
+def interleave_of(hardware: Iterable[Hardware]) -> str:
+    """What alternates by default: the steps of both sides on CPUs, whose memory holds both, else their launches."""
+    return "steps" if all(each.device is None for each in hardware) else "launches"
 
 
 class Experiment:

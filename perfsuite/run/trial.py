@@ -27,7 +27,7 @@ from perfsuite.records.change import NONE, Cause, Change, ChangeKind, Problem
 from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Because, Line, Status, Verdict, reason
-from perfsuite.run.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at
+from perfsuite.run.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at, interleave_of
 from perfsuite.run.culprits import Found, culprits
 from perfsuite.run.environment_changes import changes_since, code_of, code_since, requirement_of
 from perfsuite.run.runner import Settings, Watch
@@ -163,7 +163,7 @@ class Trial:
         """The A/B of those sides. Raises UsageError if one cannot be built."""
         a = self.side(cell, reverted)
         b = self.side(cell, [change for change in reverted if change not in kept] if kept else [])
-        interleave = "steps" if cell.hardware.device is None else "launches"
+        interleave = interleave_of([cell.hardware])
         options = {} if pairs is None else {"pairs": pairs}
         return Experiment(
             a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options

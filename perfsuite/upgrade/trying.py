@@ -31,7 +31,7 @@ from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import RUNNING, Experiment, Side
+from perfsuite.run.ab import RUNNING, Experiment, Side, interleave_of
 from perfsuite.run.environment_changes import own_code, requirement_of
 from perfsuite.run.grid import Grid, Progress
 from perfsuite.run.kept_pairs import KeptPairs
@@ -185,7 +185,7 @@ class Bench:
             return
 
         def make(cell: Cell) -> Experiment:
-            how = "steps" if cell.hardware.device is None else "launches"
+            how = interleave_of([cell.hardware])
             return Experiment(*both, [cell.id], self.timed, self.tolerance, interleave=how, run_size=self.run_size)
 
         waiting = [cell for cell in waiting if cell.id not in known]

@@ -24,7 +24,7 @@ from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import Experiment, Side, kind_of, sides
+from perfsuite.run.ab import Experiment, Side, interleave_of, kind_of, sides
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
@@ -96,8 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
-    on_cpu = all(each.kind == "cpu" for each in hardware)
-    interleave = arguments.interleave or ("steps" if on_cpu else "launches")
+    interleave = arguments.interleave or interleave_of(hardware)
     session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     comparisons: list[Comparison] = []
