@@ -4,10 +4,12 @@
 
 The wheel is transformers as it is installed, whose layers take longer: each spins for a share of the processor time
 since the last layer began, in all cells, in those of one engine, in one cell, or in none. 24 cells have every engine
-and every family of the default grid. One line is printed per run, with what it found, and a summary at the end.
+and every family of the default grid. One line is printed per run, with what it found, and a summary at the end; its
+progress goes to the standard error.
 """
 
 import argparse
+import sys
 import tempfile
 import time
 import zipfile
@@ -22,7 +24,7 @@ from perfsuite.compare.pooling import Effect
 from perfsuite.environments.environments import with_releases
 from perfsuite.records.verdict import Status
 from perfsuite.run.ab import Experiment, Side
-from perfsuite.run.grid import Grid
+from perfsuite.run.grid import Grid, Progress
 from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.runner import Settings
 from perfsuite.show.text.grid_words import effect_text
@@ -136,7 +138,11 @@ def main() -> None:
                 both = Side("here", catalog), sides[case]
                 return Experiment(*both, [cell.id], Settings(), interleave="steps", run_size=len(cells))
 
-            grid = Grid(make, cells, KeptPairs(None), lambda *_: None, step_seconds=hints)
+            def tell(progress: Progress, begin: float = begin) -> None:
+                waiting, seconds = progress.waiting, time.monotonic() - begin
+                print(f"after {seconds:.0f} s: pair {progress.number} of {waiting} cells", file=sys.stderr, flush=True)
+
+            grid = Grid(make, cells, KeptPairs(None), lambda *_: None, step_seconds=hints, tell=tell)
             grid.run()
             for cell, pairs in grid.pairs.items():
                 if "step_time_seconds" in pairs.launches[0][0].readings:

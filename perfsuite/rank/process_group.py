@@ -69,10 +69,11 @@ def as_batch(thread: int = 0) -> None:
 
     A rank's messages wake threads hundreds of times a step. By default each may interrupt what the rank computes, and
     whether it does is chance: on two cores, steps of two ranks took 1.2 to 2.7 times as long and spread by 8 to 16 %,
-    of which this leaves 4 to 6 (sched(7), SCHED_BATCH).
+    of which this leaves 4 to 6 (sched(7), SCHED_BATCH). Another policy, such as that of ``chrt --idle``, is the user's.
     """
     with contextlib.suppress(AttributeError, OSError):  # not Linux; not allowed
-        os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+        if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
 
 
 def why_no_kernels(capability: tuple[int, int], built: Iterable[str]) -> str:
