@@ -1,7 +1,7 @@
 """The finished pairs of a grid trial in the cache folder, so that one that was killed goes on where it was.
 
 They count only for the same question: the same changes, packages, code, settings and kernels. A day later they are
-asked for again.
+asked for again. Code is what git does not ignore; without a repository nothing is kept.
 """
 
 import hashlib
@@ -31,10 +31,9 @@ class KeptPairs:
 
     @classmethod
     def of(cls, sides: Iterable[object], settings: Settings, repository: Path) -> "KeptPairs":
-        """Those of this question; ``sides`` says how they differ. Without a cache folder nothing is kept."""
-        code = [git.ask(repository, *words) for words in (("rev-parse", "HEAD"), ("diff", "HEAD"), ("status", "-s"))]
-        question = repr([*sides, settings, *installed(), *code, content_hash(code_files(PACKAGE))])
+        """Those of this question; ``sides`` says how they differ. Without a commit or a cache folder none is kept."""
         try:
+            question = repr([*sides, settings, *installed(), *_code(repository), content_hash(code_files(PACKAGE))])
             root = cache_folder() / "grids"
         except PerfsuiteError:
             return cls(None)
@@ -62,3 +61,14 @@ class KeptPairs:
         """The trial is finished."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _code(repository: Path) -> Iterator[str]:
+    """The commit, what differs from it, and the files that are new. Raises UsageError if there is no commit."""
+    top = git.repository_of(repository)
+    yield git.run(top, "rev-parse", "HEAD")
+    yield git.run(top, "diff", "--binary", "--no-ext-diff", "HEAD")
+    for name in git.run(top, "ls-files", "--others", "--exclude-standard", "-z").split("\0"):
+        if (path := top / name).is_file():
+            with path.open("rb") as file:
+                yield f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -13,6 +13,7 @@ import pytest
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pooling import PER_SERVERS
+from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.records.change import Change, How
 from perfsuite.records.deadline import OutOfTime
@@ -147,12 +148,26 @@ def test_a_killed_grid_goes_on_where_it_was(machine, tmp_path):
 
 
 def test_another_question_keeps_other_pairs(tmp_path, monkeypatch):
-    """Other changes or settings; a pair is too old after a day."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    one = KeptPairs.of(CHANGES, Settings(), tmp_path)
-    assert KeptPairs.of(CHANGES, Settings(), tmp_path).folder == one.folder
-    assert KeptPairs.of([], Settings(), tmp_path).folder != one.folder
-    assert KeptPairs.of(CHANGES, Settings(steps=3), tmp_path).folder != one.folder
+    """Other changes, settings or code; a pair is too old after a day."""
+    repository = tmp_path / "repository"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert KeptPairs.of(CHANGES, Settings(), tmp_path).folder is None  # nothing says whether code has changed
+    git.run(tmp_path, "init", "-q", str(repository))
+    (repository / "net.bin").write_bytes(b"\0 1")
+    git.run(repository, "add", "net.bin")
+    git.run(repository, "-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "-qm", "begin")
+
+    def folder(changes=CHANGES, **settings):
+        return KeptPairs.of(changes, Settings(**settings), repository).folder
+
+    one = KeptPairs.of(CHANGES, Settings(), repository)
+    assert folder() == one.folder
+    known = {one.folder, folder([]), folder(steps=3)}
+    for name, contents in (("net.bin", b"\0 2"), ("new.py", b"1"), ("new.py", b"2"), ("other.py", b"2")):
+        (repository / name).write_bytes(contents)
+        assert folder() not in known
+        known.add(folder())
+    assert len(known) == 7
 
     one.add("cell", samples.measurement(), samples.measurement())
     assert one.folder is not None
