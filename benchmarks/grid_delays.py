@@ -111,7 +111,7 @@ def wheel(folder: Path, number: int, case: Case) -> str:
 def found_in(grid: Grid) -> Iterator[tuple[str, Effect]]:
     """What moved in times."""
     for metric in METRICS:
-        for effect in grid.pools[metric].effects() if metric in grid.pools else ():
+        for effect in grid.pools[metric].effects if metric in grid.pools else ():
             yield metric, effect
 
 

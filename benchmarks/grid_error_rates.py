@@ -109,7 +109,7 @@ def run(case: Case, draw: Callable[[], float], shared: float) -> tuple[list[Effe
             if not waiting:
                 break
     assert pool is not None
-    return pool.effects(), sum(map(len, differences.values()))
+    return pool.effects, sum(map(len, differences.values()))
 
 
 def chunk(arguments: tuple[int, str, float, int, int]) -> tuple[Counter[str], list[int]]:

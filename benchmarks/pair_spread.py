@@ -14,7 +14,7 @@ from contextlib import closing
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.compare import differences
+from perfsuite.compare.paired_times import differences
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.runner import Runner, Settings
 

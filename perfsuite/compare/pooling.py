@@ -21,12 +21,14 @@ cells share it in equal parts; each hypothesis and each look has its share (Bonf
 `python benchmarks/grid_error_rates.py` simulates it and the constants.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from perfsuite.compare.noise import MAD
 from perfsuite.compare.paired import MISSED, PRIOR_SPREAD, Interval
 from perfsuite.records.verdict import Status
 
@@ -120,6 +122,7 @@ class Pool:
         self._known: dict[str, tuple[float, float]] = {}  # what _clipped() returns, for this scale and offsets
         self.found = list(self._explain())
 
+    @functools.cached_property
     def effects(self) -> list[Effect]:
         """Every set of cells that the same groups explain, the largest slow-down first; what none explains is last."""
         classes: dict[tuple[Group, ...], list[str]] = {}
@@ -132,7 +135,7 @@ class Pool:
         """What the cell is judged with: the same groups explain it. If its own pairs do not rule out that it is slower
         by too much beside them, they alone count, and it is undecided.
         """
-        effect = next(one for one in self.effects() if cell in one.cells)
+        effect = next(one for one in self.effects if cell in one.cells)
         if effect.status != Status.SAME or self._most(cell) < self._ruled_out:
             return effect
         alone, pairs = self._of_cell(cell, self._errors[CELL], 0.0), len(self.differences[cell])
@@ -257,7 +260,7 @@ class Pool:
         self._known.clear()
         if freedom < 1:
             return
-        scale = 1.4826 * statistics.median(deviations) * math.sqrt(len(deviations) / freedom)
+        scale = MAD * statistics.median(deviations) * math.sqrt(len(deviations) / freedom)
         self.scale = math.sqrt((PRIOR_OF_GROUP + freedom * scale**2) / (PRIOR_OF_GROUP + freedom))
 
     def _of_group(self, cells: Sequence[str], error: float, raw: bool = False, others: bool = True) -> Interval:
@@ -314,7 +317,7 @@ def open_cells(pools: Sequence[Pool]) -> list[str]:
     needs: dict[str, float] = {}
     for pool in pools:
         undecided = list(pool.undecided().items())
-        shared = [effect for effect in pool.effects() if effect.status == Status.UNDECIDED]
+        shared = [effect for effect in pool.effects if effect.status == Status.UNDECIDED]
         undecided += [(cell, effect.interval.high) for effect in shared for cell in effect.cells]
         for cell, high in undecided:
             if not pool.hopeless(cell):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.nights.night_steps import MAD, Step, exact_steps, noisy_steps
+from perfsuite.compare.noise import MAD
+from perfsuite.nights.night_steps import Step, exact_steps, noisy_steps
 from perfsuite.nights.series import Series
 from perfsuite.records.verdict import RED
 from perfsuite.units import BYTES

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from perfsuite.compare.noise import MAD
 from perfsuite.nights import divisive
 
 FLOOR = 0.02  # relative; a smaller step of a time is left out
@@ -20,7 +21,6 @@ LEAST = 4  # nights that the new level must last
 AROUND = 100  # nights on each side of a suspicious one that both methods see
 SUSPICIOUS = 0.6  # of what a step must exceed
 EVERY = 3  # nights; a part of SIDE
-MAD = 1.4826  # the standard deviation of a normal distribution whose median absolute deviation is 1
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class Against:
             def attempt(kept: Sequence[Change]) -> dict[str, bool | None]:
                 some = self._grid(cells, KeptPairs(None), kept, step_seconds=grid.hints, faults=faults)
                 some.run()
-                statuses = {one.status for one in some.pools[metric].effects()} if metric in some.pools else set()
+                statuses = {one.status for one in some.pools[metric].effects} if metric in some.pools else set()
                 unknown = Status.UNDECIDED in statuses or not statuses
                 return {metric: True if Status.REGRESSED in statuses else None if unknown else False}
 

@@ -187,7 +187,7 @@ class Grid:
         """What is known of the times that most cells have, by their titles."""
         most = max((len(pool.differences) for pool in self.pools.values()), default=0)
         known = {name: pool for name, pool in self.pools.items() if len(pool.differences) == most}
-        return {self._titles[name]: pool.effects() for name, pool in known.items()}
+        return {self._titles[name]: pool.effects for name, pool in known.items()}
 
     def _expected(self, waiting: int) -> float | None:
         """The seconds of a round with so many cells, servers included."""

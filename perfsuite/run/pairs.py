@@ -11,8 +11,8 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.compare import differences, errors
 from perfsuite.compare.paired import decision
+from perfsuite.compare.paired_times import differences, errors
 from perfsuite.compare.pooling import Difference
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.compare import Comparison, Paired
+from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import judge
 from perfsuite.compare.paired import HARMLESS, LOOKS, MISSED, Interval
+from perfsuite.compare.paired_times import Paired
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import Launch, Measurement

@@ -46,7 +46,7 @@ def of(name: str) -> list[str]:
 
 
 def red(one: Pool) -> list[Effect]:
-    return [effect for effect in one.effects() if effect.status == Status.REGRESSED]
+    return [effect for effect in one.effects if effect.status == Status.REGRESSED]
 
 
 def test_groups_are_what_several_cells_share():
@@ -67,13 +67,13 @@ def test_nothing_moved():
     """All cells are the same together, and each of them is decided."""
     one = pool({})
 
-    assert [(effect.kind, effect.groups, effect.status) for effect in one.effects()] == [(ALL, (), Status.SAME)]
+    assert [(effect.kind, effect.groups, effect.status) for effect in one.effects] == [(ALL, (), Status.SAME)]
     assert open_cells([one]) == []
 
 
 def test_what_all_cells_share_is_one_effect():
     """One per cent, which no cell alone could show."""
-    [effect] = pool(dict.fromkeys(TRAITS, 0.01)).effects()
+    [effect] = pool(dict.fromkeys(TRAITS, 0.01)).effects
 
     assert (effect.groups, effect.status) == ((GROUPS[0],), Status.REGRESSED)
     assert effect.interval.low < 0.01 < effect.interval.high < 0.02
@@ -82,7 +82,7 @@ def test_what_all_cells_share_is_one_effect():
 @pytest.mark.parametrize(("name", "kind"), [("zero3", "engine"), ("t5", "family")])
 def test_what_some_cells_share_is_named(name, kind):
     """The others are the same."""
-    moved, others = pool(dict.fromkeys(of(name), 0.03)).effects()
+    moved, others = pool(dict.fromkeys(of(name), 0.03)).effects
 
     assert (moved.kind, moved.name, moved.status) == (kind, name, Status.REGRESSED)
     assert (set(moved.cells), others.kind, others.status) == ({*of(name)}, REST, Status.SAME)
@@ -105,7 +105,7 @@ def test_a_cell_that_differs_is_told_from_its_group():
 
 def test_what_became_faster_is_not_red():
     """And does not make the others slower."""
-    effects = pool(dict.fromkeys(of("zero3"), -0.05)).effects()
+    effects = pool(dict.fromkeys(of("zero3"), -0.05)).effects
 
     assert {effect.status for effect in effects} == {Status.IMPROVED, Status.SAME}
 
@@ -131,7 +131,7 @@ def test_a_cell_without_pairs_is_no_evidence():
     """It is in no effect."""
     one = Pool({"t5-ddp": [Difference(0.0, 0.0)] * 2, "t5-single": []}, GROUPS, tolerance=0.03, error=0.0025)
 
-    assert {cell for effect in one.effects() for cell in effect.cells} == {"t5-ddp"}
+    assert {cell for effect in one.effects for cell in effect.cells} == {"t5-ddp"}
 
 
 @pytest.mark.parametrize(("pairs", "status"), [(2, Status.UNDECIDED), (3, Status.UNDECIDED), (4, Status.REGRESSED)])
@@ -144,7 +144,7 @@ def test_few_pairs_of_one_cell_decide_nothing(pairs, status):
         error=0.0025,
     )
 
-    assert [effect.status for effect in one.effects()] == [status]
+    assert [effect.status for effect in one.effects] == [status]
     assert open_cells([one]) == ([] if status == Status.REGRESSED else ["t5-ddp"])
 
 
@@ -153,7 +153,7 @@ def test_a_pair_of_uncertain_steps_counts_for_little():
     random.seed(3)
     differences = {cell: [Difference(random.gauss(0.02, 0.01), 0.002) for _ in range(4)] for cell in TRAITS}
     differences["t5-ddp"] = [Difference(-0.15, 0.15)] * 4
-    [effect] = Pool(differences, GROUPS, tolerance=0.03, error=0.0025).effects()
+    [effect] = Pool(differences, GROUPS, tolerance=0.03, error=0.0025).effects
 
     assert (effect.kind, effect.status) == (ALL, Status.REGRESSED)
     assert effect.interval.estimate == pytest.approx(0.02, abs=0.005)

@@ -1,0 +1,167 @@
+"""The times of two sides that were launched in pairs: from steps to differences, and from these to a line.
+
+The pairs of one cell decide by compare/paired.py; those of a grid trial together, by compare/pooling.py.
+"""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.explain import explain_time
+from perfsuite.compare.noise import MAD, level_of
+from perfsuite.compare.paired import LOOKS, harmless, interval
+from perfsuite.compare.paired import Interval as PairedInterval
+from perfsuite.compare.pooling import Effect
+from perfsuite.compare.scope import line_of
+from perfsuite.compare.terms import Terms
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.record import Record
+from perfsuite.records.verdict import Because, Bound, Interval, Limit, Line, Reason, Status, reason
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What pairs say of a time: ``status``, and ``decided``, the interval on which it rests. More is worse in it.
+    ``estimate`` is that of the logarithm, ``pairs`` are those that were asked.
+    """
+
+    status: Status
+    decided: PairedInterval
+    estimate: float
+    limit: Limit
+    pairs: int
+    why: Reason | None = None
+
+    def ratio(self, sign: int) -> float:
+        """B's time of A's; of a rate, whose ``sign`` is -1, B's rate of A's."""
+        return math.exp(sign * self.estimate)
+
+    def ends(self, sign: int) -> tuple[float, float]:
+        """Of the interval, as ratios."""
+        low, high = sorted(math.exp(sign * end) for end in (self.decided.low, self.decided.high))
+        return low, high
+
+
+class Paired(Record, frozen=True, kw_only=True):
+    """A time of B relative to A's, with the interval that decided. ``error`` is the chance that it lies outside on one
+    side. ``differences`` are those of pairs, in logarithms.
+    """
+
+    metric: str
+    ratio: float
+    low: float
+    high: float
+    error: float
+    differences: list[float]
+
+    @classmethod
+    def of(cls, metric: Metric, answer: Answer, differences: list[float]) -> "Paired":
+        low, high = answer.ends(metric.sign)
+        ratio, error = answer.ratio(metric.sign), answer.decided.error
+        return cls(metric=metric.name, ratio=ratio, low=low, high=high, error=error, differences=differences)
+
+
+def differences(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
+    """Of each launch of B from its paired launch of A, in logarithms: the median over their steps, which may have
+    alternated; the difference of the medians if one side lacks some steps.
+    """
+    return [_difference(before, after) for before, after in _paired(a, b, metric)]
+
+
+def _paired(
+    a: Sequence[Measurement], b: Sequence[Measurement], metric: str
+) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
+    """The steps of each launch of A and of its paired launch of B."""
+    launches = [[launch for one in side for launch in one.by_launch(metric)] for side in (a, b)]
+    return zip(*launches, strict=True)
+
+
+def _difference(before: Sequence[float], after: Sequence[float]) -> float:
+    if len(before) != len(after):
+        return level_of(after) - level_of(before)
+    return statistics.median(math.log(new / old) for old, new in zip(before, after, strict=True))
+
+
+def errors(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
+    """The standard error of each of those differences: that of a median, from the spread of the steps (Kendall and
+    Stuart 1977, "The advanced theory of statistics", 10.10). Steps are taken as independent, which they are not quite.
+    """
+    return [_error(before, after) for before, after in _paired(a, b, metric)]
+
+
+def _error(before: Sequence[float], after: Sequence[float]) -> float:
+    if len(before) == len(after):
+        sides = [[math.log(new / old) for old, new in zip(before, after, strict=True)]]
+    else:
+        sides = [[math.log(step) for step in side] for side in (before, after)]
+    return math.sqrt(math.pi / 2 * sum(_robust_spread(side) ** 2 / len(side) for side in sides))
+
+
+def _robust_spread(numbers: Sequence[float]) -> float:
+    """From the median absolute deviation."""
+    center = statistics.median(numbers)
+    return MAD * statistics.median(abs(one - center) for one in numbers)
+
+
+def answer_of(by_pair: Sequence[float], metric: Metric, terms: Terms, one_sided: bool) -> Answer | Reason:
+    """What a cell's own pairs say, or why nothing. For a rate, more is better, so its reciprocal is compared."""
+    sign, tolerance = metric.sign, terms.tolerance_of(metric)
+    here = interval([sign * difference for difference in by_pair], terms.red_rate)
+    if here is None:
+        return reason(Because.FEW_PAIRS, pairs=len(by_pair), least=LOOKS[0])
+    status, decided = here.decide(tolerance)
+    limit, why = Limit(bound=Bound.PAIRS, value=tolerance), None
+    if one_sided and status == Status.UNDECIDED and here.not_slower(tolerance):
+        status, decided, limit = Status.SAME, here.narrow, Limit(bound=Bound.BEYOND, value=sign * tolerance)
+    if status == Status.UNDECIDED:
+        why = _undecided(here, tolerance)
+    elif status != Status.SAME and min(abs(decided.low), abs(decided.high)) < math.log1p(tolerance):
+        why = reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
+    return Answer(status, decided, here.estimate, limit, len(by_pair), why)
+
+
+def answer_of_grid(by_pair: Sequence[float], effect: Effect | None) -> Answer | Reason:
+    """What the pairs of all cells that the same groups explain say of this one."""
+    if effect is None:
+        return reason(Because.FEW_PAIRS, pairs=len(by_pair), least=1)
+    why: Reason | None = reason(
+        Because.WITH_GROUP,
+        kind=effect.kind,
+        name=effect.name,
+        cells=len(effect.cells),
+        own=math.expm1(statistics.fmean(by_pair)),
+        pairs=len(by_pair),
+    )
+    if len(effect.cells) == 1:
+        why = _undecided(effect.interval, effect.tolerance) if effect.status == Status.UNDECIDED else None
+    limit = Limit(bound=Bound.PAIRS, value=effect.tolerance)
+    return Answer(effect.status, effect.interval, effect.interval.estimate, limit, effect.pairs, why)
+
+
+def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer | Reason) -> Line:
+    """The ratio's line."""
+    before, after = (side.readings[metric.name] for side in (old, new))
+    if isinstance(answer, Reason):
+        return line_of(metric, Status.NOT_HELD, before, after, reason=answer)
+    low, high = answer.ends(metric.sign)
+    return line_of(
+        metric,
+        answer.status,
+        before,
+        after,
+        compared=True,
+        ratio=answer.ratio(metric.sign),
+        interval=Interval(low=low, high=high, pairs=answer.pairs),
+        limit=answer.limit,
+        reason=answer.why,
+        phases=explain_time(new, old) if answer.status == Status.REGRESSED else [],
+    )
+
+
+def _undecided(here: PairedInterval, tolerance: float) -> Reason:
+    """What the pairs do show."""
+    if here.low <= 0 <= here.high:
+        return reason(Because.NOTHING_SHOWN, change=tolerance)
+    return reason(Because.PERHAPS_TOO_LITTLE, worse=here.low > 0)
