@@ -21,7 +21,8 @@ class Process:
     technique of other ``{processes}`` has no effect. ``untraced`` is the reason why its memory cannot be predicted;
     empty if it can. ``whole``: its steps are measured whole, by what they cost. Otherwise a meter of its own measures
     their parts, and nothing is known of blocks of steps, of Python calls and of tensors. ``own``: its loop, its model
-    and its data are the user's own, so its steps are few and nothing in them is perfsuite's.
+    and its data are the user's own, so its steps are few and nothing in them is perfsuite's. ``torch``: what its steps
+    do is in torch, whose allocator and operators tell of it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Process:
     untraced: str = ""
     whole: bool = True
     own: bool = False
+    torch: bool = True
 
     def takes(self, model: "Model") -> bool:
         """Whether it has cells of that model."""
@@ -54,9 +56,11 @@ WITH_WEIGHTS = {
     "sequence_classification": Task(),
 }
 TASKS = (*WITH_WEIGHTS, *(one.task for one in PROCESSES.values() if one.task))
-OF_MODELS = tuple(one.name for one in PROCESSES.values() if not one.task)  # the processes with weights
-WITH_OWN = (*OF_MODELS, *(one.name for one in PROCESSES.values() if one.own))  # these, and loops of the user's own
+WITH_LOSS = tuple(one.name for one in PROCESSES.values() if not one.task or one.own)  # the processes with weights
+WITH_OWN = tuple(name for name in WITH_LOSS if PROCESSES[name].torch)  # those of them in torch
+OF_MODELS = tuple(name for name in WITH_OWN if not PROCESSES[name].own)  # and without loops of the user's own
 OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those whose steps are measured whole
+IN_TORCH = tuple(name for name in OF_STEPS if PROCESSES[name].torch)  # and whose tensors are torch's
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ of gloo's threads, whose phase would be random.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
+from perfsuite.catalog.definitions import IN_TORCH, OF_A_STEP, Metric
 from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
@@ -21,7 +21,7 @@ PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer"
 class Allocations(Meter):
     """Reads the memory meter's log."""
 
-    processes = OF_STEPS
+    processes = IN_TORCH
 
     def readings(self) -> dict[str, Reading]:
         memory = self.session.memory

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 
-from perfsuite.catalog.definitions import OF_MODELS, OF_STEPS, WITH_OWN, Metric
+from perfsuite.catalog.definitions import OF_STEPS, PROCESSES, WITH_LOSS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter
@@ -68,11 +68,12 @@ class Clock(Meter):
         readings = {"step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds))}
         if not self.session.strategy.engine.own:  # its steps make their batches
             readings["iteration_time_seconds"] = Reading(value=statistics.median(iterations), samples=list(iterations))
-        if self.session.strategy.engine.process in OF_MODELS:
+        process = PROCESSES[self.session.strategy.engine.process]
+        if not process.task:
             workload, batches = self.session.job.workload, self.session.recipe.accumulation * self.session.leads_replica
             name = "tokens" if workload.sequence_length else "step_samples"
             readings[name] = Reading(value=(positions(workload) or workload.micro_batch) * batches)
-        elif self.session.strategy.engine.own:
+        elif process.own:
             sizes = {"tokens": self.tokens, "step_samples": [] if all(self.tokens) else self.samples}
             known = {name: all(counts) and counts for name, counts in sizes.items()}
             readings |= {name: Reading(value=statistics.median_low(counts)) for name, counts in known.items() if counts}
@@ -98,7 +99,7 @@ def _per_second(readings: Mapping[str, Reading], name: str) -> float | None:
     return readings[name].value / readings["step_time_seconds"].value if name in readings else None
 
 
-_counted = functools.partial(Metric, unit=COUNT, processes=WITH_OWN, optional=True)
+_counted = functools.partial(Metric, unit=COUNT, processes=WITH_LOSS, optional=True)
 METER = Clock
 METRICS = (
     Metric("step_time_seconds", "step time", SECONDS, hold="time", column=2),

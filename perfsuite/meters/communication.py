@@ -53,7 +53,7 @@ _SILENT = {"barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autogra
 class Communication(Meter):
     """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
 
-    processes = tuple(PROCESSES)
+    processes = tuple(name for name, one in PROCESSES.items() if one.torch)
     watches = "counted"
 
     def __init__(self, session: Session) -> None:
@@ -131,6 +131,6 @@ def _size(value: Any) -> int:
 METER = Communication
 METRICS = (
     Metric("communication_theory_bytes", "communication volume in theory", BYTES, optional=True),
-    Metric("communication_bytes", "communication volume", BYTES, hold="exact"),
-    Metric("collectives", "collectives/step", WHOLE, hold="exact", optional=True),
+    Metric("communication_bytes", "communication volume", BYTES, hold="exact", processes=tuple(PROCESSES)),
+    Metric("collectives", "collectives/step", WHOLE, hold="exact", optional=True, processes=tuple(PROCESSES)),
 )

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from perfsuite.catalog.definitions import WITH_OWN, Metric
+from perfsuite.catalog.definitions import WITH_LOSS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import local
@@ -17,6 +17,7 @@ from perfsuite.records.step_kinds import READS_NORM
 from perfsuite.units import NUMBER
 
 BEFORE_TIMED = ("traced", "warmup")
+GRADED = ("training", "script")  # the processes whose gradients can be seen
 
 
 class Correctness(Meter):
@@ -24,14 +25,14 @@ class Correctness(Meter):
     norm is that of the gradients that each rank has.
     """
 
-    processes = WITH_OWN
+    processes = WITH_LOSS
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.losses: list[float | None] = []
         self.norms: list[float | None] = []
         self.own = session.strategy.engine.own
-        self.training = session.strategy.engine.process != "inference"
+        self.training = session.strategy.engine.process in GRADED
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         step = len(self.losses)
@@ -104,7 +105,7 @@ METRICS = (
         "gradient_norm",
         "gradient norm",
         NUMBER,
-        processes=("training", "script"),
+        processes=GRADED,
         bound=1e-3,
         fold="mean",
         hold="close",

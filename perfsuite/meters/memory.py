@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_STEPS, Metric
+from perfsuite.catalog.definitions import EVERY_DIFFERENCE, IN_TORCH, OF_A_PEAK, Metric
 from perfsuite.errors import RankError
 from perfsuite.meters._cuda_history import CudaHistory
 from perfsuite.rank.memory.anatomy import Mark, dissect
@@ -48,7 +48,7 @@ def live_bytes(source: Source) -> int:
 class Memory(Meter):
     """Begins to record before the model is built, so that every block's history is known."""
 
-    processes = OF_STEPS
+    processes = IN_TORCH
     launches = ("measured", "traced")
     early = True
     inner = 50

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Materiality, Metric
+from perfsuite.catalog.definitions import IN_TORCH, OF_A_STEP, Materiality, Metric
 from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
@@ -24,7 +24,7 @@ from perfsuite.units import WHOLE
 class Operators(Meter):
     """Collectives are counted in communication.py."""
 
-    processes = OF_STEPS
+    processes = IN_TORCH
     watches = "counted"
     most: int | None = 2 * MOST  # operators that a reading names
 

@@ -13,7 +13,7 @@ from perfsuite.units import ERROR, NUMBER
 class Update(Meter):
     """Trains anew when everything else is measured, so that it changes no other number."""
 
-    processes = ("training",)
+    processes = ("training", "xla")
     alone = True
 
     def readings(self) -> dict[str, Reading]:

@@ -29,7 +29,7 @@ from perfsuite.rank.installed import installed
 from perfsuite.rank.loaded import own_files
 from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.meter import Meter
-from perfsuite.rank.process_group import join, leave
+from perfsuite.rank.process_group import join
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.rank.turns import align, turns_of
@@ -239,7 +239,7 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
         sample = measure(session, phases_seconds)
         progress.mark("result")
         codec.write(folder / f"rank{rank}.json", sample)
-        leave()
+        session.left.close()
         return 0
     except BaseException as error:
         report(error, folder, rank, progress.where, session)

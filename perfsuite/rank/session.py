@@ -42,6 +42,7 @@ class Session:
     runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
     # What meters changed in this process, taken back when the steps have ended, however they do.
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    left: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # how this process leaves the others
     opened: Opened = field(default_factory=Opened)  # files, until the steps begin
 
     @classmethod

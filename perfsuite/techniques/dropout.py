@@ -22,7 +22,7 @@ def switch_off(session: Session, model: Module) -> Module:
     return model
 
 
-_dropout = functools.partial(Technique, slot="dropout", order=50)
+_dropout = functools.partial(Technique, slot="dropout", order=50, processes=("training", "xla"))
 TECHNIQUES = (
     _dropout("dropout", "Dropout as the model defines it.", default=True),
     _dropout("nodrop", "Every dropout probability is zero.", applies=switch_off),

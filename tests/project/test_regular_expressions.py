@@ -16,6 +16,11 @@ EXPRESSIONS = {
     "paths.py": {
         '[\\\\/:*?"<>|]': "a user's name",
     },
+    "meters/xla.py": {
+        r"^\s*(?:ROOT )?%?\S+ = (?P<shape>.+?) (?P<kind>[a-z-]+?)(?P<start>-start)?\(": "XLA's text of a program",
+        r"\b(?:pred|[a-z]+(?P<bits>\d+)\w*)\[(?P<sizes>[\d,]*)\]": "XLA's text of a program: a shape",
+        r"^(?P<entry>ENTRY )?%?[\w.\-]+ \(.*\{$": "XLA's text of a program",
+    },
     "records/older_formats.py": {
         "(.+?) (\\S+) -> (\\S+?)(?: \\((.*)\\))?": "files of formats 1 to 4, which older releases wrote",
         "([+-]?\\d+(?:\\.\\d+)?(?:e[+-]?\\d{1,2})?) %": "files of formats 1 to 4, which older releases wrote",
