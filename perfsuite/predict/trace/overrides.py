@@ -47,6 +47,7 @@ def operators_have_rules(recorder: Any) -> None:
         aten.equal.default: values.equal,
         aten.add.Tensor: autograd.add,
         aten._safe_softmax.default: kernels.safe_softmax,
+        aten._grouped_mm.default: kernels.grouped,
     }
 
 
