@@ -50,7 +50,9 @@ def test_a_model_without_experts_has_no_routing() -> None:
 
 @pytest.mark.parametrize(
     "cell",
-    slow_unless("mixtral_tiny-ddp-cpu_x2".__eq__, [f"mixtral_tiny-{name}-cpu_x2" for name in ("ddp", "fsdp2", "zero3")]),
+    slow_unless(
+        "mixtral_tiny-ddp-cpu_x2".__eq__, [f"mixtral_tiny-{name}-cpu_x2" for name in ("ddp", "fsdp2", "zero3")]
+    ),
 )
 def test_two_ranks_route_as_one(train: Train, cell: str) -> None:
     """Each position goes to two of four experts, in two layers, and the routers' loss reaches backward."""

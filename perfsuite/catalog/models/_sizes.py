@@ -41,6 +41,8 @@ def _of_config(architecture: Mapping[str, Any], config: Mapping[str, Any]) -> di
     found: dict[str, Any] = {}
     if "positions" in architecture:
         found["positions"] = config[architecture["positions"]]
+    if "experts" in architecture:
+        found["experts"] = config[architecture["experts"]]
     if "divisible" in architecture:
         found["divisible"] = {what: config[name] for what, name in architecture["divisible"].items()}
     if cut := architecture.get("cut"):
