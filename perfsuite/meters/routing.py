@@ -78,7 +78,7 @@ class Routing(Meter):
         return routed
 
     def _output(self, _: Module, __: Any, output: Any) -> None:
-        loss = getattr(output, "aux_loss", None)
+        loss: Any = getattr(output, "aux_loss", None)
         if getattr(loss, "requires_grad", False) and not self.trainer.recomputing:
             value = loss.detach().clone()  # a hook that held the loss itself would never be freed
             loss.register_hook(lambda gradient: self._losses.append((value * gradient).float()))

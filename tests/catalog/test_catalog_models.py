@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.catalog.definitions import PROCESSES, TASKS
+from perfsuite.catalog.models._sizes import models_of
 from perfsuite.catalog.registry import Catalog
 
 CATALOG = Catalog()
@@ -88,6 +89,7 @@ BILLIONS = {
 BUILD_ALL = """
 import copy, json, sys
 import torch, transformers
+from perfsuite.catalog.models._sizes import models_of
 from perfsuite.catalog.registry import Catalog
 
 def undeclared(config, given):
@@ -142,6 +144,7 @@ def test_definitions_need_no_torch():
     """Reading the definitions imports neither torch nor transformers."""
     program = """
 import sys
+from perfsuite.catalog.models._sizes import models_of
 from perfsuite.catalog.registry import Catalog
 Catalog().all("model")
 print(*{"torch", "transformers"} & sys.modules.keys())
@@ -317,3 +320,18 @@ def test_some_model_has_a_plan(built):
     """Otherwise the test above says nothing."""
 
     assert any(one["plan"] for one in built.values())
+
+
+def test_a_family_is_one_file(tmp_path):
+    """Its sizes, and the names of what a config calls its numbers: nothing else has to name it."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "workload = {micro_batch = 2, sequence_length = 8}\n"
+        '[architecture]\ntask = "causal_lm"\nconfig_class = "MineConfig"\nmodel_class = "MineForCausalLM"\n'
+        'experts = "number_of_experts"\n'
+        "[config]\nvocab_size = 9\n[sizes.mine_tiny]\nsource = 'ours'\nconfig = {number_of_experts = 4}\n",
+        encoding="utf-8",
+    )
+    (found,) = models_of(file)
+
+    assert (found.name, found.family, found.vocabulary, found.experts) == ("mine_tiny", "mine", 9, 4)
