@@ -68,6 +68,23 @@ def elementwise_kernels_convert(recorder: Any) -> None:
     recorder.watchers.append(promoted)
 
 
+def layer_norms_sum(recorder: Any) -> None:
+    """The backward of a layer norm sums the gradients of weight and bias in a buffer, one row of fp32 of each per
+    thread, and a rank has one (aten/src/ATen/native/cpu/layer_norm_kernel.cpp).
+    """
+
+    def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        out = func(*args, **kwargs)
+        for one in out:
+            if one is not None:
+                recorder.note(one, str(func))
+        if out[1] is not None:
+            recorder.scratch(2 * out[1].numel() * torch.float32.itemsize, str(func))
+        return out
+
+    recorder.rules[torch.ops.aten.native_layer_norm_backward.default] = rule
+
+
 def safe_softmax(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Attention that is not fused looks for rows that are completely masked, also on CUDA
     (aten/src/ATen/native/transformers/attention.cpp).

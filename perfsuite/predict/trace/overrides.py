@@ -68,6 +68,7 @@ CPU: tuple[Patch, ...] = (
     gloo.collectives_copy,
     kernels.matmuls_repack,
     kernels.elementwise_kernels_convert,
+    kernels.layer_norms_sum,
 )
 CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
 
