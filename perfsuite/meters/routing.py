@@ -36,17 +36,17 @@ class Routing(Meter):
         self.load: Counter[str] = Counter()
         self.dropped = 0
         self.auxiliary: float | None = None
-        self.seen = False
+        self.watched = self.seen = False  # a warm-up step, and experts in it
         self._counts: list[tuple[str, Any, Any]] = []
         self._losses: list[Any] = []
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        first = kind == "warmup" and not self.seen
+        first = kind == "warmup" and not self.watched
         return self.watching() if first else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        experts = experts_of(self.trainer.model)
+        self.watched, experts = True, experts_of(self.trainer.model)
         with contextlib.ExitStack() as hooked:
             if experts and "torch._dynamo" in sys.modules:  # compiled code has no hooks
                 import torch
@@ -112,9 +112,15 @@ class Routing(Meter):
 
 def experts_of(model: Module) -> dict[str, Module]:
     """The modules that compute all experts of a layer, by path."""
-    wanted = {"top_k_index", "top_k_weights"}
-    named = model.named_modules()
-    return {path: one for path, one in named if wanted <= inspect.signature(type(one).forward).parameters.keys()}
+    kinds = {kind for kind in map(type, model.modules()) if {"top_k_index", "top_k_weights"} <= _arguments(kind)}
+    return {path: one for path, one in model.named_modules() if type(one) in kinds}
+
+
+def _arguments(kind: type) -> set[str]:
+    try:
+        return {*inspect.signature(kind.forward).parameters}  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):  # of a compiled module, for one
+        return set()
 
 
 def number_of_experts(module: Module) -> int:
