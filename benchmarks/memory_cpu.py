@@ -32,6 +32,15 @@ gpt2_tiny-zero2+bf16-cpu_x2 t5_tiny-zero2+offload_optimizer-cpu_x2 llama_tiny-ze
 t5_tiny-zero3+bf16+ckpt+acc2-cpu_x2 t5_tiny-zero3+offload-cpu_x2 llama_tiny-tp-cpu_x2 llama_tiny-autotp-cpu_x2
 llama_tiny_l4-fsdp2+tp2-cpu_x4 llama_tiny_l4-pp_1f1b+tp2+acc2-cpu_x4 gpt2_tiny_l4-pp_naive-cpu_x2
 gpt2_tiny_l4-pp_gpipe+acc4-cpu_x2 gpt2_tiny_l4-pp_1f1b+acc4-cpu_x2 gpt2_tiny_l4-pp_interleaved+acc4-cpu_x2
+mistral_tiny-single-cpu_x1 mistral_tiny-single+bf16+ckpt-cpu_x1 mistral_tiny-fsdp2-cpu_x2
+mixtral_tiny-single-cpu_x1 mixtral_tiny-single+bf16-cpu_x1 mixtral_tiny-fsdp2-cpu_x2
+qwen3_tiny-single-cpu_x1 qwen3_tiny-single+pure_bf16-cpu_x1 qwen3_tiny-zero3-cpu_x2
+qwen3_moe_tiny-single-cpu_x1 qwen3_moe_tiny-single+bf16-cpu_x1 qwen3_moe_tiny-zero2-cpu_x2
+deepseek_v3_tiny-single-cpu_x1 deepseek_v3_tiny-single+ckpt-cpu_x1 deepseek_v3_tiny-ddp-cpu_x2
+gemma3_tiny-single-cpu_x1 gemma3_tiny-single+bf16-cpu_x1 gemma3_tiny-fsdp2+bf16-cpu_x2
+vit_tiny-single-cpu_x1 vit_tiny-single+bf16-cpu_x1 vit_tiny-zero2+bf16-cpu_x2
+llava_tiny-single-cpu_x1 llava_tiny-single+bf16-cpu_x1 llava_tiny-fsdp2-cpu_x2
+whisper_tiny-single-cpu_x1 whisper_tiny-single+bf16-cpu_x1 whisper_tiny-ddp-cpu_x2
 """.split()  # noqa: SIM905
 
 

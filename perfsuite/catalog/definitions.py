@@ -117,6 +117,8 @@ class Model:
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
     attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # supported by transformers
+    experts: int = 0  # of a layer, that transformers has a plan to divide; 0: none
+    frozen: tuple[str, ...] = ()  # paths of transformers' modules that are not trained, such as an image's encoder
     cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
     divisible: Mapping[str, int] | None = None  # sizes that a tensor-parallel width must divide; None: there is no plan
     packages: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
 """Finds every definition file, here and in the user's own catalog folders.
 
 Each kind of definition has one folder, with one file per family; a file defines a tuple named after its kind. A file
-whose name starts with an underscore is a helper. perfsuite's own devices are data, in TOML files. Engines, techniques,
-metrics and studies are defined next to the code that runs them. Their folders are named here as text, so nothing is
-imported upward.
+whose name starts with an underscore is a helper. perfsuite's own devices, and most of its models, are data, in TOML
+files. Engines, techniques, metrics and studies are defined next to the code that runs them. Their folders are named
+here as text, so nothing is imported upward.
 """
 
 import importlib
@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.catalog.definitions import OF_MODELS, TASKS, Device, Engine, Materiality, Metric, Model, Study, Technique
+from perfsuite.catalog.models._sizes import families, models_of
 from perfsuite.errors import FileError, UnknownName, UsageError
 
 
@@ -146,6 +147,8 @@ class Catalog:
         expected = KINDS[kind]
         if kind == "device":
             yield from _own_devices()
+        if kind == "model":
+            yield from ((str(path), model) for path in families() for model in models_of(path))
         for module in self.modules(kind):
             origin = str(module.__file__)
             items = getattr(module, expected.attribute, None)

@@ -55,7 +55,7 @@ def gather(
         if metric.derive is None and metric.name not in uncounted:
             _add(readings, metric, _fold(metric, ranks))
     for metric in known.values():
-        if metric.derive is not None:
+        if metric.derive is not None and metric.name not in uncounted:
             try:
                 _add(readings, metric, derived(metric, _Counted(readings, uncounted), world_size))
             except _Uncounted as error:
@@ -152,7 +152,7 @@ def _refuse_undefined(ranks: Sequence[RankSample], known: Mapping[str, Metric]) 
         for name in (*sample.readings, *sample.uncounted):
             if name not in known:
                 raise GatherError(f"Rank {sample.rank} measured {name!r}, which no Metric defines.")
-            if known[name].derive is not None:
+            if name in sample.readings and known[name].derive is not None:
                 raise GatherError(f"Rank {sample.rank} measured {name!r}, which is derived from other metrics.")
 
 

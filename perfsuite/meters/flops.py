@@ -21,14 +21,16 @@ import itertools
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import WITH_OWN, WITH_WEIGHTS, Metric
 from perfsuite.errors import Unsupported
+from perfsuite.meters._formulas import formulas
 from perfsuite.rank.batches import definition_of
 from perfsuite.rank.build_model import build_for_counting
 from perfsuite.rank.forked import NoAnswer, in_a_fork, reason_of
+from perfsuite.rank.grouped import grouped_output
 from perfsuite.rank.meter import Meter, on_dtensors
 from perfsuite.rank.tasks import make_sample
 from perfsuite.rank.trainer import Trainer
@@ -66,7 +68,13 @@ class Flops(Meter):
         self.counter: Any = None
         self.model_flop = 0
         self.counts_step = session.job.model.task not in WITH_WEIGHTS  # model FLOPs too
+        self.phase = ""
+        session.listeners.append(self.begins)
         self.peak = self._peak()  # before any memory is counted or capped
+
+    def begins(self, phase: str) -> None:
+        """A phase of a step begins."""
+        self.phase = phase
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
@@ -87,7 +95,7 @@ class Flops(Meter):
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if kind != "counted":
             return contextlib.nullcontext()
-        self.counter = _flop_counter(lambda: self.trainer.recomputing)
+        self.counter = _flop_counter(lambda: self.trainer.recomputing, lambda: self.phase)
         counting = contextlib.ExitStack()
         if "torch._dynamo" in sys.modules:  # dispatch modes cannot see compiled code, so this step runs without it
             import torch
@@ -99,6 +107,9 @@ class Flops(Meter):
     def readings(self) -> dict[str, Reading]:
         counted = self.counted(self.model_flop, Reading(value=int(self.counter.get_total_flops())))
         unknown = self.counter.unknown
+        if unknown:  # a share of the peak that rests on a hole is none
+            ratios = ("mfu", "hfu") if self.counts_step else ("hfu",)
+            self.uncounted |= dict.fromkeys(ratios, hole(unknown))
         return {
             **counted,
             "unknown_operators": Reading(value=unknown.total(), parts=dict(unknown)),
@@ -162,19 +173,25 @@ def _count_on_fakes(session: Session) -> int:
         def __deepcopy__(self, memo: dict[int, Any]) -> OneFakeMode:
             return self
 
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._grouped_mm.default:
+                return grouped_output(*args, **(kwargs or {}))
+            return super().__torch_dispatch__(function, types, args, kwargs)
+
     micro_batch = session.job.workload.micro_batch
     sample = make_sample(definition_of(session), seed=0)
     by_value = torch.autograd.set_detect_anomaly(False)  # it looks for NaN, which fakes do not have
-    with OneFakeMode(), by_value, _flop_counter() as counter:
+    with OneFakeMode(), by_value:
         model = build_for_counting(session)
         inputs = {name: torch.ones((micro_batch, *row.shape), dtype=torch.long) for name, row in sample.items()}
         training = session.strategy.engine.process == "training"
-        with torch.set_grad_enabled(training), _values_are_one():
-            loss = model(**inputs).loss
-        if training:
-            loss.backward()
-    if counter.why_not:
-        raise NoAnswer(counter.why_not)
+        with _flop_counter() as counter:
+            with torch.set_grad_enabled(training), _values_are_one():
+                loss = model(**inputs).loss
+            if training:
+                loss.backward()
+    if counter.why_not or counter.unknown:
+        raise NoAnswer(counter.why_not or hole(counter.unknown))
     return int(counter.get_total_flops())
 
 
@@ -226,18 +243,17 @@ def measure_matmul(session: Session) -> float:
     return best
 
 
-def _flop_counter(recomputing: Callable[[], bool] = bool) -> Any:
-    """torch's counter, for this rank's work: for a DTensor it would count the work of all ranks. It does not know the
-    CPU's fused attention, which gets a formula here. A formula that fails does not end the step: ``why_not`` says it.
+def hole(unknown: Iterable[str]) -> str:
+    """Why a number that needs all FLOPs cannot be told."""
+    return f"the FLOPs of {', '.join(sorted(unknown))} are not known"
+
+
+def _flop_counter(recomputing: Callable[[], bool] = bool, phase: Callable[[], str] = str) -> Any:
+    """torch's counter, for this rank's work: for a DTensor it would count the work of all ranks. What it does not know
+    has a formula in _formulas.py, or is in ``unknown``, unless an optimizer calls it: no count has an optimizer's
+    arithmetic. A formula that fails does not end the step: ``why_not`` says it.
     """
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
-
-    def forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-        return int(sdpa_flop_count(query, key, value))
-
-    def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-        return int(sdpa_backward_flop_count(gradient, query, key, value))
+    from torch.utils.flop_counter import FlopCounterMode
 
     class Counting(FlopCounterMode):
         why_not = ""
@@ -271,19 +287,14 @@ def _flop_counter(recomputing: Callable[[], bool] = bool) -> Any:
                     if on_dtensors(types):
                         return NotImplemented
                     out = super().__torch_dispatch__(function, types, args, kwargs)
-                    if function.overloadpacket not in known and computes(function, out):
+                    if function.overloadpacket not in known and phase() != "optimizer" and computes(function, out):
                         unknown[f"{function.namespace}::{function.overloadpacket.__name__}"] += 1
                     return out
 
             self.mode.__class__ = Local
             return self
 
-    aten = torch.ops.aten
-    mapping = {
-        aten._scaled_dot_product_flash_attention_for_cpu: forward,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
-    }
-    return Counting(display=False, custom_mapping=mapping)
+    return Counting(display=False, custom_mapping=formulas())
 
 
 def computes(function: Any, out: Any) -> bool:

@@ -75,6 +75,8 @@ def from_transformers(definition: Model, attention: str | None = None) -> Module
     config = getattr(transformers, definition.config_class)(**definition.config)
     options = {} if attention is None else {"attn_implementation": attention}
     model: Module = getattr(transformers, definition.model_class)._from_config(config, **options)
+    for path in definition.frozen:
+        model.get_submodule(path).requires_grad_(False)
     return model
 
 

@@ -1,26 +1,28 @@
 """The model definitions: well formed, true to their publications, and what transformers builds from them."""
 
-import importlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from perfsuite.catalog.definitions import TASKS
+from perfsuite.catalog.definitions import PROCESSES, TASKS
+from perfsuite.catalog.models._sizes import models_of
+from perfsuite.catalog.registry import Catalog
 
-FAMILIES = ("t5", "bloom", "gpt2", "megatron", "llama")
-MODELS = {
-    model.name: model
-    for family in FAMILIES
-    for model in importlib.import_module(f"perfsuite.catalog.models.{family}").MODELS
-}
-TINY = ("t5_tiny", "bloom_tiny", "bloom_tiny_cls", "gpt2_tiny", "llama_tiny")
+CATALOG = Catalog()
+NONE = {process.model for process in PROCESSES.values()}  # names of what cells have that have no model
+MODELS = {name: model for name, model in CATALOG.all("model").items() if name not in NONE}
+TINY = [name for name in MODELS if name.endswith(("_tiny", "_tiny_cls"))]
+
+OF_TEXT = {name: model for name, model in MODELS.items() if model.task}  # of others, the batches are their own
 
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+every_text_model = pytest.mark.parametrize("model", OF_TEXT.values(), ids=OF_TEXT)
 
 # Exact totals of the published checkpoints, as their model pages and papers state them.
 PUBLISHED = {
@@ -40,9 +42,28 @@ PUBLISHED = {
     "llama_1b": 1_235_814_400,
     "llama_8b": 8_030_261_248,
     "llama_70b": 70_553_706_496,
+    "mistral_7b": 7_241_732_096,
+    "mistral_nemo_12b": 12_247_782_400,
+    "mistral_small_24b": 23_572_403_200,
+    "mixtral_8x7b": 46_702_792_704,
+    "qwen3_8b": 8_190_735_360,
+    "qwen3_14b": 14_768_307_200,
+    "qwen3_32b": 32_762_123_264,
+    "qwen3_moe_30b": 30_532_122_624,
+    "qwen3_moe_235b": 235_093_634_560,
+    "gemma3_270m": 268_098_176,
+    "gemma3_1b": 999_885_952,
+    "vit_base": 86_567_656,
+    "vit_large": 304_326_632,
+    "vit_huge": 632_045_800,
+    "llava_7b": 7_063_427_072,
+    "whisper_base": 72_593_920,
+    "whisper_small": 241_734_912,
+    "whisper_medium": 763_857_920,
+    "whisper_large_v3": 1_543_490_560,
 }
 
-# Billions of parameters in arXiv 2104.04473, table 1, and of GPT-3.
+# Billions of parameters in arXiv 2104.04473, table 1, of GPT-3, and in the papers and model pages of the newer ones.
 BILLIONS = {
     "gpt_1b7": 1.7,
     "gpt_3b6": 3.6,
@@ -55,32 +76,49 @@ BILLIONS = {
     "gpt_530b": 529.6,
     "gpt_1t": 1008.0,
     "gpt3_175b": 175.0,
+    "mixtral_8x22b": 141.0,
+    "deepseek_v3_671b": 671.0,
+    "qwen3_600m": 0.6,
+    "qwen3_1b7": 1.7,
+    "qwen3_4b": 4.0,
+    "gemma3_27b": 27.0,
+    "llava_13b": 13.4,
 }
 
 # Builds every definition on the meta device, which allocates nothing; torch must stay out of the pytest process.
 BUILD_ALL = """
-import copy, importlib, json, sys
+import copy, json, sys
 import torch, transformers
+from perfsuite.catalog.models._sizes import models_of
+from perfsuite.catalog.registry import Catalog
+
+def undeclared(config, given):
+    for key, value in given.items():
+        if key == "model_type" or not hasattr(type(config)(), key):
+            yield from [key] if key != "model_type" else []
+        elif hasattr(part := getattr(config, key), "to_dict"):
+            yield from undeclared(part, value)
 
 built = {}
-for family in sys.argv[1:]:
-    for model in importlib.import_module(f"perfsuite.catalog.models.{family}").MODELS:
-        before = copy.deepcopy(model)
-        config = getattr(transformers, model.config_class)(**model.config)
-        with torch.device("meta"):
-            network = getattr(transformers, model.model_class)(config)
-        built[model.name] = {
-            "parameters": sum(parameter.numel() for parameter in network.parameters()),
-            "embedded": network.get_input_embeddings().num_embeddings,
-            "undeclared": [key for key in model.config if not hasattr(type(config)(), key)],
-            "unchanged": before == model,
-            "plan": network.tp_plan and [
-                config.num_attention_heads,
-                config.num_key_value_heads,
-                config.intermediate_size,
-                config.vocab_size,
-            ],
-        }
+for name in sys.argv[1:]:
+    model = Catalog().get("model", name)
+    before = copy.deepcopy(model)
+    config = getattr(transformers, model.config_class)(**copy.deepcopy(dict(model.config)))
+    with torch.device("meta"):
+        network = getattr(transformers, model.model_class)(config)
+    text = config.get_text_config()
+    built[model.name] = {
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "embedded": getattr(network.get_input_embeddings(), "num_embeddings", 0),
+        "undeclared": [*undeclared(config, model.config)],
+        "unchanged": before == model,
+        "plan": [
+            text.num_attention_heads,
+            text.num_key_value_heads,
+            text.intermediate_size,
+            text.vocab_size,
+        ] if network.tp_plan and not network.ep_plan and model.task else [],
+    }
 print(json.dumps(built))
 """
 
@@ -99,26 +137,20 @@ def built():
     """What transformers makes of every definition, by name."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         pytest.skip("needs torch and transformers")
-    return json.loads(_python(BUILD_ALL, *FAMILIES).splitlines()[-1])
-
-
-def test_names_are_unique():
-    """No two definitions carry one name."""
-    files = [importlib.import_module(f"perfsuite.catalog.models.{family}") for family in FAMILIES]
-
-    assert len(MODELS) == sum(len(file.MODELS) for file in files)
+    return json.loads(_python(BUILD_ALL, *MODELS).splitlines()[-1])
 
 
 def test_definitions_need_no_torch():
     """Reading the definitions imports neither torch nor transformers."""
     program = """
-import importlib, sys
-for family in sys.argv[1:]:
-    importlib.import_module(f"perfsuite.catalog.models.{family}")
+import sys
+from perfsuite.catalog.models._sizes import models_of
+from perfsuite.catalog.registry import Catalog
+Catalog().all("model")
 print(*{"torch", "transformers"} & sys.modules.keys())
 """
 
-    assert _python(program, *FAMILIES).split() == []
+    assert _python(program).split() == []
 
 
 @every_model
@@ -131,23 +163,22 @@ def test_name_is_a_part_of_a_cell_id(model):
 @every_model
 def test_family_is_the_file(model):
     """A model's family is the file that defines it."""
-    file = importlib.import_module(f"perfsuite.catalog.models.{model.family}")
 
-    assert model in file.MODELS
+    assert Path(CATALOG.origins["model", model.name]).stem == model.family
 
 
 @every_model
 def test_required_fields(model):
-    """A definition says its task, its source, its classes and its size."""
+    """A definition says its task or its batches, its source, its classes and its size."""
 
-    assert model.task in TASKS
+    assert model.task in TASKS if model.task else model.batch
     assert model.source
     assert model.config_class.endswith("Config")
-    assert model.model_class.startswith(model.config_class.removesuffix("Config"))
+    assert model.model_class.startswith(model.config_class.removesuffix("Config").removesuffix("Text"))
     assert model.parameters > 0
 
 
-@every_model
+@every_text_model
 def test_tokens_are_ordinary(model):
     """Tokens are drawn from the config's vocabulary, above the ids that pad, and end what is padded."""
     padding = model.config.get("pad_token_id")
@@ -157,7 +188,7 @@ def test_tokens_are_ordinary(model):
     assert max(special, default=-1) < model.first_token < model.vocabulary
 
 
-@every_model
+@every_text_model
 def test_cache_is_off(model):
     """Training keeps no keys and values for generation."""
 
@@ -180,14 +211,14 @@ def test_workload_fits_the_positions(model):
     assert model.workload.sequence_length <= positions
 
 
-@every_model
+@every_text_model
 def test_learned_positions_are_known(model):
     """A model with a table of positions says how long it is, so that no longer sequence is asked of it."""
 
     assert model.positions == model.config.get("n_positions")
 
 
-@every_model
+@every_text_model
 def test_heads_divide_over_two_ranks(model):
     """Attention heads come in a number that two ranks can share, but for gpt2_xl's published 25."""
     heads = next(model.config[key] for key in ("num_heads", "n_head", "num_attention_heads") if key in model.config)
@@ -201,14 +232,17 @@ def test_tiny_is_tiny(name):
 
     assert MODELS[name].parameters < 250_000
     assert MODELS[name].workload.micro_batch == 2
-    assert MODELS[name].workload.sequence_length == 64
+    assert MODELS[name].workload.sequence_length == 64 or MODELS[name].batch
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_tiny_keeps_the_architecture(name):
     """A tiny model differs from its family's real ones in sizes and token ids only."""
     tiny = MODELS[name]
-    sizes = re.compile(r"vocab_size|d_\w+|hidden_size|n_\w+|num_\w+|intermediate_size|\w+_token_id|tie_word_embeddings")
+    sizes = re.compile(
+        r"\w*(_size|_dim|_rank|_window|_group|_token_id|_token_index|_dense_replace|_layers|_heads|_bins|_seq_length)|"
+        r"d_\w+|n_\w+|num_\w+|max_\w+_positions|query_pre_attn_scalar|tie_word_embeddings|\w+_config"
+    )
     kept = {key: value for key, value in tiny.config.items() if not sizes.fullmatch(key)}
     real = [model for model in MODELS.values() if (model.family, model.task) == (tiny.family, tiny.task)]
 
@@ -252,7 +286,7 @@ def test_built_parameters(model, built):
     assert built[model.name]["parameters"] == model.parameters
 
 
-@every_model
+@every_text_model
 def test_built_vocabulary(model, built):
     """Every token that may be drawn has an embedding."""
 
@@ -262,8 +296,8 @@ def test_built_vocabulary(model, built):
 @every_model
 def test_config_is_understood(model, built):
     """The config class declares every argument that a definition gives it; it takes misspelt ones without a word."""
-    # T5 reads its start token from the config, where no class declares it.
-    read_all_the_same = {"decoder_start_token_id"}
+    # T5 and Qwen3-MoE read these from the config, where no class declares them.
+    read_all_the_same = {"decoder_start_token_id", "head_dim"}
 
     assert set(built[model.name]["undeclared"]) <= read_all_the_same
 
@@ -286,3 +320,18 @@ def test_some_model_has_a_plan(built):
     """Otherwise the test above says nothing."""
 
     assert any(one["plan"] for one in built.values())
+
+
+def test_a_family_is_one_file(tmp_path):
+    """Its sizes, and the names of what a config calls its numbers: nothing else has to name it."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "workload = {micro_batch = 2, sequence_length = 8}\n"
+        '[architecture]\ntask = "causal_lm"\nconfig_class = "MineConfig"\nmodel_class = "MineForCausalLM"\n'
+        'experts = "number_of_experts"\n'
+        "[config]\nvocab_size = 9\n[sizes.mine_tiny]\nsource = 'ours'\nconfig = {number_of_experts = 4}\n",
+        encoding="utf-8",
+    )
+    (found,) = models_of(file)
+
+    assert (found.name, found.family, found.vocabulary, found.experts) == ("mine_tiny", "mine", 9, 4)

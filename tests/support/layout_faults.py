@@ -81,3 +81,33 @@ def divided_part_drifts(session, trainer, meters):
 def ties_not_reduced(session, trainer, meters):
     """DeepSpeed's first and last stage keep their own gradients of the weight that they share."""
     trainer.model.get_tied_weights_and_groups = list
+
+
+def experts_keep_their_tokens(session, trainer, meters):
+    """The experts of the first layer get no tokens of other ranks, and the engine is asked again."""
+    next(module for module in trainer.model.modules() if "forward" in vars(module)).__dict__.pop("forward")
+    trainer.check()
+
+
+def experts_whole(session, trainer, meters):
+    """All experts of the first layer become whole on every rank, and the engine is asked again."""
+    import torch
+
+    experts = trainer.model.model.layers[0].mlp.experts
+    experts.down_proj = torch.nn.Parameter(experts.down_proj.full_tensor().detach())
+    trainer.check()
+
+
+def experts_sum_gradients(session, trainer, meters):
+    """An expert's gradient is the sum over the ranks instead of the mean: it is not divided."""
+    from perfsuite.rank.norms import is_sharded, local
+
+    reduce = trainer.reduce_gradients
+
+    def summed():
+        reduce()
+        for parameter in trainer.trainable():
+            if is_sharded(parameter, "shards") and parameter.grad is not None:
+                local(parameter.grad).mul_(session.layout.shards)
+
+    trainer.reduce_gradients = summed

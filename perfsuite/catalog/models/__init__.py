@@ -1,1 +1,1 @@
-"""One file per model family; a file defines ``MODELS``, a tuple of Model."""
+"""One file per model family: its sizes in TOML, or Python that defines ``MODELS``, a tuple of Model."""

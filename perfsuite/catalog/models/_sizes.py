@@ -1,7 +1,7 @@
-"""A model family: a TOML file beside the family's module, with the source of every number."""
+"""A model family: a TOML file, with the sizes of an architecture and the source of every number."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,29 +9,40 @@ import msgspec
 
 from perfsuite.catalog.definitions import PROCESSES, Model, Workload
 
+FOLDER = Path(__file__).parent
 
-def models_of(module_file: str, like: str = "") -> Iterator[Model]:
-    """The models of a family, in the architecture of another one if they are ``like`` it. What a size does not say is
-    as in the whole family.
+
+def families() -> list[Path]:
+    """The files of the families. One with a module of its name is that module's to read."""
+    return sorted(path for path in FOLDER.glob("*.toml") if not path.with_suffix(".py").exists())
+
+
+def models_of(path: Path) -> Iterator[Model]:
+    """The models of a family's file, in the architecture of another one if it says ``like``. What a size does not say
+    is as in the whole family.
     """
-    path = Path(module_file)
     family = _table(path)
+    like = family.get("like")
     architecture = {"family": path.stem, **(_table(path.with_stem(like)) if like else family)["architecture"]}
     for name, size in family["sizes"].items():
         config = family["config"] | size["config"]
-        facts = family | architecture | size | {"name": name, "config": config, "vocabulary": config["vocab_size"]}
-        yield msgspec.convert(facts | _of_config(architecture, config), Model)
+        facts = family | architecture | size | {"name": name, "config": config}
+        yield msgspec.convert(
+            {"vocabulary": config.get("vocab_size", 0)} | facts | _of_config(architecture, config), Model
+        )
 
 
 def _table(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
 
 
-def _of_config(architecture: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+def _of_config(architecture: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """What an architecture says by the names of a config's numbers. Without a tied head nothing of a cut is tied."""
     found: dict[str, Any] = {}
     if "positions" in architecture:
         found["positions"] = config[architecture["positions"]]
+    if "experts" in architecture:
+        found["experts"] = config[architecture["experts"]]
     if "divisible" in architecture:
         found["divisible"] = {what: config[name] for what, name in architecture["divisible"].items()}
     if cut := architecture.get("cut"):

@@ -4,6 +4,7 @@ Every size exists as a language model and, with the suffix ``_cls``, as a classi
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.models._sizes import models_of
@@ -24,4 +25,4 @@ def _classifier(model: Model) -> Model:
     )
 
 
-MODELS = tuple(made for model in models_of(__file__) for made in (model, _classifier(model)))
+MODELS = tuple(made for model in models_of(Path(__file__)) for made in (model, _classifier(model)))

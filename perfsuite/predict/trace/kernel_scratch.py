@@ -7,6 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
+from perfsuite.rank.grouped import grouped_output
 from perfsuite.rank.memory.cpu_allocator import CpuAllocator
 
 MATMULS = (
@@ -67,6 +68,23 @@ def elementwise_kernels_convert(recorder: Any) -> None:
     recorder.watchers.append(promoted)
 
 
+def layer_norms_sum(recorder: Any) -> None:
+    """The backward of a layer norm sums the gradients of weight and bias in a buffer, one row of fp32 of each per
+    thread, and a rank has one (aten/src/ATen/native/cpu/layer_norm_kernel.cpp).
+    """
+
+    def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        out = func(*args, **kwargs)
+        for one in out:
+            if one is not None:
+                recorder.note(one, str(func))
+        if out[1] is not None:
+            recorder.scratch(2 * out[1].numel() * torch.float32.itemsize, str(func))
+        return out
+
+    recorder.rules[torch.ops.aten.native_layer_norm_backward.default] = rule
+
+
 def safe_softmax(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Attention that is not fused looks for rows that are completely masked, also on CUDA
     (aten/src/ATen/native/transformers/attention.cpp).
@@ -75,3 +93,8 @@ def safe_softmax(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     recorder.note(out, str(func))
     recorder.scratch(out.numel() + out.numel() // out.shape[-1] + out.element_size(), str(func))
     return out
+
+
+def grouped(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The experts' products, whose rule for fake tensors takes bf16 alone."""
+    return grouped_output(*args, **kwargs)

@@ -12,6 +12,7 @@ from perfsuite.errors import Unsupported
 from perfsuite.rank import build_model as build
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")  # in transformers' configurations
+OF_ALL = ("grouped_mm", "batched_mm")  # transformers' ways to compute all experts at once
 _REASONS = {
     fake_tensor.DynamicOutputShapeException: "makes tensors whose size depends on values, which a trace does not have",
     fake_tensor.DataDependentOutputException: "reads values, which a trace does not have",
@@ -40,8 +41,8 @@ def explained() -> Iterator[None]:
 
 @contextlib.contextmanager
 def experts_refused() -> Iterator[None]:
-    """Raise Unsupported for a mixture of experts as soon as it is built: values decide which expert gets which token,
-    and so the sizes of the experts' tensors.
+    """Raise Unsupported for a mixture of experts as soon as it is built, if it computes expert by expert: values decide
+    which of them gets which token, and so the sizes of its tensors. One product of all experts has all tokens' size.
     """
     construct = build._construct
 
@@ -49,7 +50,7 @@ def experts_refused() -> Iterator[None]:
         model = construct(*arguments, **options)
         config: Any = getattr(model, "config", None)
         count = _experts(config.to_dict()) if hasattr(config, "to_dict") else 0
-        if count > 1:
+        if count > 1 and getattr(config, "_experts_implementation", None) not in OF_ALL:
             name = arguments[0].job.model.name
             raise Unsupported(
                 f"{name} is a mixture of {count} experts: which of them computes a token depends on "

@@ -47,6 +47,7 @@ def operators_have_rules(recorder: Any) -> None:
         aten.equal.default: values.equal,
         aten.add.Tensor: autograd.add,
         aten._safe_softmax.default: kernels.safe_softmax,
+        aten._grouped_mm.default: kernels.grouped,
     }
 
 
@@ -67,6 +68,7 @@ CPU: tuple[Patch, ...] = (
     gloo.collectives_copy,
     kernels.matmuls_repack,
     kernels.elementwise_kernels_convert,
+    kernels.layer_norms_sum,
 )
 CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
 

@@ -51,7 +51,7 @@ def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
     techniques = catalog.all("technique").values()
     models = catalog.all("model").values()
     tiny = [model for model in models if model.parameters < TINY and PROCESSES[engine.process].takes(model)]
-    tiny.sort(key=lambda model: (model.parameters, model.name))
+    tiny.sort(key=lambda model: (not model.task, model.parameters, model.name))  # with a task, more techniques apply
     base = None
     if not engine.refused:  # models that the engine accepts come first: their refusals come from the technique
         alone = parse_strategy(engine.name, catalog)

@@ -267,6 +267,39 @@ def zero_no_reduction(session: Session, trainer: Any, meters: Any) -> None:
     trainer.optimizer.average_tensor = lambda *arguments, **keywords: None
 
 
+def expert_without_tokens(session: Session, trainer: Any, meters: Any) -> None:
+    """The first layer's router never chooses its first expert: every route to it goes to the second, as with a wrong
+    bias of a router.
+    """
+    import torch
+
+    experts = next(module for module in trainer.model.modules() if type(module).__name__.endswith("Experts"))
+
+    def rerouted(module: Any, args: Any) -> Any:
+        hidden, chosen, weights = args
+        return hidden, torch.where(chosen == 0, 1, chosen), weights
+
+    experts.register_forward_pre_hook(rerouted)
+
+
+def routes_dropped(session: Session, trainer: Any, meters: Any) -> None:
+    """The first layer's experts leave out the last token, as with a capacity that is too small."""
+    experts = next(module for module in trainer.model.modules() if type(module).__name__.endswith("Experts"))
+
+    def capped(module: Any, args: Any) -> Any:
+        hidden, chosen, weights = args
+        weights = weights.clone()
+        weights[-1] = 0
+        return hidden, chosen, weights
+
+    experts.register_forward_pre_hook(capped)
+
+
+def auxiliary_loss_dropped(session: Session, trainer: Any, meters: Any) -> None:
+    """The routers' loss is computed, but does not reach backward."""
+    trainer.model.router_aux_loss_coef = 0.0
+
+
 def __getattr__(name: str) -> Callable[..., None]:
     kind, _, size = name.partition("_")
     if kind != "extra" or not size.isdecimal():
