@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import signal
 import time
@@ -265,6 +266,44 @@ def _reduce_by(reduce: Callable[[Any], Any], trainer: Any) -> None:
 def zero_no_reduction(session: Session, trainer: Any, meters: Any) -> None:
     """The gradient averaging of ZeRO's stages 1 and 2 does nothing."""
     trainer.optimizer.average_tensor = lambda *arguments, **keywords: None
+
+
+def graph_break(session: Session, trainer: Any, meters: Any) -> None:
+    """The forward of every layer has one graph break more, as where a library prints or reads a number."""
+    import torch
+
+    _change_layers(trainer, lambda layer: torch._dynamo.graph_break())
+
+
+def recompiles(session: Session, trainer: Any, meters: Any, most: int = 1000) -> None:
+    """Every layer's forward reads a name that is another one in each step."""
+    layers = _change_layers(trainer, lambda layer: layer.name_of_step == "")
+    steps = itertools.count()
+
+    def listen(phase: str) -> None:
+        if phase == "batch":
+            step = next(steps)
+            for layer in layers:
+                layer.name_of_step = str(min(step, most))
+
+    session.listeners.append(listen)
+    listen("batch")  # so that the first step has one
+
+
+def _change_layers(trainer: Any, begin: Callable[[Any], object]) -> list[Any]:
+    """Let the forward of all layers begin with something else; they still share it, so it is compiled once."""
+    from perfsuite.rank.blocks import blocks
+
+    layers: list[Any] = list(blocks(trainer.model))
+    kind = type(layers[0])
+    forward = kind.forward
+
+    def changed(layer: Any, *arguments: Any, **keywords: Any) -> Any:
+        begin(layer)
+        return forward(layer, *arguments, **keywords)
+
+    kind.forward = changed
+    return layers
 
 
 def __getattr__(name: str) -> Callable[..., None]:
