@@ -57,6 +57,7 @@ TASKS = (*WITH_WEIGHTS, *(one.task for one in PROCESSES.values() if one.task))
 OF_MODELS = tuple(one.name for one in PROCESSES.values() if not one.task)  # the processes with weights
 WITH_OWN = (*OF_MODELS, *(one.name for one in PROCESSES.values() if one.own))  # these, and loops of the user's own
 OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those whose steps are measured whole
+HALF_PRECISION = frozenset({"fp16", "bf16", "pure_bf16", "fp8", "fp8_rowwise"})  # techniques: less than fp32
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ fp32 instead: 4Ψ + 4Ψ + 8Ψ. No closed form of activations holds for every mod
 """
 
 from perfsuite.catalog.cell import Cell
-from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.definitions import HALF_PRECISION, Layout
 
 STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their block scales
     "adamw": 8.0, "adamw_loop": 8.0, "adamw_foreach": 8.0, "adamw_fused": 8.0, "cpu_adam": 8.0, "sgd": 0.0,
@@ -34,7 +34,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     if not cell.model.parameters:
         return {}
     engine, pure = cell.strategy.engine, "pure_bf16" in names
-    half = bool(names & {"bf16", "fp16", "pure_bf16"})
+    half = bool(names & HALF_PRECISION)
     kept_half = pure or (half and engine.casts)
     count = cell.model.parameters / (layout.pipeline * layout.tensor)
     ranks = layout.shards if layout.shards > 1 else layout.data_ranks

@@ -12,7 +12,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -304,6 +304,28 @@ def _change_layers(trainer: Any, begin: Callable[[Any], object]) -> list[Any]:
 
     kind.forward = changed
     return layers
+
+
+def float8_lost(session: Session, trainer: Any, meters: Any) -> None:
+    """fp8 silently falls back to bf16: torchao's layers multiply as torch's do."""
+    import torch
+
+    for layer in _float8_layers(trainer):
+        layer.forward = functools.partial(torch.nn.Linear.forward, layer)
+
+
+def float8_emulated(session: Session, trainer: Any, meters: Any) -> None:
+    """Tensors are rounded to float8, but multiplied in the dtype that they had before."""
+    for layer in _float8_layers(trainer):
+        layer.linear_mm_config = type(layer.linear_mm_config)(
+            *(one._replace(emulate=True) for one in layer.linear_mm_config)
+        )
+
+
+def _float8_layers(trainer: Any) -> Iterator[Any]:
+    from torchao.float8.float8_linear import Float8Linear
+
+    return (module for module in trainer.model.modules() if isinstance(module, Float8Linear))
 
 
 def __getattr__(name: str) -> Callable[..., None]:
