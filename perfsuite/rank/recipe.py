@@ -27,6 +27,7 @@ class Recipe:
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
     padded: bool = True  # samples have different lengths; False: all have as many labels
+    packed: bool = False  # a row is several documents, without padding
     same_batch: bool = False  # every step has the samples of step 0
     stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 
