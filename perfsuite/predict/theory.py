@@ -23,7 +23,7 @@ OFFLOADED = {  # what leaves the device, by the field of the recipe that moves i
 
 def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard, without
-    offloaded state; empty for a model that does not say its number of parameters.
+    offloaded state; empty for a model that does not say its number of parameters, and for one in 4 bits.
 
     Exact if everything is sharded evenly, except for DeepSpeed's ZeRO in fp32, which keeps master parameters that fp32
     does not need. State without a closed form is left out: with LoRA all but frozen parameters, since adapters depend
@@ -31,7 +31,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """
     techniques = [choice.technique for choice in cell.strategy.choices]
     names = {technique.name for technique in techniques}
-    if not cell.model.parameters:
+    if not cell.model.parameters or "qlora" in names:
         return {}
     engine, pure = cell.strategy.engine, "pure_bf16" in names
     half = bool(names & HALF_PRECISION)

@@ -54,7 +54,9 @@ def why_not(proposal: Proposal) -> str:
 
 _PRUNED = "torch.nn.utils.prune computes a weight in each forward, and torchao's layer would keep the first."
 REFUSED = {
-    "lora": "peft wraps torch.nn.Linear layers in layers of its own before torchao could replace them.",
+    **dict.fromkeys(
+        ("lora", "dora", "qlora"), "peft wraps linear layers in its own before torchao could replace them."
+    ),
     "prune": _PRUNED,
     "prune_structured": _PRUNED,
 }
