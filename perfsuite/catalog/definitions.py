@@ -61,6 +61,7 @@ WITH_OWN = tuple(name for name in WITH_LOSS if PROCESSES[name].torch)  # those o
 OF_MODELS = tuple(name for name in WITH_OWN if not PROCESSES[name].own)  # and without loops of the user's own
 OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those whose steps are measured whole
 IN_TORCH = tuple(name for name in OF_STEPS if PROCESSES[name].torch)  # and whose tensors are torch's
+HALF_PRECISION = frozenset({"fp16", "bf16", "pure_bf16", "fp8", "fp8_rowwise"})  # techniques: less than fp32
 
 
 @dataclass(frozen=True, kw_only=True)

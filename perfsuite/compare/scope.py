@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import HALF_PRECISION, Metric
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import NONE, Change, ChangeKind
@@ -17,7 +17,6 @@ from perfsuite.records.verdict import Line, Status
 # some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them. fp16 (9.8e-4) skips different
 # steps when one overflows, so it gets bf16's bound.
 LOW_PRECISION_BOUND = 2e-2
-LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 # Smaller numbers count as this large: a gradient norm near zero is a difference of terms around 1, and consists only of
 # their rounding errors, 1e-7.
 FLOOR = 1e-3
@@ -65,7 +64,7 @@ def changes(old: Mapping[str, str], new: Mapping[str, str], kind: ChangeKind = C
 
 def low_precision(strategy: str) -> bool:
     """Whether the strategy, e.g. "zero3+bf16", computes in less than fp32."""
-    return not LOW_PRECISION.isdisjoint(strategy.split("+")[1:])
+    return not HALF_PRECISION.isdisjoint(strategy.split("+")[1:])
 
 
 def bound_of(metric: Metric, in_low_precision: bool) -> float:

@@ -188,7 +188,9 @@ ENGINES = (
         | {
             "fp16": "without ZeRO, DeepSpeed does not scale the loss, but divides the gradients by the scale "
             "(deepspeed/runtime/engine.py, backward)",
-            "lora": "AutoTP replaces peft's layers with its own, and the adapters are lost",
+            **dict.fromkeys(
+                ("lora", "dora", "qlora"), "AutoTP replaces peft's layers with its own, and the adapters are lost"
+            ),
             "prune": _PRUNED,
             "prune_structured": _PRUNED,
             "pure_bf16": 'DeepSpeed has it only with ZeRO ("Bf16_master_weights_and_grads is only supported with ZeRO '

@@ -17,6 +17,7 @@ from typing import Any
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, IN_TORCH, OF_A_PEAK, Metric
 from perfsuite.errors import RankError
 from perfsuite.meters._cuda_history import CudaHistory
+from perfsuite.meters.compilation import compiled_again
 from perfsuite.rank.memory.anatomy import Mark, dissect
 from perfsuite.rank.memory.cpu_allocator import CpuAllocator
 from perfsuite.rank.memory.leftovers import leftovers, leftovers_text
@@ -216,6 +217,7 @@ class Memory(Meter):
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
                 f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"
+                f"{compiled_again()}"
             )
 
 

@@ -6,7 +6,7 @@ fp32 instead: 4Ψ + 4Ψ + 8Ψ. No closed form of activations holds for every mod
 """
 
 from perfsuite.catalog.cell import Cell
-from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.definitions import HALF_PRECISION, Layout
 
 STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their block scales
     "adamw": 8.0, "adamw_loop": 8.0, "adamw_foreach": 8.0, "adamw_fused": 8.0, "cpu_adam": 8.0, "sgd": 0.0,
@@ -23,7 +23,7 @@ OFFLOADED = {  # what leaves the device, by the field of the recipe that moves i
 
 def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard, without
-    offloaded state; empty for a model that does not say its number of parameters.
+    offloaded state; empty for a model that does not say its number of parameters, and for one in 4 bits.
 
     Exact if everything is sharded evenly, except for DeepSpeed's ZeRO in fp32, which keeps master parameters that fp32
     does not need. State without a closed form is left out: with LoRA all but frozen parameters, since adapters depend
@@ -31,10 +31,10 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """
     techniques = [choice.technique for choice in cell.strategy.choices]
     names = {technique.name for technique in techniques}
-    if not cell.model.parameters:
+    if not cell.model.parameters or "qlora" in names:
         return {}
     engine, pure = cell.strategy.engine, "pure_bf16" in names
-    half = bool(names & {"bf16", "fp16", "pure_bf16"})
+    half = bool(names & HALF_PRECISION)
     kept_half = pure or (half and engine.casts)
     count = cell.model.parameters / (layout.pipeline * layout.tensor)
     ranks = layout.shards if layout.shards > 1 else layout.data_ranks

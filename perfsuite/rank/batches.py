@@ -112,7 +112,8 @@ def seed_of(seed: int, step: int, index: int) -> int:
 def _functions(session: Session, model: Model) -> tuple[Make, Callable[[Any], Any] | None]:
     """What makes a micro-batch and, if it is not the same for all, what counts the items of its loss."""
     if task := WITH_WEIGHTS.get(model.task):
-        make = functools.partial(load_function(task.batch), padded=session.recipe.padded)
+        recipe = session.recipe
+        make = functools.partial(load_function(task.batch), padded=recipe.padded, packed=recipe.packed)
         return make, load_function(task.items)
     return function_of(session, "batch"), function_of(session, "items") if model.items else None
 

@@ -16,6 +16,7 @@ class Recipe:
     compute_dtype: str = "float32"
     tf32: bool = False  # fp32 matmuls may round their inputs to tf32
     loss_scaling: bool = False
+    float8: bool = False  # linear layers multiply in float8
     pure: bool = False  # parameters, gradients and optimizer state also have the compute dtype
     clip: float | None = None  # the largest norm of the gradient
     optimizer: Callable[[Any, float], Any]
@@ -26,6 +27,7 @@ class Recipe:
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
     padded: bool = True  # samples have different lengths; False: all have as many labels
+    packed: bool = False  # a row is several documents, without padding
     same_batch: bool = False  # every step has the samples of step 0
     stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 

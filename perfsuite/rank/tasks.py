@@ -13,11 +13,11 @@ Sample = dict[str, Any]  # of arrays: one sample's token ids, its mask and its l
 IGNORED = -100  # the label that transformers' losses leave out
 
 
-def make_batch(definition: Model, seeds: Sequence[int], padded: bool = True) -> dict[str, Any]:
+def make_batch(definition: Model, seeds: Sequence[int], padded: bool = True, packed: bool = False) -> dict[str, Any]:
     """One array of every entry, a row for each sample."""
     import numpy
 
-    samples = [make_sample(definition, seed, padded) for seed in seeds]
+    samples = [make_packed(definition, seed) if packed else make_sample(definition, seed, padded) for seed in seeds]
     return {name: numpy.stack([sample[name] for sample in samples]) for name in samples[0]}
 
 
@@ -52,6 +52,21 @@ def make_sample(definition: Model, seed: int, padded: bool = True) -> Sample:
     else:
         sample["labels"] = numpy.int64(random.integers(0, 2))
     return sample
+
+
+def make_packed(definition: Model, seed: int) -> Sample:
+    """A row of documents for a causal model, each an eighth to a half of it. No token predicts another document's."""
+    import numpy
+
+    random = numpy.random.Generator(numpy.random.PCG64(seed))
+    length = definition.workload.sequence_length
+    ids = random.integers(definition.first_token, definition.vocabulary, length)
+    positions, begin = numpy.arange(length), 0
+    while begin < length:
+        end = begin + int(random.integers(max(2, length // 8), max(2, length // 2) + 1))
+        positions[begin:end] -= begin
+        begin = end
+    return {"input_ids": ids, "position_ids": positions, "labels": numpy.where(positions == 0, IGNORED, ids)}
 
 
 def labels(inputs: Mapping[str, Any]) -> int:

@@ -12,11 +12,15 @@ from perfsuite.rank.torch_types import Module
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
 
 _MASKED = "torch.nn.utils.prune multiplies a sharded weight with a whole mask ('got mixed torch.Tensor and DTensor')"
+_WRAPPED = (
+    "peft puts the weights of attention into layers that transformers' plan does not name, so every tensor-parallel "
+    "rank would have all of them"
+)
 UNDIVIDED = {  # techniques that do not work with the plan
     "prune": _MASKED,
     "prune_structured": _MASKED,
-    "lora": "peft puts the weights of attention into layers that transformers' plan does not name, so every "
-    "tensor-parallel rank would have all of them",
+    "lora": _WRAPPED,
+    "dora": _WRAPPED,
 }
 
 

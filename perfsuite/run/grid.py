@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.definitions import HALF_PRECISION
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.pooling import LOOKS, PER_SERVERS, Effect, Pool, groups_of, open_cells
 from perfsuite.compare.terms import MOST_RED_RATE
@@ -27,7 +28,6 @@ from perfsuite.run.runner import ModelFlop, Watch
 # differ ten times as much as those of one, so they need more.
 PAIR_SECONDS, OF_SEVERAL_RANKS = 1.0, 2.0
 MOST_WARMUP = 3  # behind the recorded steps: on a CPU no later step is slower than the others
-PRECISIONS = ("fp16", "bf16", "pure_bf16", "fp8")
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _sharing(experiment: Experiment) -> str:
 def traits_of(cell: Cell) -> list[tuple[str, str]]:
     """What the cell shares with others: the packages that it runs, its engine, family, precision and techniques."""
     names = [choice.name for choice in cell.strategy.choices]
-    precision = next((name for name in names if name in PRECISIONS), "fp32")
+    precision = next((name for name in names if name in HALF_PRECISION), "fp32")
     return [
         *(("package", package) for package in cell.strategy.packages),
         ("engine", cell.strategy.engine.name),

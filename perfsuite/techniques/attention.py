@@ -3,14 +3,13 @@
 import functools
 from typing import Any
 
-from perfsuite.catalog.definitions import Proposal, Technique
+from perfsuite.catalog.definitions import HALF_PRECISION, Proposal, Technique
 from perfsuite.errors import RankError
 from perfsuite.rank import releases
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
 
 PROCESSES = ("training", "inference")
-LOW_PRECISION = {"bf16", "fp16", "pure_bf16"}
 
 
 def choose(session: Session, model: Module, *, implementation: str) -> Module:
@@ -39,7 +38,7 @@ def lacks(proposal: Proposal, *, implementation: str) -> str:
     if implementation == "flash_attention_2":
         if proposal.device is None:
             return "flash attention is written for GPUs: on a CPU use sdpa, which has a fused kernel too."
-        if not LOW_PRECISION & proposal.techniques:
+        if not HALF_PRECISION & proposal.techniques:
             return "flash attention computes in bf16 or fp16 only: add +bf16 or +fp16."
     return ""
 

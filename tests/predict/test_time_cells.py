@@ -30,6 +30,7 @@ BASELINES = Path(__file__).parents[2] / "baselines"
         ("gpt2_tiny-single+bf16+adafactor-a100_80g_x1", "adafactor"),
         ("gpt2_tiny-single+bf16+lora-a100_80g_x1", "lora"),
         ("gpt2_tiny-single+bf16+compile-a100_80g_x1", "compile"),
+        ("llama_tiny-single+fp8-h100_x1", "fp8"),
         ("gpt2_tiny-zero3+bf16+offload-a100_80g_x2", "offload"),
         ("gpt2_tiny-single+bf16+ckpt_selective-a100_80g_x1", "ckpt_selective"),
         ("gpt2_tiny-pp_naive+bf16-a100_80g_x2", "pp_naive"),

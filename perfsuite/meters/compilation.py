@@ -1,0 +1,108 @@
+"""Compilation: what torch.compile did in a launch, as torch's compiler itself records it (CompilationMetrics).
+
+A graph break cuts a function into two graphs, so nothing is fused across it. A recompilation is one more version of a
+function, since a guard of each version before it failed. After eight of them, torch runs the function uncompiled.
+Guards are what every call of compiled code checks first. All of them count over the whole launch, by the function that
+is compiled. Layers of one class share a function, which is compiled once.
+
+Compile seconds are those of forward graphs, and of backward graphs, which torch compiles when the first backward runs.
+"""
+
+import sys
+from collections import Counter
+from typing import Any
+
+from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.trainer import Trainer
+from perfsuite.records.sample import Reading
+from perfsuite.records.suspects import fold
+from perfsuite.units import SECONDS, WHOLE
+
+KEPT = 10_000  # compilations that torch is to remember; its default is 64
+
+
+class Compilation(Meter):
+    """Reads torch's own records when all steps are made. A launch that compiles nothing has none of these metrics."""
+
+    processes = OF_STEPS
+
+    def prepared(self, trainer: Trainer) -> None:
+        super().prepared(trainer)
+        if self.session.compiles:
+            from torch._dynamo import utils
+
+            utils.set_compilation_metrics_limit(KEPT)
+
+    def readings(self) -> dict[str, Reading]:
+        records = records_of_compiler()
+        if not records and not self.session.compiles:
+            return {}
+        forwards = [one for one in records if _is_forward(one)]
+        counters = sys.modules["torch._dynamo.utils"].counters
+        breaks = Counter({reason.split("\n")[0]: count for reason, count in counters["graph_break"].items()})
+        again = [one for one in forwards if _is_again(one)]
+        seconds = sum(map(_seconds, records))
+        return {
+            "graph_breaks": Reading(value=breaks.total(), parts=dict(breaks)),
+            "compilations": _by_function(Counter(str(one.co_name) for one in forwards)),
+            "recompilations": _by_function(Counter(str(one.co_name) for one in again), fold(_reasons(again))),
+            "guards": _by_function(_guards(forwards)),
+            "compile_seconds": Reading(value=seconds, samples=[seconds]),
+        }
+
+
+def _by_function(counts: Counter[str], suspects: dict[str, int] | None = None) -> Reading:
+    return Reading(value=counts.total(), parts=dict(counts), suspects=suspects or {})
+
+
+def _guards(records: list[Any]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for one in records:
+        counts[str(one.co_name)] += one.guard_count or 0
+    return +counts
+
+
+def _first_line(reason: str | None) -> str:
+    """Why a version was not used, without its number: ``0/0: tensor 'x' size mismatch at index 0.``"""
+    return (reason or "").partition("\n")[0].partition(": ")[2]
+
+
+def _seconds(record: Any) -> float:
+    return float(record.entire_frame_compile_time_s or (record.duration_us or 0) / 1e6)
+
+
+def records_of_compiler() -> list[Any]:
+    """What torch remembers of each graph that it compiled in this process, forward and backward, in order."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return [one for one in utils.get_compilation_metrics() if not one.is_runtime] if utils else []
+
+
+def compiled_again() -> str:
+    """Why memory may have grown: torch keeps every version of a function. Empty if there is one of each."""
+    again = [one for one in records_of_compiler() if _is_forward(one) and _is_again(one)]
+    reasons = "; ".join(_reasons(again))
+    return f" torch compiled {len(again)} times again, and keeps all versions ({reasons})." if again else ""
+
+
+def _is_forward(record: Any) -> bool:
+    return record.is_forward is not False  # None: torch gave it up
+
+
+def _is_again(record: Any) -> bool:
+    """Its number has the function's first, and then the version's: ``0/1``."""
+    return not str(record.compile_id).endswith("/0")
+
+
+def _reasons(records: list[Any]) -> Counter[str]:
+    return Counter(f"{one.co_name}: {_first_line(one.recompile_reason)}" for one in records)
+
+
+METER = Compilation
+METRICS = (
+    Metric("graph_breaks", "graph breaks", WHOLE, hold="exact", optional=True),
+    Metric("compilations", "compiled functions", WHOLE, hold="exact", optional=True, worse="different"),
+    Metric("recompilations", "recompilations", WHOLE, hold="exact", optional=True),
+    Metric("guards", "guards", WHOLE, hold="exact", optional=True, depends_on=("python",), materiality=OF_A_STEP),
+    Metric("compile_seconds", "compile time", SECONDS, hold="time", optional=True, coarse=True),
+)

@@ -1,0 +1,71 @@
+"""float8 matmuls: how many a step calls, which proves that a cell with fp8 multiplies in float8.
+
+A converted linear layer multiplies three times in a micro-batch: for its output, its input's gradient and its weight's
+gradient. With checkpointing it computes its output again. Layers that compute in bf16, or emulate float8, call none.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import WrongEngine
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.torch_types import Module
+from perfsuite.records.sample import Reading
+from perfsuite.units import WHOLE
+
+PER_LAYER = 3  # matmuls of a layer in forward and backward
+
+
+def linears(model: Module) -> int:
+    """How many of the model's layers are torchao's."""
+    from torchao.float8.float8_linear import Float8Linear
+
+    return sum(isinstance(module, Float8Linear) for module in model.modules())
+
+
+class Float8Matmuls(Meter):
+    """Counts in the counted step, under the modes of all other meters, where torchao's tensors have become plain."""
+
+    processes = ("training",)
+    watches = "counted"
+    inner = -1
+    calls = 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        with self._mode() if self.session.recipe.float8 else contextlib.nullcontext():
+            yield
+
+    def _mode(self) -> Any:
+        from torch.utils._python_dispatch import TorchDispatchMode
+        from torchao.float8.float8_training_tensor import Float8TrainingTensor
+
+        meter = self
+
+        class Counting(TorchDispatchMode):
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if any(issubclass(kind, Float8TrainingTensor) for kind in types):
+                    return NotImplemented  # it calls the operators on its parts
+                meter.calls += function.overloadpacket.__name__ == "_scaled_mm"
+                return function(*args, **(kwargs or {}))
+
+        mode: Any = Counting
+        return mode()
+
+    def readings(self) -> dict[str, Reading]:
+        if not self.session.recipe.float8:
+            return {}
+        layers = linears(self.trainer.model)
+        least = PER_LAYER * layers * self.session.recipe.accumulation
+        if self.calls < least or not layers:
+            raise WrongEngine(
+                f"fp8 must multiply in float8 at least {least} times in a step of {layers} layers, but it did so "
+                f"{self.calls} times."
+            )
+        return {"float8_matmuls": Reading(value=self.calls)}
+
+
+METER = Float8Matmuls
+METRICS = (Metric("float8_matmuls", "float8 matmuls/step", WHOLE, hold="exact", worse="different", optional=True),)

@@ -1,0 +1,50 @@
+"""Variants of LoRA: what each keeps, in closed form, and that it trains alike on every engine."""
+
+import pytest
+from parity import difference_of
+
+HIDDEN, FEED_FORWARD, LAYERS, KEY_VALUE = 64, 192, 2, 32  # llama_tiny's
+MATRICES = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KEY_VALUE + 3 * HIDDEN * FEED_FORWARD)  # elements, but the head
+ADAPTED = ((HIDDEN, HIDDEN), (HIDDEN, KEY_VALUE))  # q and v, in and out
+RANK = 8
+
+
+def _readings(measure, technique, engine="single", hardware="cpu_x1-b4"):
+    measurement = measure(f"llama_tiny-{engine}+{technique}+nodrop-{hardware}")
+    assert measurement.outcome == "fits", measurement.failure
+    return measurement.readings
+
+
+@pytest.fixture(scope="module")
+def lora(measure):
+    return _readings(measure, "lora")
+
+
+def test_dora_trains_a_magnitude_per_row(measure, lora):
+    """One fp32 number for each output of an adapted matrix, and its gradient. It begins where lora does."""
+    dora, rows = _readings(measure, "dora"), LAYERS * sum(out for _, out in ADAPTED)
+
+    assert dora["parameters_bytes"].value == lora["parameters_bytes"].value + 4 * rows
+    assert dora["gradients_bytes"].value == lora["gradients_bytes"].value + 4 * rows
+    assert dora["loss"].samples[0] == pytest.approx(lora["loss"].samples[0], rel=1e-6)
+    assert dora["loss"].samples[-1] != lora["loss"].samples[-1]
+    assert dora["update_error"].value < 1e-5
+
+
+def test_qlora_keeps_half_a_byte_per_element(measure, lora):
+    """Scales, quantized too, are a buffer of each matrix's state and no parameter. What is trained is lora's."""
+    qlora = _readings(measure, "qlora")
+    saved = lora["parameters_bytes"].value - qlora["parameters_bytes"].value
+
+    assert saved == pytest.approx(MATRICES * (4 - 0.5), rel=0.01)
+    assert qlora["gradients_bytes"].value == lora["gradients_bytes"].value
+    assert 0 < difference_of(lora, qlora) < 2**-8
+    assert qlora["update_error"].value < 1e-5
+
+
+@pytest.mark.parametrize("technique", ["dora", "qlora"])
+def test_adapters_mean_the_same_with_ddp(measure, technique):
+    """Two ranks with two samples each train as one with four."""
+    parallel = _readings(measure, technique, "ddp", "cpu_x2")
+
+    assert difference_of(_readings(measure, technique), parallel) < 1e-4
