@@ -14,13 +14,14 @@ from typing import Any
 from unittest import mock
 
 from perfsuite.errors import Unsupported
+from perfsuite.rank.torch_types import TorchDevice
 
 RELEASE = "0.16.1"  # whose calls were read
 CREATORS = ("empty", "full", "ones", "rand", "randn", "tensor", "zeros")
 
 
-def install() -> None:
-    """Give the modules of megatron-core that are imported the CPU's answers. Raises Unsupported for another release."""
+def install(device: TorchDevice) -> None:
+    """Let the modules of megatron-core compute on the device. Raises Unsupported for another release."""
     release = metadata.version("megatron-core")
     if release != RELEASE:
         raise Unsupported(
@@ -29,7 +30,7 @@ def install() -> None:
     import torch
     from megatron.core.tensor_parallel import random
 
-    ours = _torch()
+    ours = _torch(device)
     for name, module in list(sys.modules.items()):
         if name.startswith("megatron.core") and getattr(module, "torch", None) is torch:
             module.torch = ours  # type: ignore[attr-defined]
@@ -54,21 +55,21 @@ def answering() -> Iterator[None]:
         yield
 
 
-def _torch() -> types.ModuleType:
-    """torch, whose current device is the CPU."""
+def _torch(device: TorchDevice) -> types.ModuleType:
+    """torch, with another device than CUDA's."""
     import torch
 
     def on_cpu(create: Any) -> Any:
         def created(*arguments: Any, **options: Any) -> Any:
             if str(options.get("device")).startswith("cuda"):
-                options["device"] = "cpu"
+                options["device"] = device
             return create(*arguments, **options)
 
         return created
 
     cuda = _copy(
         torch.cuda,
-        current_device=lambda: torch.device("cpu"),
+        current_device=lambda: device,
         synchronize=lambda *_: None,
         get_rng_state=lambda *_: torch.get_rng_state(),
         set_rng_state=lambda state, *_: torch.set_rng_state(state),

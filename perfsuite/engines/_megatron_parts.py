@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from perfsuite.engines._megatron_weights import Weight, fill, weights
+from perfsuite.engines._megatron_weights import Weight, fill, padded, weights
 from perfsuite.rank.session import Session
 
 RECOMPUTED: dict[str, dict[str, Any]] = {
@@ -74,36 +74,48 @@ def config_of(session: Session, model: Any, per_rank: int) -> Any:
     return config
 
 
-def stages_of(session: Session, model: Any, config: Any, per_rank: int) -> list[Any]:
-    """This rank's stages as Megatron's GPT models, with the weights of transformers' model."""
+def stages_of(session: Session, model: Any, config: Any, per_rank: int) -> tuple[list[Any], dict[str, int]]:
+    """This rank's stages as Megatron's GPT models, with the weights of transformers' model; and the elements of each
+    of these as a whole, with padding.
+    """
     from megatron.core import parallel_state as groups
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
 
     parameters = dict(model.named_parameters(remove_duplicate=False))
     stages: list[Any] = []
+    elements: dict[str, int] = {}
+    vocabulary = model.config.vocab_size
     for number in range(per_rank):
         place: dict[str, Any] = {"vp_stage": number} if per_rank > 1 else {}
-        stage: Any = GPTModel(
-            config=config,
-            transformer_layer_spec=get_gpt_layer_local_spec(),
-            vocab_size=model.config.vocab_size,
-            max_sequence_length=model.config.n_positions,
-            pre_process=groups.is_pipeline_first_stage(ignore_virtual=False, **place),
-            post_process=groups.is_pipeline_last_stage(ignore_virtual=False, **place),
-            share_embeddings_and_output_weights=model.config.tie_word_embeddings,
-            **place,
-        ).to(session.device)
-        for weight in weights_of(stage):
-            fill(weight, parameters[weight.name], groups.get_tensor_model_parallel_rank())
+        with session.device:
+            stage: Any = GPTModel(
+                config=config,
+                transformer_layer_spec=get_gpt_layer_local_spec(),
+                vocab_size=padded(vocabulary, session.layout.tensor),
+                max_sequence_length=model.config.n_positions,
+                pre_process=groups.is_pipeline_first_stage(ignore_virtual=False, **place),
+                post_process=groups.is_pipeline_last_stage(ignore_virtual=False, **place),
+                share_embeddings_and_output_weights=model.config.tie_word_embeddings,
+                **place,
+            )
+        for weight in weights_of(stage, vocabulary):
+            elements[weight.name] = fill(weight, parameters[weight.name], groups.get_tensor_model_parallel_rank())
         stages.append(stage)
-    return stages
+    return stages, elements
 
 
-def weights_of(stage: Any) -> Iterator[Weight]:
+def let_go(model: Any) -> None:
+    """Free the parameters of a model that others still hold."""
+    for module in model.modules():
+        for name in [name for name, _ in module.named_parameters(recurse=False)]:
+            delattr(module, name)
+
+
+def weights_of(stage: Any, vocabulary: int) -> Iterator[Weight]:
     """The stage's parameters with their names in the whole model."""
     first = stage.decoder.layers[0].layer_number - 1  # Megatron counts from 1, over all stages
-    return weights(stage, first, stage.config.num_attention_heads)
+    return weights(stage, first, stage.config.num_attention_heads, vocabulary)
 
 
 def wrapped(stage: Any, distributed: bool) -> Any:

@@ -20,9 +20,8 @@ def why_not(proposal: Proposal) -> str:
         return (
             f"Megatron's GPT has one dropout of hidden states and the tanh of GELU, which {model.name} does not have."
         )
-    for what, name in (("heads", "n_head"), ("tokens of its vocabulary", "vocab_size")):
-        if config[name] % layout.tensor:
-            return f"{model.name}'s {config[name]} {what} are not divisible by {layout.tensor} tensor-parallel ranks"
+    if config["n_head"] % layout.tensor:
+        return f"{model.name}'s {config['n_head']} heads are not divisible by {layout.tensor} tensor-parallel ranks"
     stages, micro_batches = layout.pipeline * trainer.per_rank, proposal.numbers.get("acc", 1)
     if trainer.per_rank > 1 and layout.pipeline == 1:
         return f"{proposal.engine.name} needs 2 ranks in the pipeline, which is what dp<n> and tp<n> leave"

@@ -17,11 +17,10 @@ LAYER = {
     "mlp.linear_fc1": "mlp.c_fc",
     "mlp.linear_fc2": "mlp.c_proj",
 }
+OF_TOKENS = {"embedding.word_embeddings": "transformer.wte", "output_layer": "lm_head"}
 REST = {
-    "embedding.word_embeddings": "transformer.wte",
     "embedding.position_embeddings": "transformer.wpe",
     "decoder.final_layernorm": "transformer.ln_f",
-    "output_layer": "lm_head",
 }
 
 
@@ -36,8 +35,28 @@ class Weight(NamedTuple):
     back: Callable[[Tensor], Tensor]
 
 
-def weights(stage: Module, first: int, heads: int) -> Iterator[Weight]:
-    """The parameters of a stage whose first layer has that number in the whole model."""
+def padded(vocabulary: int, ranks: int) -> int:
+    """The rows of Megatron's embedding: if tensor-parallel ranks cannot share the vocabulary evenly, it is padded to a
+    multiple of 128 per rank, as by Megatron-LM (megatron/training/tokenizer, make-vocab-size-divisible-by).
+    """
+    if not vocabulary % ranks:
+        return vocabulary
+    return -(-vocabulary // (128 * ranks)) * 128 * ranks
+
+
+def weights(stage: Module, first: int, heads: int, vocabulary: int) -> Iterator[Weight]:
+    """The parameters of a stage whose first layer has that number in the whole model. Rows that pad the embedding are
+    zero at first, and not part of the whole.
+    """
+    import torch
+
+    rows: int = stage.vocab_size  # type: ignore[assignment]
+
+    def with_padding(weight: Any) -> Any:
+        return torch.nn.functional.pad(weight, (0, 0, 0, rows - vocabulary)) if rows > vocabulary else weight
+
+    def without_padding(weight: Any) -> Any:
+        return weight[:vocabulary]
 
     def heads_together(weight: Any) -> Any:
         width = weight.shape[0] // 3 // heads
@@ -52,6 +71,9 @@ def weights(stage: Module, first: int, heads: int) -> Iterator[Weight]:
 
     for name, parameter in stage.named_parameters():
         module, _, kind = name.rpartition(".")
+        if module in OF_TOKENS:
+            yield Weight(f"{OF_TOKENS[module]}.{kind}", parameter, with_padding, without_padding)
+            continue
         if module in REST:
             yield Weight(f"{REST[module]}.{kind}", parameter, _same, _same)
             continue
@@ -63,16 +85,18 @@ def weights(stage: Module, first: int, heads: int) -> Iterator[Weight]:
         yield Weight(own, parameter, there, back)
 
 
-def fill(weight: Weight, whole: Tensor, rank: int) -> None:
-    """Copy a tensor-parallel rank's part of the whole weight into the parameter."""
+def fill(weight: Weight, whole: Tensor, rank: int) -> int:
+    """Copy a tensor-parallel rank's part of the whole weight into the parameter. Returns the whole's elements."""
     import torch
 
     part, tensor = weight.there(whole.detach()), weight.parameter
+    elements = part.numel()
     if is_divided(tensor):
         length = tensor.shape[tensor.partition_dim]
         part = part.narrow(tensor.partition_dim, rank * length, length)
     with torch.no_grad():
         tensor.copy_(part)
+    return elements
 
 
 def gathered(weight: Weight, group: Any, ranks: int) -> Tensor:

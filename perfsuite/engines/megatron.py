@@ -20,6 +20,7 @@ from perfsuite.engines._megatron_parts import (
     config_of,
     import_once,
     join_groups,
+    let_go,
     optimizer_of,
     stages_of,
     weights_of,
@@ -53,9 +54,8 @@ class Megatron(Trainer):
         with self.answering():
             self.groups = join_groups(session, self.per_rank)
             self.config = config_of(session, model, self.per_rank)
-            self.whole = {name: one.numel() for name, one in model.named_parameters(remove_duplicate=False)}
-            self.stages = stages_of(session, model, self.config, self.per_rank)
-            model.to("meta")  # Megatron has its own parameters now
+            self.stages, self.whole = stages_of(session, model, self.config, self.per_rank)
+            let_go(model)  # Megatron has its own parameters now
             self.chunks = [wrapped(stage, self.distributed) for stage in self.stages]
             self.optimizer = optimizer_of(session, self.chunks, self.distributed)
         self.model = torch.nn.ModuleList(self.chunks)
@@ -64,7 +64,7 @@ class Megatron(Trainer):
         """Around calls of Megatron that ask for CUDA."""
         if self.session.job.device != "cpu":
             return contextlib.nullcontext()
-        cpu.install()
+        cpu.install(self.session.device)
         return cpu.answering()
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
@@ -164,7 +164,7 @@ class Megatron(Trainer):
         """A rank has 1/n of every matrix, but for the learned positions."""
         width, elements = self.session.layout.tensor, 0
         for stage in self.stages:
-            for weight in weights_of(stage):
+            for weight in weights_of(stage, self.session.job.model.vocabulary):
                 here, whole = weight.parameter.numel(), self.whole[weight.name]
                 matrix = weight.parameter.dim() > 1 and not weight.name.endswith("wpe.weight")
                 if here * (width if is_divided(weight.parameter) or matrix else 1) != whole:
@@ -214,7 +214,7 @@ class Megatron(Trainer):
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         group = self.groups.get_tensor_model_parallel_group()
         for stage in self.stages:
-            for weight in weights_of(stage):
+            for weight in weights_of(stage, self.session.job.model.vocabulary):
                 yield weight.name, gathered(weight, group, self.session.layout.tensor)
 
     def traffic(self) -> dict[str, int]:
@@ -275,6 +275,7 @@ def _engine(name: str, trainer: type[Megatron], **more: Any) -> Engine:
         dimension="pipeline",
         combines=frozenset({"dp", "tp"}),
         casts=True,
+        widens=True,
         packages=("megatron-core",),
         prepare=import_once,
         refuses=REFUSES,

@@ -121,7 +121,6 @@ def test_a_false_name_is_seen(measure, fault, message):
     [
         ("t5_tiny-megatron-cpu_x1", "t5_tiny is not a GPT"),
         ("gpt2_tiny-megatron+tp3-cpu_x3", "4 heads are not divisible by 3"),
-        ("gpt2_small-megatron+tp2-cpu_x2", "50257 tokens of its vocabulary are not divisible by 2"),
         ("gpt2_tiny-megatron-cpu_x3", "2 layers, which 3 stages cannot share"),
         ("gpt2_tiny_l4-megatron_interleaved-cpu_x1", "needs 2 ranks in the pipeline"),
         ("gpt2_tiny_l4-megatron_interleaved-cpu_x2", r"needs a multiple of as many micro-batches: \+acc2"),
@@ -140,4 +139,4 @@ def test_another_release_is_refused_on_a_cpu(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "0.17.0")
 
     with pytest.raises(Unsupported, match=r"megatron-core 0.17.0 cannot run on a CPU"):
-        cpu.install()
+        cpu.install(object())
