@@ -16,6 +16,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.engines import _megatron_on_cpu as cpu
+from perfsuite.engines._megatron_check import check_divided, check_optimizer, check_schedule
 from perfsuite.engines._megatron_parts import (
     config_of,
     import_once,
@@ -28,7 +29,6 @@ from perfsuite.engines._megatron_parts import (
 )
 from perfsuite.engines._megatron_refusals import REFUSES, why_not
 from perfsuite.engines._megatron_weights import gathered, is_divided
-from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import storages
 from perfsuite.rank.session import Session
@@ -51,6 +51,8 @@ class Megatron(Trainer):
         import torch
 
         import_once()
+        if session.job.device == "cpu":
+            cpu.install(session.device)
         with self.answering():
             self.groups = join_groups(session, self.per_rank)
             self.config = config_of(session, model, self.per_rank)
@@ -62,10 +64,7 @@ class Megatron(Trainer):
 
     def answering(self) -> Any:
         """Around calls of Megatron that ask for CUDA."""
-        if self.session.job.device != "cpu":
-            return contextlib.nullcontext()
-        cpu.install(self.session.device)
-        return cpu.answering()
+        return cpu.answering() if self.session.job.device == "cpu" else contextlib.nullcontext()
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         with self.answering():
@@ -136,63 +135,12 @@ class Megatron(Trainer):
         return torch.stack(losses).sum() if losses else torch.zeros((), device=self.session.device)
 
     def check(self) -> dict[str, str | int]:
-        from megatron.core.pipeline_parallel import get_forward_backward_func
-
-        layout, name = self.session.layout, self.session.strategy.engine.name
-        wanted = self.schedule if layout.pipeline > 1 else "forward_backward_no_pipelining"
-        if (schedule := get_forward_backward_func().__name__) != wanted:
-            raise WrongEngine(f"{name} must run {wanted}, but Megatron's schedule is {schedule}.")
-        layers = sum(len(stage.decoder.layers) for stage in self.stages)
-        if layers * layout.pipeline != self.config.num_layers:
-            raise WrongEngine(
-                f"A rank must hold 1/{layout.pipeline} of {self.config.num_layers} layers, but this one has {layers}."
-            )
-        divided = self._check_divided()
-        replicas = {chunk.dp_group.size() for chunk in self.chunks}
-        if replicas != {layout.replicas}:
-            raise WrongEngine(f"{name} must average over {layout.replicas} ranks, but Megatron does over {replicas}.")
         return {
             "module": type(self.chunks[0]).__name__,
-            "schedule": schedule,
-            "layers": layers,
-            "replicas": layout.replicas,
-            **divided,
-            **self._check_optimizer(),
+            **check_schedule(self),
+            **check_divided(self),
+            **check_optimizer(self),
         }
-
-    def _check_divided(self) -> dict[str, str | int]:
-        """A rank has 1/n of every matrix, but for the learned positions."""
-        width, elements = self.session.layout.tensor, 0
-        for stage in self.stages:
-            for weight in weights_of(stage, self.session.job.model.vocabulary):
-                here, whole = weight.parameter.numel(), self.whole[weight.name]
-                matrix = weight.parameter.dim() > 1 and not weight.name.endswith("wpe.weight")
-                if here * (width if is_divided(weight.parameter) or matrix else 1) != whole:
-                    raise WrongEngine(
-                        f"{weight.name} must be divided over {width} ranks, but this one has {here} of {whole}."
-                    )
-                elements += here
-        return {"tensor_ranks": width, "elements_here": elements}
-
-    def _check_optimizer(self) -> dict[str, str | int]:
-        """The optimizer has 1/n of the parameters if it is distributed, and else all; below fp32 in fp32."""
-        import torch
-
-        (own,) = self.optimizer.chained_optimizers
-        mixed = "FP32Optimizer" if self.config.params_dtype == torch.float32 else "Float16OptimizerWithFloat16Params"
-        wanted, found = "DistributedOptimizer" if self.distributed else mixed, type(own).__name__
-        if found != wanted:
-            raise WrongEngine(f"{self.session.strategy.engine.name} needs Megatron's {wanted}, but this is {found}.")
-        masters = [one for group in own.optimizer.param_groups for one in group["params"]]
-        if {one.dtype for one in masters} != {torch.float32}:
-            raise WrongEngine("Megatron's optimizer must step parameters in fp32.")
-        held, whole = sum(one.numel() for one in masters), sum(one.numel() for one in self.model.parameters())
-        ranks = self.session.layout.replicas if self.distributed else 1
-        padded = sum(buffer.numel for chunk in self.chunks for buffer in chunk.buffers)
-        # A rank has an equal part of the padded buffer, of which the last lacks the padding.
-        if not (padded / ranks - (padded - whole) <= held <= padded / ranks):
-            raise WrongEngine(f"A rank must step 1/{ranks} of {whole:,} parameters, but this one has {held:,}.")
-        return {"optimizer": f"{found}({type(own.optimizer).__name__})", "stepped_elements_here": held}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for one in [*self.model.parameters(), *self.model.buffers()]:
