@@ -232,9 +232,9 @@ class Engine:
     to build an extension (under ``extensions.build_lock``). ``shards`` says which of "optimizer", "gradients" and
     "parameters" are divided over the ranks. ``keeps`` is what its optimizer gets: "tensors" of the model, "pieces"
     (concatenated parameters, without rows and columns) or "dtensors". ``casts`` means that below fp32 it keeps the
-    model in half precision, in addition to fp32 master parameters. ``finds_device`` means that its library asks torch
-    for the device to compute on. ``loops`` names the techniques whose loops can run
-    it instead of its own.
+    model in half precision, in addition to fp32 master parameters; its gradients are in fp32 too if it ``widens`` them.
+    ``finds_device`` means that its library asks torch for the device to compute on. ``loops`` names the techniques
+    whose loops can run it instead of its own. ``packages`` must be installed: names of distributions.
 
     The closed form of a step's time knows it if it is ``timed``: as a pipeline with so many ``chunks`` of the model on
     a rank, and with gradients that a rank gets its share of alone if ``scatters``, and otherwise whole.
@@ -256,6 +256,7 @@ class Engine:
     loops: frozenset[str] = frozenset()
     keeps: str = "tensors"
     casts: bool = False
+    widens: bool = False
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     prepare: Callable[[], None] | None = None

@@ -41,7 +41,7 @@ class Strategy:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The packages that it needs in addition to every cell's, by import name."""
+        """The packages that it needs in addition to every cell's: names of distributions."""
         parts: tuple[Engine | Technique, ...] = (self.engine, *(choice.technique for choice in self.choices))
         return tuple(dict.fromkeys(name for part in parts for name in part.packages))
 

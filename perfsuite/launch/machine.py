@@ -4,7 +4,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import itertools
 import os
 import platform
@@ -187,8 +186,8 @@ def require_here(hardware: Iterable[Hardware], catalog: Catalog) -> None:
 
 
 def missing_packages(strategy: Strategy) -> list[str]:
-    """The strategy's packages that are not installed here, by import name."""
-    return [name for name in strategy.packages if importlib.util.find_spec(name) is None]
+    """The strategy's packages that are not installed here."""
+    return [name for name in strategy.packages if not version_of(name)]
 
 
 def why_missing(strategy: Strategy) -> str:

@@ -14,13 +14,16 @@ which compiles the same code to more or fewer calls (comprehensions are calls be
 
 import contextlib
 import gc
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from types import CodeType, FrameType
 from typing import Any
 
 from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
+from perfsuite.rank.installed import tops
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
@@ -46,7 +49,7 @@ class PythonCalls(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         named = (*session.strategy.packages, *session.job.model.packages)
-        self.packages = (*PACKAGES, *(name.replace("-", "_") for name in named))
+        self.packages = (*PACKAGES, *itertools.chain(*map(_modules_of, named)))
         self.calls: Counter[str] = Counter()
 
     @contextlib.contextmanager
@@ -116,6 +119,15 @@ class CallCounter:
             package = top if top in packages else YOURS
             calls[f"{package}: {code.co_qualname}{AT}{module or code.co_filename}"] += count
         return calls
+
+
+def _modules_of(name: str) -> set[str]:
+    """The modules of a distribution: that of its name, and those that its metadata say."""
+    own = {name.replace("-", "_")}
+    try:
+        return own | tops(metadata.distribution(name))
+    except metadata.PackageNotFoundError:
+        return own
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     element = 2 if kept_half else 4
     sized = {
         "parameters": element * count * share["parameters"],
-        "gradients": element * count * share["gradients"],
+        "gradients": (4 if engine.widens else element) * count * share["gradients"],
     }
     for name in names & STATE_BYTES.keys():  # at most one optimizer
         sized["optimizer_state"] = STATE_BYTES[name] * (0.5 if pure else 1) * count * share["optimizer"]

@@ -69,7 +69,7 @@ class Known:
             return
         self.versions[name] = version.partition("-py")[0] or distribution.version
         self.origins |= {name: origin} if origin else {}
-        for top in [*_tops(distribution), f"{text}{LIBRARIES}"]:
+        for top in [*tops(distribution), f"{text}{LIBRARIES}"]:
             self._tops.setdefault((folder, top), {})[name] = distribution
 
     def owners(self, files: Iterable[str]) -> set[str]:
@@ -133,7 +133,7 @@ def _record(distribution: Distribution) -> str:
     return distribution.read_text("RECORD") or ""
 
 
-def _tops(distribution: Distribution) -> set[str]:
+def tops(distribution: Distribution) -> set[str]:
     """The first names in the paths of its modules."""
     if text := distribution.read_text("top_level.txt"):
         return set(text.split())

@@ -1,7 +1,6 @@
 """Layout: the number of ranks in the dimensions that are not the engine's own. The engine uses the rest."""
 
 from perfsuite.catalog.definitions import Technique
-from perfsuite.rank.tp_plan import why_not_divided
 
 TECHNIQUES = (
     Technique(
@@ -17,6 +16,5 @@ TECHNIQUES = (
         slot="tensor-parallel width",
         order=2,
         parameter="tensor",
-        why_not=why_not_divided,
     ),
 )

@@ -131,7 +131,7 @@ def test_a_classifier_writes_nothing(catalog):
 
 
 @pytest.mark.parametrize(
-    "name", ["onnxruntime", "tensorrt", "lightseq", "tensor_parallel", "megatron", "fairscale", "t5x", "device_map"]
+    "name", ["onnxruntime", "tensorrt", "lightseq", "tensor_parallel", "fairscale", "t5x", "device_map"]
 )
 def test_names_that_people_know_are_refused(catalog, name):
     """An engine that cannot run says why, instead of being unknown."""

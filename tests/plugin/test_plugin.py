@@ -1,6 +1,5 @@
 """The front door as a user's repository meets it: every test runs pytest in a folder of its own."""
 
-import importlib.util
 import json
 import os
 import re
@@ -16,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from perfsuite.cli.main import main
+from perfsuite.launch import machine
+from perfsuite.launch.machine import version_of
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.words import headline
@@ -160,10 +161,7 @@ COMMITTED = Path(__file__).parents[2] / "baselines"
 @pytest.fixture
 def without_deepspeed(monkeypatch):
     """It is not installed, as far as this process knows."""
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == "deepspeed" else find(name, *more)
-    )
+    monkeypatch.setattr(machine, "version_of", lambda name: "" if name == "deepspeed" else version_of(name))
 
 
 def held_to(pytester, cell, change=lambda baseline: None):

@@ -44,6 +44,10 @@ TECHNIQUES = (Technique(name="mine", slot="optimizer", order=20, meaning="Mine."
             {"parameters": 2 / 2, "gradients": 2 / 2, "optimizer_state": 8 / 2, "master_parameters": 4 / 2},
         ),
         ("llama_1b-autotp+dp2-h100_x4", {"parameters": 4 / 2, "gradients": 4 / 2, "optimizer_state": 8 / 2}),
+        (
+            "gpt_1b7-megatron_distributed+bf16+tp2+dp4-h100_x8",
+            {"parameters": 2 / 2, "gradients": 4 / 2, "optimizer_state": 8 / 8, "master_parameters": 4 / 8},
+        ),
         ("t5_large-single+bf16+lora-h100_x1", {"parameters": 4}),
         ("t5_large-zero3+bf16+lora-h100_x4", {"parameters": 2 / 4}),
         ("t5_large-fsdp2+bf16+offload-h100_x4", {"parameters": 0, "gradients": 0, "optimizer_state": 0}),

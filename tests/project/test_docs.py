@@ -25,6 +25,7 @@ GENERATED = {
     "memory_allocator.md": "python benchmarks/allocator_real.py",
     "memory_cpu.md": "python benchmarks/memory_cpu.py",
     "memory_emulated.md": "python benchmarks/memory_emulated.py",
+    "memory_megatron.md": "python benchmarks/memory_megatron.py",
     "memory_published.md": "python benchmarks/memory_published.py",
     "memory_seeds.md": "python benchmarks/memory_seeds.py",
     "memory_speed.md": "python benchmarks/memory_speed.py",

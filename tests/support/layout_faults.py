@@ -111,3 +111,18 @@ def experts_sum_gradients(session, trainer, meters):
                 local(parameter.grad).mul_(session.layout.shards)
 
     trainer.reduce_gradients = summed
+
+
+def megatron_stage_lost(session, trainer, meters):
+    """A stage of Megatron loses its last layer, and the engine is asked again what it is."""
+    layers = trainer.stages[0].decoder.layers
+    del layers[-1]
+    trainer.check()
+
+
+def megatron_whole_optimizer(session, trainer, meters):
+    """Megatron's distributed optimizer steps its part twice, as much as it would whole; the engine is asked again."""
+    (own,) = trainer.optimizer.chained_optimizers
+    group = own.optimizer.param_groups[0]
+    group["params"] = group["params"] * 2
+    trainer.check()

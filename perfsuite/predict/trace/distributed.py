@@ -118,6 +118,40 @@ def meshes_are_real(recorder: Any) -> Iterator[None]:
         yield
 
 
+def lists_are_sent_one_by_one(recorder: Any) -> None:
+    """Collectives of several tensors have no meta function; those of one do, and allocate as little."""
+    c10d = torch.ops.c10d
+
+    def all_reduce(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        tensors, group, operation = args[:3]
+        return c10d.allreduce_.default(tensors, group, operation, None)[1]
+
+    def each(one: Any) -> Any:
+        def run(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+            outputs, inputs, *more = args
+            rule = recorder.rules.get(one)
+            for out, own in zip(outputs, inputs, strict=True):
+                sent = rule(recorder, one, (out, own, *more), {}) if rule else one(out, own, *more)
+            return sent[1]
+
+        return run
+
+    recorder.rules |= {
+        c10d.allreduce_coalesced_.default: all_reduce,
+        c10d.allgather_into_tensor_coalesced_.default: each(c10d._allgather_base_.default),
+        c10d.reduce_scatter_tensor_coalesced_.default: each(c10d._reduce_scatter_base_.default),
+    }
+
+
+def objects_are_alike(recorder: Any) -> AbstractContextManager[Any]:
+    """Ranks exchange pickled objects to see that theirs are the same; a fake tensor has no bytes to unpickle."""
+
+    def gather(objects: list[Any], own: Any, group: Any = None) -> None:
+        objects[:] = [own] * len(objects)
+
+    return mock.patch.object(torch.distributed, "all_gather_object", gather)
+
+
 def sends_hold_tensors(recorder: Any) -> AbstractContextManager[Any]:
     """The work of a pipeline's send keeps the tensors until it is freed; the fake group's work keeps nothing."""
     from torch.distributed.pipelining import schedules

@@ -60,7 +60,9 @@ EVERYWHERE: tuple[Patch, ...] = (
     autograd.many_tensors_at_once,
     attention.scores_take_the_mask,
     distributed.buckets_reduce_alone,
+    distributed.lists_are_sent_one_by_one,
     distributed.meshes_are_real,
+    distributed.objects_are_alike,
 )
 PIPELINES: tuple[Patch, ...] = (distributed.sends_hold_tensors, distributed.stages_agree)
 CPU: tuple[Patch, ...] = (
@@ -98,7 +100,16 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
             yield host.fsdp1_computes_on_the_device
         if any("accelerate" in choice.technique.packages for choice in session.strategy.choices):
             yield host.accelerate_prepares_on_the_device
-    if "deepspeed" in engine.packages:
+    yield from of_libraries(job, engine.packages)
+
+
+def of_libraries(job: TraceJob, packages: tuple[str, ...]) -> Iterable[Patch]:
+    """The patches of an engine's libraries."""
+    if "megatron-core" in packages:
+        from perfsuite.predict.trace import fake_megatron as megatron
+
+        yield from megatron.PATCHES
+    if "deepspeed" in packages:
         from perfsuite.predict.trace import fake_deepspeed as deepspeed
 
         yield from deepspeed.PATCHES

@@ -31,7 +31,7 @@ from perfsuite.records.waits import wait_readable
 from perfsuite.records.workspaces import Workspace
 
 STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
-PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
+PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao", "megatron-core")
 WAIT_SECONDS = 60.0  # of one wait for the next trace
 
 

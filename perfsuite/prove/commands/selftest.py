@@ -13,9 +13,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of, write_html
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated
+from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.paths import check_output
 from perfsuite.prove.selftest.cases import CASES, Case
 from perfsuite.prove.selftest.fault_rows import Row
@@ -73,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--json", arguments.json)
     page = html_of(arguments)
     begin, catalog = time.monotonic(), catalog_of(arguments)
+    cases = _possible(cases, catalog)
     with closing(LiveLine(SETTINGS.all_steps_of)) as live, closing(Bench(catalog, live.show)) as bench:
         rows = list(prove_all(cases, bench))
     print_table(table(rows))
@@ -80,6 +83,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         codec.write(arguments.json, Report(date=timestamp(), rows=rows))
     return tell(rows, time.monotonic() - begin)
+
+
+def _possible(cases: list[Case | TimeFault], catalog: Catalog) -> list[Case | TimeFault]:
+    """The faults whose cells have their packages here; says how many do not. Raises UsageError if none is left."""
+    reasons = [why_missing(parse_cell(case.cell, catalog).strategy) for case in cases]
+    if missing := sorted({reason for reason in reasons if reason}):
+        if all(reasons):
+            raise UsageError(f"{missing[0]}.")
+        print(f"{sum(map(bool, reasons))} faults are left out. {'; '.join(missing)}", file=sys.stderr)
+    return [case for case, reason in zip(cases, reasons, strict=True) if not reason]
 
 
 def tell(rows: list[Row], seconds: float) -> int:

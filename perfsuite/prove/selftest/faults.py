@@ -366,6 +366,33 @@ def documents_mixed(session: Session, trainer: Any, meters: Any) -> None:
     trainer.model.config.use_cache = True
 
 
+def megatron_no_reduction(session: Session, trainer: Any, meters: Any) -> None:
+    """Megatron's gradients are not reduced over the replicas."""
+    trainer.config.finalize_model_grads_func = lambda *arguments, **keywords: None
+
+
+def megatron_no_sum(session: Session, trainer: Any, meters: Any) -> None:
+    """Tensor-parallel ranks do not add up their parts of the hidden states."""
+    from megatron.core.tensor_parallel import mappings
+
+    mappings._reduce = lambda tensor, group: tensor
+
+
+def megatron_loss_scaled(session: Session, trainer: Any, meters: Any) -> None:
+    """Megatron's pipeline does not divide the loss by the number of micro-batches."""
+    if not meters:
+        return  # of the step whose update is compared: it is changed already
+    from megatron.core.pipeline_parallel import schedules
+
+    plain = schedules.forward_step_calc_loss
+
+    def summed(*arguments: Any, **keywords: Any) -> Any:
+        loss, tokens = plain(*arguments, **keywords)
+        return loss * session.recipe.accumulation if trainer.stages[-1].post_process else loss, tokens
+
+    schedules.forward_step_calc_loss = summed
+
+
 def __getattr__(name: str) -> Callable[..., None]:
     kind, _, size = name.partition("_")
     if kind != "extra" or not size.isdecimal():

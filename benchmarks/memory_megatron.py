@@ -1,0 +1,108 @@
+"""One rank of Megatron's own models in their own layouts: memory per GPU, by trace. Writes docs/memory_megatron.md.
+
+    python benchmarks/memory_megatron.py           # all rows, some minutes of a core per row
+    python benchmarks/memory_megatron.py 1.7B 18B  # these; the others stay
+
+Layouts and micro-batches are those of arXiv 2104.04473, table 1, which has no memory. It recomputes all activations, in
+fp16. A stage has at most as many micro-batches in flight as there are stages, so a step has as many. The static memory
+by theory is 18 bytes per parameter of the rank, as Megatron's documentation counts them without a distributed optimizer
+(docs/source/api-guide/core/dist_optimizer.md). Exit code 1 if a rank's differs by more than MOST.
+"""
+
+import sys
+from pathlib import Path
+
+from perfsuite.catalog.cell import Cell, parse_cell
+from perfsuite.catalog.layouts import lay_out
+from perfsuite.catalog.registry import Catalog
+from perfsuite.predict.traced_memory import predict
+from perfsuite.records.codec import write_bytes
+from perfsuite.records.prediction import Prediction
+from perfsuite.show.text.memory_table import headroom
+
+OUT = Path(__file__).parents[1] / "docs" / "memory_megatron.md"
+GIB = 2**30
+BYTES = 18  # per parameter: 2 of itself, 4 of its gradient, 4 of its master and 8 of Adam's moments
+MOST = 0.003
+STATIC = ("parameters", "gradients", "master_parameters", "optimizer_state")
+PAPER = {  # model, TP, PP, DP
+    "1.7B": ("gpt_1b7", 1, 1, 32),
+    "3.6B": ("gpt_3b6", 2, 1, 32),
+    "7.5B": ("gpt_7b5", 4, 1, 32),
+    "18B": ("gpt_18b", 8, 1, 32),
+    "39B": ("gpt_39b", 8, 2, 32),
+    "76B": ("gpt_76b", 8, 4, 32),
+    "145B": ("gpt_145b", 8, 8, 24),
+    "310B": ("gpt_310b", 8, 16, 15),
+    "530B": ("gpt_530b", 8, 35, 9),
+    "1T": ("gpt_1t", 8, 64, 6),
+    "GPT-3": ("gpt3_175b", 8, 16, 8),
+}
+HEAD = """# Megatron's models, one rank of many
+
+Predicted, not measured. Written by `python benchmarks/memory_megatron.py`. One rank is traced without the others, so
+any number of GPUs is possible. Layouts and micro-batches are those of arXiv 2104.04473, table 1; the last row is GPT-3
+on 1,024 GPUs. All activations are recomputed, in fp16, on A100 of 80 GB. Attention is not fused here
+([why](megatron.md#the-same-model)). Theory is 18 bytes per parameter of the rank that needs most. Of the first, the
+second and the last stage the fullest counts, and the CPU seconds are those of its trace.
+
+| model | TP | PP | DP | GPUs | micro-batch | theory, GiB | static, GiB | off | needs, GiB | left, GiB | CPU s |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def cell_of(row: str, catalog: Catalog) -> Cell:
+    """The row's cell, on nodes of eight."""
+    model, tensor, stages, replicas = PAPER[row]
+    widths = (("tp", tensor), ("dp", replicas), ("acc", stages))
+    named = "".join(f"+{name}{width}" for name, width in widths if width > 1)
+    return parse_cell(f"{model}-megatron+fp16+ckpt{named}-a100_80g_x8n{tensor * stages * replicas // 8}", catalog)
+
+
+def parameters_of(cell: Cell, rank: int) -> int:
+    """The parameters of a rank: a layer has 12 h² + 13 h, of which the matrices and the biases of those that are cut by
+    columns are divided (arXiv 1909.08053); the first stage has the embeddings, the last a norm and the tied head.
+    """
+    config, layout = cell.model.config, lay_out(cell.strategy, cell.hardware.world_size)
+    hidden, stage = config["n_embd"], rank // (layout.data_ranks * layout.tensor)
+    layers = config["n_layer"] // layout.pipeline
+    multiple = 128 * layout.tensor if config["vocab_size"] % layout.tensor else 1
+    embedding = -(-config["vocab_size"] // multiple) * multiple * hidden // layout.tensor
+    count = layers * ((12 * hidden**2 + 7 * hidden) // layout.tensor + 6 * hidden)
+    if stage == 0:
+        count += embedding + config["n_positions"] * hidden
+    if stage == layout.pipeline - 1:
+        count += 2 * hidden + (embedding if layout.pipeline > 1 else 0)
+    return count
+
+
+def line(row: str, cell: Cell, one: Prediction) -> tuple[str, float]:
+    """The row of the table, and how far its static memory is from theory."""
+    _, tensor, stages, replicas = PAPER[row]
+    theory = BYTES * parameters_of(cell, one.rank)
+    static = sum(one.parts.get(name, 0) for name in STATIC)
+    off = static / theory - 1
+    facts = [row, tensor, stages, replicas, cell.hardware.world_size, cell.workload.micro_batch]
+    sizes = [f"{theory / GIB:.2f}", f"{static / GIB:.2f}", f"{off:+.2%}".replace("%", " %")]
+    needs = [f"{one.needed_bytes / GIB:.1f}", f"{(headroom(one) or 0) / GIB:.1f}", f"{one.seconds:.0f}"]
+    return f"| {' | '.join(map(str, [*facts, *sizes, *needs]))} |", off
+
+
+def main() -> int:
+    """Trace the rows, and write the page after each."""
+    catalog, worst = Catalog(), 0.0
+    kept = OUT.read_text().splitlines() if OUT.exists() else []
+    rows = {text.split(" | ")[0].removeprefix("| "): text for text in kept if text.startswith("| ")}
+    for row in sys.argv[1:] or PAPER:
+        cell = cell_of(row, catalog)
+        (one,) = predict([cell], catalog)
+        rows[row], off = line(row, cell, one)
+        worst = max(worst, abs(off))
+        print(rows[row], flush=True)
+        text = HEAD + "".join(f"{rows[name]}\n" for name in PAPER if name in rows)
+        write_bytes(OUT, text.encode())
+    return int(worst > MOST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
