@@ -122,8 +122,8 @@ class Flops(Meter):
             model_flop = int(hardware.value) - self.counter.recomputed
             if not model_flop:
                 self.uncounted["model_flop"] = NONE_KNOWN
-        if self.counter.why_not:
-            self.uncounted["hardware_flop"] = self.counter.why_not
+        if why_not := self.counter.why_not or self.trainer.opaque:
+            self.uncounted["hardware_flop"] = why_not
         found = {"model_flop": Reading(value=model_flop), "hardware_flop": hardware}
         return {name: reading for name, reading in found.items() if name not in self.uncounted}
 

@@ -54,6 +54,7 @@ FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
 T = TypeVar("T")
 OUT_OF_MEMORY = (
     *("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory"),
+    "std::bad_alloc",  # C++'s, for what another library allocates
     "OutOfMemoryError",  # torch's, which need not be there to report a failure
 )
 

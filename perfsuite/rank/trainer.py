@@ -35,11 +35,12 @@ class Trainer:
 
     ``reads_norm`` says whether the next step computes a gradient norm that its recipe does not need. A timed step does
     not: only the library's own work is timed. ``loop`` is what a technique brought to make the steps, None for the
-    engine's own.
+    engine's own. ``opaque`` says why torch does not see the operators of a step, and is empty if it does.
     """
 
     reads_norm = True
     loop: Any = None
+    opaque = ""
 
     def __init__(self, session: Session, model: Module) -> None:
         self.session = session

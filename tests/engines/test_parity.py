@@ -6,7 +6,7 @@ from sampling import slow_unless
 
 FAMILIES = ["t5_tiny", "gpt2_tiny", "llama_tiny", "bloom_tiny"]
 BOUND = 1e-4
-ENGINES = ["ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+ENGINES = ["ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "fairscale_sdp", "fairscale_fsdp"]
 DECODERS = ["gpt2_tiny_l4", "llama_tiny_l4", "bloom_tiny"]
 PIPELINES = ["pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_deepspeed"]
 

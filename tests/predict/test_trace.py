@@ -109,6 +109,7 @@ def test_the_largest_tensors_name_their_module(predicted):
         ("gpt2_tiny-single+compile-cpu_x1", "torch.compile plans its own buffers"),
         ("gpt2_tiny-fsdp1+bf16+offload-h100_x2", "fsdp2+offload can be traced"),
         ("gpt2_tiny_l4-pp_deepspeed+acc2-cpu_x2", "which a trace cannot do"),
+        ("gpt2_tiny-fairscale_fsdp-cpu_x2", "fsdp1 can be traced"),
         ("gpt2_tiny-generate-cpu_x1", "needs values"),
         ("wire-all_reduce-cpu_x2", "no model"),
     ],

@@ -126,3 +126,48 @@ def megatron_whole_optimizer(session, trainer, meters):
     group = own.optimizer.param_groups[0]
     group["params"] = group["params"] * 2
     trainer.check()
+
+
+def default_buckets(session, trainer, meters):
+    """fairscale's ShardedDataParallel reduces in buckets, as without perfsuite's option."""
+    trainer.module._buffer_max_size = sum(parameter.numel() for parameter in trainer.model.parameters())
+    trainer.module._use_buckets = True
+
+
+def fairscale_no_reduction(session, trainer, meters):
+    """Every micro-batch counts as one before the last, after which ranks reduce; FSDP sums over one rank alone."""
+    trainer.module._should_accumulate_grads = True
+    if hasattr(trainer.module, "_reducer"):
+        from fairscale.internal import reduce_scatter_bucketer
+
+        def keep(self, chunks, group, callback_fn=None):
+            callback_fn(chunks[session.rank])
+
+        reduce_scatter_bucketer.ReduceScatterBucketer.reduce_scatter_async = keep
+
+
+def fairscale_steps_all(session, trainer, meters):
+    """OSS steps every parameter on every rank, and the engine is asked again what it is."""
+    inner = trainer.optimizer.optim
+    inner.param_groups[0]["params"] = trainer.trainable()
+    trainer.check()
+
+
+def other_weights(session, trainer, meters):
+    """ONNX Runtime starts again with one matrix doubled, and is asked again what it is."""
+    import numpy
+    import onnx
+    import torch
+
+    from perfsuite.rank.batches import make_batch
+
+    path = session.scratch / "model.onnx"
+    model = onnx.load(path)
+    matrix = next(one for one in model.graph.initializer if one.name.endswith("h.0.mlp.c_fc.weight"))
+    changed = onnx.numpy_helper.to_array(matrix) * numpy.float32(2)
+    matrix.CopyFrom(onnx.numpy_helper.from_array(changed, matrix.name))
+    onnx.save(model, path)
+    inputs = make_batch(session, 0)[0].inputs
+    (logits,) = trainer.onnx.run(["logits"], {name: tensor.numpy() for name, tensor in inputs.items()})
+    trainer.start(path, inputs, torch.from_numpy(logits))
+    trainer.check()

@@ -13,7 +13,10 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <dirent.h>
+#include <elf.h>
 #include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,6 +25,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -76,16 +80,32 @@ int64_t number_of(const char* name) {
   return found->second;
 }
 
+// The next three are called with the guard held.
+void forget(void* block) {
+  auto found = blocks.find(block);
+  if (found == blocks.end()) return;
+  live -= found->second.bytes;
+  if (recording) events.push_back({(int64_t)block, -found->second.bytes, 0, 0, now()});
+  blocks.erase(found);
+}
+
+bool fits_in(int64_t bytes) {
+  const bool fits = capacity < 0 || live + bytes <= capacity;
+  if (!fits) refused = bytes, live_then = live;
+  return fits;
+}
+
+void keep(void* block, int64_t bytes) {
+  if (live > peak) peak = live;
+  blocks[block] = {bytes, step};
+  if (recording) events.push_back({(int64_t)block, bytes, operation, here(), now()});
+}
+
 void release(void* block) {
   if (!block) return;
   {
     std::lock_guard<std::mutex> hold(guard);
-    auto found = blocks.find(block);
-    if (found != blocks.end()) {
-      live -= found->second.bytes;
-      if (recording) events.push_back({(int64_t)block, -found->second.bytes, 0, 0, now()});
-      blocks.erase(found);
-    }
+    forget(block);
   }
   inner->raw_deleter()(block);
 }
@@ -95,8 +115,7 @@ struct CountingAllocator final : c10::Allocator {
     int64_t bytes = (int64_t)size;
     {
       std::lock_guard<std::mutex> hold(guard);
-      const bool fits = capacity < 0 || live + bytes <= capacity;
-      if (!fits) refused = bytes, live_then = live;
+      const bool fits = fits_in(bytes);
       TORCH_CHECK_WITH(OutOfMemoryError, fits, "tried to allocate ", bytes, " bytes with ", live,
                        " bytes in use; the capacity is ", capacity, " bytes");
       live += bytes;  // counted before the block exists, so that two threads cannot both take the last bytes
@@ -111,14 +130,68 @@ struct CountingAllocator final : c10::Allocator {
     }
     std::lock_guard<std::mutex> hold(guard);
     if (!block) return {nullptr, nullptr, &release, c10::DeviceType::CPU};
-    if (live > peak) peak = live;
-    blocks[block] = {bytes, step};
-    if (recording) events.push_back({(int64_t)block, bytes, operation, here(), now()});
+    keep(block, bytes);
     return {block, block, &release, c10::DeviceType::CPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t size) const override { default_copy_data(to, from, size); }
 };
+
+// Another library's aligned blocks, of which it makes its tensors; what it takes by malloc is not counted.
+void* aligned_new(size_t size, std::align_val_t alignment) {
+  std::lock_guard<std::mutex> hold(guard);
+  if (!fits_in(size)) throw std::bad_alloc();
+  void* block = ::operator new(size, alignment);
+  live += size;
+  keep(block, size);
+  return block;
+}
+
+void aligned_delete(void* block, std::align_val_t alignment) {
+  {
+    std::lock_guard<std::mutex> hold(guard);
+    forget(block);
+  }
+  ::operator delete(block, alignment);
+}
+
+void sized_aligned_delete(void* block, size_t, std::align_val_t alignment) { aligned_delete(block, alignment); }
+
+const std::unordered_map<std::string, void*> counted_calls = {
+    {"_ZnwmSt11align_val_t", (void*)&aligned_new},
+    {"_ZdlPvSt11align_val_t", (void*)&aligned_delete},
+    {"_ZdlPvmSt11align_val_t", (void*)&sized_aligned_delete},
+};
+
+// Point a loaded library's calls to those: each goes through an address that the loader has filled in.
+int count_calls(dl_phdr_info* library, size_t, void* name) {
+  if (!std::strstr(library->dlpi_name, (const char*)name)) return 0;
+  const ElfW(Dyn)* found[64] = {};
+  for (int i = 0; i < library->dlpi_phnum; ++i)
+    if (library->dlpi_phdr[i].p_type == PT_DYNAMIC)
+      for (auto* one = (const ElfW(Dyn)*)(library->dlpi_addr + library->dlpi_phdr[i].p_vaddr); one->d_tag; ++one)
+        if (one->d_tag < 64) found[one->d_tag] = one;
+  if (!found[DT_SYMTAB] || !found[DT_STRTAB]) return 0;
+  auto* symbols = (const ElfW(Sym)*)found[DT_SYMTAB]->d_un.d_ptr;
+  auto* strings = (const char*)found[DT_STRTAB]->d_un.d_ptr;
+  int patched = 0;
+  auto patch = [&](int table, int size) {
+    if (!found[table] || !found[size]) return;
+    auto* entries = (const ElfW(Rela)*)found[table]->d_un.d_ptr;
+    for (size_t i = 0; i < found[size]->d_un.d_val / sizeof(ElfW(Rela)); ++i) {
+      auto call = counted_calls.find(strings + symbols[ELF64_R_SYM(entries[i].r_info)].st_name);
+      if (call == counted_calls.end()) continue;
+      auto* slot = (void**)(library->dlpi_addr + entries[i].r_offset);
+      auto page = (uintptr_t)slot & ~(uintptr_t)(sysconf(_SC_PAGESIZE) - 1);
+      mprotect((void*)page, sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE);
+      *slot = call->second;
+      ++patched;
+    }
+  };
+  patch(DT_JMPREL, DT_PLTRELSZ);
+  patch(DT_RELA, DT_RELASZ);
+  return patched;
+}
 
 void touch(const at::Tensor& tensor, int64_t collective) {
   if (tensor.defined() && tensor.has_storage())
@@ -305,6 +378,16 @@ int64_t perfsuite_live_since(int64_t steps) {
 void perfsuite_reset_peak() {
   std::lock_guard<std::mutex> hold(guard);
   peak = live;
+}
+// Count a loaded library's aligned blocks too, from now on. Returns how many of its addresses were changed.
+int perfsuite_count_library(const char* name) { return dl_iterate_phdr(&count_calls, (void*)name); }
+// The blocks that are alive: address and bytes of each, as many as `most`. Returns how many there are.
+int64_t perfsuite_blocks(int64_t* to, int64_t most) {
+  std::lock_guard<std::mutex> hold(guard);
+  int64_t count = 0;
+  for (const auto& [address, block] : blocks)
+    if (count++ < most) *to++ = (int64_t)address, *to++ = block.bytes;
+  return (int64_t)blocks.size();
 }
 int64_t perfsuite_event_count() { return (int64_t)events.size(); }
 void perfsuite_copy_events(int64_t* to) { std::memcpy(to, events.data(), events.size() * sizeof(Event)); }

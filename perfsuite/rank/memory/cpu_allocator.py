@@ -80,7 +80,7 @@ class CpuAllocator(MemorySource):
 
     def __init__(self) -> None:
         self._library: Any = load()
-        for name in ("peak", "live", "event_count", "refused", "live_at_refusal", "capacity", "live_since"):
+        for name in ("peak", "live", "event_count", "refused", "live_at_refusal", "capacity", "live_since", "blocks"):
             getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
         self._library.perfsuite_operation.restype = ctypes.c_char_p
         self._library.perfsuite_install()
@@ -116,6 +116,20 @@ class CpuAllocator(MemorySource):
             raise RankError(
                 f"A thread of this rank ran for {SETTLE_SECONDS} s without a pause, so the live memory is unclear."
             )
+
+    def count_library(self, name: str) -> None:
+        """From now on count the aligned blocks, of which it makes its tensors, of a loaded library whose path has the
+        name. Not counted is what it takes by malloc. Raises RankError if it makes no aligned blocks by C++'s new.
+        """
+        if not self._library.perfsuite_count_library(name.encode()):
+            raise RankError(f"No loaded library whose path has {name} makes aligned blocks, so it cannot be counted.")
+
+    def blocks(self) -> dict[int, int]:
+        """Address and bytes of each block that is alive."""
+        most = 2 * int(self._library.perfsuite_blocks(None, ctypes.c_int64(0)))
+        buffer = (ctypes.c_int64 * (2 * most))()
+        count = min(most, int(self._library.perfsuite_blocks(buffer, ctypes.c_int64(most))))
+        return dict(zip(buffer[: 2 * count : 2], buffer[1 : 2 * count : 2], strict=True))
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
