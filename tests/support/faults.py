@@ -479,3 +479,14 @@ def hoards_malloc(session, trainer, meters):
 def hoards_files(session, trainer, meters):
     """A file of every step is never closed."""
     _of_each_step(session, lambda: _hoarded.append(os.open(__file__, os.O_RDONLY)))
+
+
+def lags(session, trainer, meters):
+    """Rank 1 computes for 50 ms of its own time in each forward."""
+
+    def compute(phase):
+        begin = time.thread_time()
+        while phase == "forward" and session.rank == 1 and time.thread_time() - begin < 0.05:
+            pass
+
+    session.listeners.append(compute)
