@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -83,6 +84,7 @@ class LongRun(Meter):
         known = {
             "kept_tensor_bytes": kept,
             "kept_host_bytes": _malloced() - tensors,
+            "kept_blocks": sys.getallocatedblocks(),
             "kept_files": len(os.listdir("/proc/self/fd")),
         }
         if source and source.reserved_bytes is not None:
@@ -167,6 +169,7 @@ METRICS = (
     Metric("kept_reserved_bytes", "long run: reserved grown/step", BYTES, **_exact),
     Metric("kept_files", "long run: open files grown/step", WHOLE, hold="zero", **_exact),
     Metric("kept_objects", "long run: objects left/step", WHOLE, hold="exact", depends_on=("python",), **_exact),
+    Metric("kept_blocks", "long run: small blocks left/step", WHOLE, hold="exact", depends_on=("python",), **_exact),
     Metric("resident_growth_bytes", "long run: host RSS grown/step", BYTES, **_exact),
     Metric("step_time_growth_seconds", "long run: step time grown/step", SECONDS, worse="different", **_exact),
 )

@@ -9,6 +9,7 @@ FEWEST_BLOCKS = 5  # if there are enough steps
 MOST_BLOCKS = 10  # of unfenced steps; each gives one sample
 FEWEST_SEEN = 3  # iterations before a script's loop is called repeating; the first may differ, since it has the start
 FEWEST_COUNTS = 3  # single steps between counts of objects, where no block is timed
+LONG = ("long", "named")  # the kinds of steps of a long run, which change no other metric
 LONG_BLOCKS = 10  # of a long run
 NAMED_STEPS = 30  # after a long run, whose lines are named if something grows
 LARGEST_BLOCK = 5  # steps; in a trial with its many steps, short blocks meet the same conditions of the machine
