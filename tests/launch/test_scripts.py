@@ -1,5 +1,6 @@
 """Training scripts as they are: each kind of loop is measured."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -45,6 +46,7 @@ for _ in range(60):
     maker.zero_grad(); (-other(one(torch.randn(4, 8))).mean()).backward(); maker.step()
 """
 TORCHRUN = ("torchrun", "--nproc-per-node", "2", "train.py")
+needs_memray = pytest.mark.skipif(importlib.util.find_spec("memray") is None, reason="memray names the lines")
 SHORT = Settings(steps=3, warmup=1, start_timeout=60.0, step_timeout=20.0)
 
 
@@ -101,6 +103,7 @@ def test_the_gradient_norm_is_that_before_clipping(plain, tmp_path, clip):
     assert len(done.readings["gradient_norm"].samples) == len(plain[0].readings["gradient_norm"].samples)
 
 
+@needs_memray
 def test_a_long_run_names_the_lines_that_keep(tmp_path):
     """Of a script: a buffer and a file of every step, which begin after the short run."""
     keeps = """

@@ -1,6 +1,7 @@
 """A long run: what 1 KiB per step leaves is found and its line is named, and a good training leaves nothing."""
 
 import dataclasses
+import importlib.util
 
 import pytest
 
@@ -11,6 +12,7 @@ from perfsuite.run.runner import FEWEST_LONG, Runner, Settings, check_settings
 
 CELL = "gpt2_tiny-single-cpu_x1"
 STEPS = 500
+needs_memray = pytest.mark.skipif(importlib.util.find_spec("memray") is None, reason="memray names the lines")
 GROWTH = ("kept_tensor_bytes", "kept_host_bytes", "kept_files")
 HOARDS = {  # fault → the metric that must find it, and what it finds per step
     "hoards_a_tensor": ("kept_tensor_bytes", 1024, 1024),
@@ -37,6 +39,7 @@ def long_run(runner, catalog):
         one.close()
 
 
+@needs_memray
 def test_every_leak_is_found_and_named(long_run):
     """All at once, in few steps: each metric names the file of the fault."""
     readings = long_run(FEWEST_LONG, CELL, *HOARDS)
@@ -46,6 +49,7 @@ def test_every_leak_is_found_and_named(long_run):
         assert "faults.py" in " ".join(readings[metric].suspects), readings[metric]
 
 
+@needs_memray
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", HOARDS)
 def test_a_leak_is_found_by_itself(long_run, fault):
