@@ -149,6 +149,7 @@ def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> S
     settings = Settings(
         steps=arguments.steps,
         warmup=arguments.warmup,
+        long=getattr(arguments, "long", 0),
         start_timeout=arguments.start_timeout,
         step_timeout=arguments.step_timeout,
         capacity_bytes=parse_bytes(capacity) if capacity else None,

@@ -13,7 +13,7 @@ from perfsuite.rank.norms import local
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import READS_NORM
+from perfsuite.records.step_kinds import LONG, READS_NORM
 from perfsuite.units import NUMBER
 
 BEFORE_TIMED = ("traced", "warmup")
@@ -44,6 +44,8 @@ class Correctness(Meter):
         loss = float(outcome.loss)
         if not math.isfinite(loss):
             raise RankError(f"The loss is {loss} in step {step}.")
+        if kind in LONG:
+            return
         self.losses.append(loss)
         if not self.training or (outcome.gradient_norm is None and (self.own or kind not in READS_NORM)):
             return

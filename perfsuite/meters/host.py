@@ -16,18 +16,37 @@ class Host(Meter):
     watches = "counted"
 
     def watching(self) -> contextlib.AbstractContextManager[None]:
-        self.peak = _high_water_mark()  # later memory is perfsuite's own: dispatch modes, the log's replay
+        self.peak = high_water_mark()  # later memory is perfsuite's own: dispatch modes, the log's replay
         return contextlib.nullcontext()
 
     def readings(self) -> dict[str, Reading]:
         return {"host_peak_bytes": Reading(value=self.peak)}
 
 
-def _high_water_mark() -> int:
+def high_water_mark() -> int:
+    """The most resident bytes of this process so far."""
+    return _status("VmHWM")
+
+
+def begin_high_water_mark() -> int | None:
+    """Let it begin anew; returns the resident bytes now, or None if the kernel does not allow it (proc(5))."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    return _status("VmRSS")
+
+
+def resident_bytes() -> int:
+    """The resident bytes of this process now."""
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no VmHWM line.")
+    raise OSError(f"/proc/self/status has no {name} line.")
 
 
 METER = Host

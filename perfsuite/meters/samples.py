@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.everywhere import everywhere
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
@@ -57,17 +58,6 @@ class Samples(Meter):
         if self.wrong is not None:
             readings["wrongly_resumed_samples"] = Reading(value=self.wrong)
         return readings
-
-
-def everywhere(mine: list[list[int]]) -> list[list[list[int]]]:
-    """The epochs of every rank."""
-    import torch.distributed as dist
-
-    if not dist.is_initialized():
-        return [mine]
-    epochs: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(epochs, mine)
-    return epochs
 
 
 def differences(expected: list[int], order: list[int]) -> int:

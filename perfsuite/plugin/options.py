@@ -87,7 +87,9 @@ def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
 
 def settings_of(config: pytest.Config) -> Settings:
     """How cells are measured. Raises UsageError for settings that cannot give a measurement."""
-    given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout", "kernels")}
+    given = {
+        name: setting(config, name) for name in ("steps", "warmup", "long", "start_timeout", "step_timeout", "kernels")
+    }
     capacity = setting(config, "capacity")
     settings = Settings(
         capacity_bytes=parse_bytes(capacity) if capacity else None,

@@ -28,6 +28,7 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("trial", str, "Run alarms and regressions in the baseline's environment too: auto (default), always or never."),
     ("open", str, "Result of a cell whose time cannot be decided: pass (default) or fail."),
     ("warmup", int, "Warm-up steps before the timed steps (5)."),
+    ("long", int, "Steps of a long run after all others, of which all is counted that grows with every step (none)."),
     ("capacity", str, "Memory that each rank's tensors may occupy, e.g. 24GiB; exceeding it is an out-of-memory."),
     ("report", str, "File for the results, one line of JSON each."),
     ("html", str, "File for the results as a page for a browser."),

@@ -201,7 +201,7 @@ def kinds_of(session: Session) -> list[str]:
     if job.traces:
         return [*begin, "profiled"]
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
-    last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None, job.unfenced)
+    last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None, job.unfenced, job.long)
     if job.times_only:
         last = [kind for kind in last if kind == "unfenced" and job.unfenced]
     return [*begin, *epoch * session.recipe.epochs, *last]

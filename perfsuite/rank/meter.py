@@ -40,6 +40,8 @@ class Meter:
                ``stepped`` is called for each of its steps after the block
     "called"   one step whose Python calls are counted
     "counted"  one step under dispatch modes that count operators
+    "long"     of a long run, at whose blocks' ends all is counted that grows
+    "named"    after it: the lines are named at which it grows
     "profiled" one step under torch's profiler, only on CUDA and in launches that are traced
     """
 

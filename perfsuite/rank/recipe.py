@@ -29,6 +29,7 @@ class Recipe:
     padded: bool = True  # samples have different lengths; False: all have as many labels
     packed: bool = False  # a row is several documents, without padding
     same_batch: bool = False  # every step has the samples of step 0
+    checkpoint: Callable[[], Any] | None = None  # makes the format of techniques/_checkpoints.py in which it is saved
     stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 
 

@@ -29,9 +29,9 @@ class Job(Record, frozen=True, kw_only=True):
     launch writes which measures nothing; empty if it measures. ``kernels`` is the set of a CPU's kernels
     (perfsuite/catalog/cpu_kernels.py), empty for any. ``model_flop`` is an earlier launch's count for a replica. A rank
     runs ``warmup`` steps, then ``steps`` timed ones, and counts nothing else if ``times_only``. ``unfenced``: blocks of
-    steps are timed as well. If it ``proves``, a script's rank only reads the gradients of so many steps. ``faults`` are
-    ``"module:function"`` names, called with the rank's session after the engine is prepared: tests use them to break a
-    real cell on purpose.
+    steps are timed as well. ``long`` steps follow, of which all is counted that grows. If it ``proves``, a script's
+    rank only reads the gradients of so many steps. ``faults`` are ``"module:function"`` names, called with the rank's
+    session after the engine is prepared: tests use them to break a real cell on purpose.
     """
 
     cell: str
@@ -54,6 +54,7 @@ class Job(Record, frozen=True, kw_only=True):
     turns: Turns | None = None
     times_only: bool = False
     unfenced: bool = True
+    long: int = 0
     proves: int = 0
     faults: list[str] = []
 

@@ -9,6 +9,9 @@ FEWEST_BLOCKS = 5  # if there are enough steps
 MOST_BLOCKS = 10  # of unfenced steps; each gives one sample
 FEWEST_SEEN = 3  # iterations before a script's loop is called repeating; the first may differ, since it has the start
 FEWEST_COUNTS = 3  # single steps between counts of objects, where no block is timed
+LONG = ("long", "named")  # the kinds of steps of a long run, which change no other metric
+LONG_BLOCKS = 10  # of a long run
+NAMED_STEPS = 30  # after a long run, whose lines are named if something grows
 LARGEST_BLOCK = 5  # steps; in a trial with its many steps, short blocks meet the same conditions of the machine
 
 
@@ -21,16 +24,17 @@ def block_size(steps: int, timed: bool = True) -> int:
     return max(1, min(LARGEST_BLOCK, steps // FEWEST_BLOCKS))
 
 
-def last_kinds(steps: int, process: str, device: str, capped: bool, unfenced: bool = True) -> list[str]:
+def last_kinds(steps: int, process: str, device: str, capped: bool, unfenced: bool = True, long: int = 0) -> list[str]:
     """The steps after the timed ones. An unfenced block makes its batches beforehand, which may exceed a capacity;
-    without whole steps there are no blocks either. ``unfenced``: blocks are timed.
+    without whole steps there are no blocks either, nor a ``long`` run of so many. ``unfenced``: blocks are timed.
     """
     if not PROCESSES[process].whole:
         return ["counted"]
     blocks = [] if capped else ["unfenced"] * min(MOST_BLOCKS, steps // block_size(steps))
     if PROCESSES[process].own or not unfenced:
         blocks = blocks[:FEWEST_COUNTS]
-    return [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]
+    last = [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]
+    return [*last, *["long"] * long, *["named"] * NAMED_STEPS] if long else last
 
 
 def warmup_of_script(warmup: int) -> int:
@@ -38,7 +42,7 @@ def warmup_of_script(warmup: int) -> int:
     return max(warmup - FEWEST_SEEN, min(warmup, 1))
 
 
-def steps_of_script(steps: int, warmup: int, device: str) -> int:
+def steps_of_script(steps: int, warmup: int, device: str, long: int = 0) -> int:
     """All steps that a script must make, for so many timed ones."""
-    last = last_kinds(steps, "script", device, False)
+    last = last_kinds(steps, "script", device, False, long=long)
     return FEWEST_SEEN + TRACED_STEPS + warmup_of_script(warmup) + steps + len(last)

@@ -34,6 +34,7 @@ from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
 from perfsuite.run.imports import outside, recorded
 
+FEWEST_LONG = 100  # steps
 Watch = Callable[[Cell, list[Progress], float], None]
 ModelFlop = dict[Any, int]  # by ``_counted``; only perfsuite's models, which do not change
 
@@ -41,7 +42,8 @@ ModelFlop = dict[Any, int]  # by ``_counted``; only perfsuite's models, which do
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How every cell of a run is measured. Times in seconds. ``kernels`` is "portable" or "native"
-    (perfsuite/catalog/cpu_kernels.py). ``unfenced``: blocks of steps without a fence are timed as well.
+    (perfsuite/catalog/cpu_kernels.py). ``unfenced``: blocks of steps without a fence are timed as well. ``long`` steps
+    follow all others, of which all is counted that grows with every step.
     """
 
     steps: int = 10
@@ -51,12 +53,13 @@ class Settings:
     step_timeout: float = 120.0
     kernels: str = PORTABLE
     unfenced: bool = True
+    long: int = 0
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def all_steps_of(self, cell: Cell) -> int:
         """Every optimizer step of a cell, including those that are recorded, unfenced and counted."""
         process, device = cell.strategy.engine.process, cell.hardware.torch_device
-        last = last_kinds(self.steps, process, device, self.capacity_bytes is not None, self.unfenced)
+        last = last_kinds(self.steps, process, device, self.capacity_bytes is not None, self.unfenced, self.long)
         timed = self.unfenced and not cell.strategy.engine.own
         unfenced = last.count("unfenced") * (block_size(self.steps, timed) - 1)
         return TRACED_STEPS + self.warmup + self.steps * recipe_of(cell.strategy).epochs + len(last) + unfenced
@@ -181,6 +184,7 @@ class Runner:
             kernels="" if device else kernel_set(self.settings.kernels),
             model_flop=None if faults else self.model_flop.get(_counted(cell)),
             unfenced=self.settings.unfenced,
+            long=self.settings.long,
             faults=list(faults),
         )
 
@@ -204,6 +208,10 @@ def check_settings(settings: Settings) -> None:
             raise PerfsuiteError(f"The {name.replace('_', ' ')} must be a positive number of seconds.")
     if settings.kernels not in CHOICES:
         raise UnknownName("choice of kernels", settings.kernels, CHOICES, "There are no others for a CPU.")
+    if settings.long and settings.long < FEWEST_LONG:
+        raise PerfsuiteError(
+            f"A long run needs at least {FEWEST_LONG} steps, not {settings.long}: it counts in blocks."
+        )
     if settings.steps < 1 or settings.warmup < 0:
         given = f"{settings.steps} and {settings.warmup}"
         raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

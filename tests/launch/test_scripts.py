@@ -1,5 +1,6 @@
 """Training scripts as they are: each kind of loop is measured."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from perfsuite.launch import script_copy
 from perfsuite.records.failure import Failure
 from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.pairs import Pairs
-from perfsuite.run.runner import Runner, Settings
+from perfsuite.run.runner import FEWEST_LONG, Runner, Settings
 
 DDP = """
 import torch, torch.distributed as dist
@@ -45,6 +46,7 @@ for _ in range(60):
     maker.zero_grad(); (-other(one(torch.randn(4, 8))).mean()).backward(); maker.step()
 """
 TORCHRUN = ("torchrun", "--nproc-per-node", "2", "train.py")
+needs_memray = pytest.mark.skipif(importlib.util.find_spec("memray") is None, reason="memray names the lines")
 SHORT = Settings(steps=3, warmup=1, start_timeout=60.0, step_timeout=20.0)
 
 
@@ -99,6 +101,30 @@ def test_the_gradient_norm_is_that_before_clipping(plain, tmp_path, clip):
 
     assert done.readings["gradient_norm"].samples[0] > 100 * 1e-3
     assert len(done.readings["gradient_norm"].samples) == len(plain[0].readings["gradient_norm"].samples)
+
+
+@needs_memray
+def test_a_long_run_names_the_lines_that_keep(tmp_path):
+    """Of a script: a buffer and a file of every step, which begin after the short run."""
+    keeps = """
+import os
+kept = []
+for number in range(300):
+    step()
+    if number > 20:
+        kept.append(bytearray(1024))
+        kept.append(os.open(__file__, os.O_RDONLY))
+"""
+    text = START + keeps
+    numbered = list(enumerate(text.split("\n"), 1))
+    lines = {name: number for name in ("bytearray", "os.open(") for number, line in numbered if name in line}
+    done = measured(tmp_path, text, settings=replace(SHORT, long=FEWEST_LONG))
+
+    assert done.outcome == "fits", done.failure
+    assert 1024 <= done.readings["kept_host_bytes"].value < 2048
+    assert done.readings["kept_files"].value == 1
+    assert f"train.py:{lines['bytearray']}" in " ".join(done.readings["kept_host_bytes"].suspects)
+    assert f"train.py:{lines['os.open(']}" in " ".join(done.readings["kept_files"].suspects)
 
 
 def test_two_ranks_are_measured(tmp_path):

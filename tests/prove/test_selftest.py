@@ -22,7 +22,7 @@ from perfsuite.records.verdict import Because, Line, Move, Status, Verdict, reas
 from perfsuite.run.ab import Experiment
 from perfsuite.run.gatekeeper import unwatched
 
-KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
+KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline", "checkpoint"}
 EVERY: tuple[Case | TimeFault, ...] = (*CASES, *TIME_FAULTS)
 HARMLESS = Case(
     name="nothing",

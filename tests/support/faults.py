@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import signal
 import tempfile
@@ -441,3 +442,51 @@ def hoards(session, trainer, meters):
         return step(batch)
 
     trainer.step = stepped
+
+
+KIB, LATER = 1024, 12
+_hoarded = []
+
+
+def _of_each_step(session, act):
+    """At the end of each step, from some step on that no short run reaches."""
+    steps = itertools.count()
+    session.listeners.append(lambda phase: act() if phase == "end" and next(steps) > LATER else None)
+
+
+def hoards_a_tensor(session, trainer, meters):
+    """1 KiB of every step stays alive."""
+    import torch
+
+    _of_each_step(session, lambda: _hoarded.append(torch.zeros(KIB, dtype=torch.uint8)))
+
+
+def hoards_python(session, trainer, meters):
+    """A dictionary of 1 KiB of every step stays alive."""
+    _of_each_step(session, lambda: _hoarded.append({number: number / 3 for number in range(20)}))
+
+
+def hoards_malloc(session, trainer, meters):
+    """1 KiB of malloc of every step is never freed; no object of Python knows it."""
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+
+    _of_each_step(session, lambda: library.malloc(KIB))
+
+
+def hoards_files(session, trainer, meters):
+    """A file of every step is never closed."""
+    _of_each_step(session, lambda: _hoarded.append(os.open(__file__, os.O_RDONLY)))
+
+
+def lags(session, trainer, meters):
+    """Rank 1 computes for 50 ms of its own time in each forward."""
+
+    def compute(phase):
+        begin = time.thread_time()
+        while phase == "forward" and session.rank == 1 and time.thread_time() - begin < 0.05:
+            pass
+
+    session.listeners.append(compute)

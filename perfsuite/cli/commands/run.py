@@ -46,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--launches", type=count, default=LAUNCHES, metavar="N", help=_LAUNCHES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the measurement as JSON.")
     parser.add_argument("--prove", metavar="accumulation[:BATCH,ACCUMULATE]", help=_PROVE)
+    parser.add_argument("--long", type=count, default=0, metavar="N", help=_LONG)
     add_settings(parser, steps=10, warmup=5)
     add_html(parser)
 
@@ -55,6 +56,7 @@ _PROVE = (
     "Measure nothing, but compare the gradients of one global batch in one micro-batch and in several. BATCH and "
     "ACCUMULATE name the command's options if they have unusual names."
 )
+_LONG = "Steps of a long run after all others, of which all is counted that grows with every step (none)."
 _LAUNCHES = f"Launches ({LAUNCHES}): numbers that differ between them are only shown."
 
 

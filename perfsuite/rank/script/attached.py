@@ -286,7 +286,7 @@ class Attached:
                     RankError(f"The script ended before its {job.proves} optimizer steps: let it train longer.")
                 )
                 return
-            steps = steps_of_script(job.steps, job.warmup, job.device)
+            steps = steps_of_script(job.steps, job.warmup, job.device, job.long)
             needed = steps * (self.period or 1)
             needed += MOST if not self.period and made >= needed else 0  # so many may be needed to see the loop
             self._report(

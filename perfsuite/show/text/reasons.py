@@ -21,8 +21,9 @@ def words_of(reason: Reason) -> str:
 
 
 def _wrong(facts: Facts) -> str:
-    said = f"{facts['title']} is {show(facts['value'], facts['unit'])}, and rounding explains {facts['most']:g}"
-    return f"{said}; {most_in(facts['parts'])}"
+    value, most = f"{facts['title']} is {show(facts['value'], facts['unit'])}", facts["most"]
+    said = f"{value}, and rounding explains {most:g}" if most else f"{value}, and must be 0"
+    return f"{said}; {most_in(facts['parts'])}" if facts["parts"] else said
 
 
 def most_in(shares: Mapping[str, float]) -> str:

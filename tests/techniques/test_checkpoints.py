@@ -1,0 +1,49 @@
+"""Checkpoints: each format resumes to the bit, on one, two and four ranks, and its bytes are those of the tensors."""
+
+import pytest
+from sampling import slow_unless
+
+PARAMETERS = 141_056  # gpt2_tiny's
+TENSORS = 28
+CELLS = (
+    *(f"gpt2_tiny-{cell}" for cell in ("single+dcp-cpu_x1", "fsdp2+dcp-cpu_x2", "fsdp2+dcp-cpu_x4")),
+    *(f"gpt2_tiny-fsdp2+dcp_async-cpu_x{ranks}" for ranks in (1, 2, 4)),
+    *(
+        f"gpt2_tiny-{cell}"
+        for cell in ("single+safetensors-cpu_x1", "ddp+safetensors-cpu_x2", "fsdp2+safetensors-cpu_x4")
+    ),
+    *(f"gpt2_tiny-zero2+ds_checkpoint-cpu_x{ranks}" for ranks in (2, 4)),
+    *(f"gpt2_tiny-zero{stage}+bf16+ds_checkpoint-cpu_x2" for stage in (1, 3)),
+    *("llama_tiny-tp+dcp-cpu_x2", "gpt2_tiny-ddp+dcp-cpu_x2"),
+)
+QUICK = ("gpt2_tiny-fsdp2+dcp_async-cpu_x2", "gpt2_tiny-single+safetensors-cpu_x1")
+WRONG = ("wrongly_loaded_tensors", "wrongly_resumed_steps", "wrongly_reread_tensors", "blocked_saves")
+
+
+@pytest.mark.parametrize("cell", slow_unless(QUICK.__contains__, CELLS))
+def test_training_resumes_to_the_bit(measure, cell):
+    """Weights, optimizer state and the next losses are those of the unbroken run, and so is what rank 0 reads alone."""
+    measurement = measure(cell)
+
+    assert measurement.outcome == "fits", measurement.failure
+    wrong = {name: measurement.readings[name].value for name in WRONG if name in measurement.readings}
+    assert wrong == dict.fromkeys(wrong, 0)
+    assert {"wrongly_loaded_tensors", "wrongly_resumed_steps"} <= wrong.keys()
+    assert ("wrongly_reread_tensors" in wrong) == (measurement.world_size > 1)
+    assert ("blocked_saves" in wrong) == ("async" in cell)
+
+
+def test_bytes_on_disk_are_the_tensors(measure):
+    """Weights and Adam's two moments in fp32; the rest is names and headers."""
+    size = measure("gpt2_tiny-single+safetensors-cpu_x1").readings["checkpoint_bytes"]
+
+    assert 12 * PARAMETERS < size.value < 12.5 * PARAMETERS
+    assert 4 * PARAMETERS < size.parts[".safetensors"] < 4.1 * PARAMETERS
+
+
+def test_stall_is_within_the_save(measure):
+    """The training waits for the copies alone: the rest of the save is beside it."""
+    readings = measure("gpt2_tiny-fsdp2+dcp_async-cpu_x2").readings
+
+    assert 0 < readings["save_stall_seconds"].value < readings["save_seconds"].value
+    assert readings["load_seconds"].value > 0
