@@ -25,8 +25,8 @@ class Kept:
     ``hidden``: of a layer's hidden states, since two norms and two products keep their inputs. ``gathered``: of the
     inputs that tensor-parallel layers gather and keep whole on every rank.
 
-    ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``: pointwise
-    kernels are apart.
+    ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``:
+    FSDP2 with pointwise kernels that are apart.
     """
 
     hidden: float = 8.0
@@ -39,7 +39,7 @@ FUSED, FSDP = Kept(), Kept(fp32_shards=True)
 KEPT = {
     # transformers' eager norms keep their input in fp32 and their output before the weight (6 each beside the product's
     # input): modeling_llama.py.
-    "deepspeed": Kept(hidden=16.0, eager=True),
+    "deepspeed": Kept(hidden=16.0),
     "fsdp2": Kept(hidden=16.0, eager=True, fp32_shards=True),
     "torchtitan": FSDP,
     "automodel": FSDP,
@@ -50,7 +50,7 @@ KEPT = {
     "nanotron": Kept(hidden=14.0, gathered=3.0),
 }
 # What the caching allocator reserves by the tensors that this form says. RESERVED is the median of the 48 cells of
-# nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. The temporaries of eager layers leave more
+# nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. With FSDP2 eager layers leave more
 # gaps: EAGER is the median of three traces of Llama 3 8B with FSDP2 and torchtitan's recomputation, replayed through
 # the allocator: 1.09 on 128 devices, 1.14 on 8, and 1.20 on 8 with half of the batch.
 RESERVED, EAGER, SPREAD = 1.03, 1.14, 0.06
