@@ -13,7 +13,7 @@ from time_tables import HERE, nanotron_row, table
 from time_validate import Judged
 
 from perfsuite.predict.overhead import overhead
-from perfsuite.predict.plan.layout_memory import capacity, needed_bytes
+from perfsuite.predict.plan.layout_memory import capacity, needed_bytes, tensor_bytes
 
 GIB = 2**30
 IRREGULAR = 1.5  # times as long as predicted: single iterations that something else disturbed
@@ -41,7 +41,7 @@ def regret(rows: Sequence[Row]) -> list[Regret]:
     for (_, name), group in groups.items():
         if len(group) < FEWEST:
             continue
-        fitting = [row for row in group if not refuses(needed(row), row.device)] or group
+        fitting = [row for row in group if not refuses(row)] or group
         chosen = min(fitting, key=lambda row: breakdown(row).total)
         best = min(group, key=lambda row: row.seconds)
         found.append(Regret(name, len(group), chosen.seconds / best.seconds - 1, chosen.label, best.label))
@@ -53,10 +53,10 @@ def needed(row: Row) -> float:
     return needed_bytes(row.shape, row.setup, row.stack)
 
 
-def refuses(size: float, device_name: str) -> bool:
-    """Whether the planner leaves out a layout that needs so many bytes on eight devices."""
-    device = CATALOG.get("device", device_name)
-    return size > capacity(device.usable_bytes - sum(overhead(device, 8).values()))
+def refuses(row: Row) -> bool:
+    """Whether the planner leaves out a layout for the bytes that it needs on eight devices."""
+    device = CATALOG.get("device", row.device)
+    return needed(row) > capacity(device.usable_bytes - sum(overhead(device, 8).values()))
 
 
 class Printed(NamedTuple):
@@ -65,11 +65,13 @@ class Printed(NamedTuple):
     table: str
     row: Row
     gib: float
+    allocated: bool = False
 
     @property
     def off(self) -> float:
         """What the closed form says by what was printed, less 1."""
-        return needed(self.row) / GIB / self.gib - 1
+        what = tensor_bytes if self.allocated else needed_bytes
+        return what(self.row.shape, self.row.setup, self.row.stack) / GIB / self.gib - 1
 
 
 def printed() -> Iterator[Printed]:
@@ -83,7 +85,7 @@ def printed() -> Iterator[Printed]:
     for name in ("megatron_goldens", "torchtitan"):
         for line, row in zip(lines(HERE / f"{name}.csv"), table(name), strict=True):
             if line["peak_gib"]:
-                yield Printed(name, row, float(line["peak_gib"]))
+                yield Printed(name, row, float(line["peak_gib"]), name == "megatron_goldens")
 
 
 def refused_cells() -> tuple[int, int, int, int]:
@@ -92,7 +94,7 @@ def refused_cells() -> tuple[int, int, int, int]:
     for line in lines(HERE / "nanotron_playbook.csv"):
         at = 0 if line["status"] == "ok" else 2
         counts[at] += 1
-        counts[at + 1] += refuses(needed(nanotron_row("nanotron_playbook", line)), "h100")
+        counts[at + 1] += refuses(nanotron_row("nanotron_playbook", line))
     return counts[0], counts[1], counts[2], counts[3]
 
 

@@ -21,7 +21,11 @@ from perfsuite.predict.time.step import Breakdown, step
 
 KNEE, CAP = 0.04, 0.4  # logarithms: from here on an error counts linearly, and from there on no more
 STEPS, STEPS_FROM_START = 30, 5
+STEP = 1e-4  # of a constant's range, over which a derivative is taken
 ROWS = 10.0  # rows that a table counts as, beside the priors
+
+# Whether a constant moves a row's error, by its place and the row: what it does not move once, it never moves.
+MOVES: dict[tuple[int, int], bool] = {}
 
 Values = dict[str, dict[str, float]]
 
@@ -39,7 +43,7 @@ class Free(NamedTuple):
 # attention: FlashAttention-2 on A100 and on H100, "only 35 %" forward (arXiv 2307.08691, 2407.08608).
 # memory: copies reach 0.8 to 0.9 of the datasheet's bandwidth; no more than 0.93.
 # traffic: 1 if every elementwise kernel is fused as counted.
-# fp8, fp4: as matmul's share, or a little more, since fewer bits need less power.
+# fp8: as matmul's share, or a little more, since fewer bits need less power. fp4: the same; no one measured a product.
 # grouped: products of several experts on a B200 reach 565 to 820 TFLOP/s, others 1,130.
 # jitter: +2.2 to +5.0 % from the fewest nodes to 256, with the same work for each (NVIDIA/dgxc-benchmarking).
 SHARE = Free(0.5, 1.0, 0.85, 0.15)
@@ -54,15 +58,14 @@ FREE: dict[str, dict[str, Free]] = {
         "attention": Free(0.1, 0.75, 0.30, 0.1),
         "memory": Free(0.6, 0.93, 0.85, 0.05),
     },
-    "blackwell": {"matmul": SHARE},
-    "ultra": {"matmul": SHARE},
+    "blackwell": {"matmul": SHARE, "fp4": Free(0.6, 1.5, 1.0, 0.2)},
+    "ultra": {"matmul": SHARE, "fp4": Free(0.6, 1.5, 1.0, 0.2)},
     "all": {
         "traffic": Free(0.8, 3.0, 1.3, 0.3),
         "traffic_fused": Free(0.8, 2.5, 1.3, 0.3),
         "overlap": Free(0.0, 1.0, 0.8, 0.2),
         "handover": Free(0.0, 100e-6, 10e-6, 20e-6),
         "fp8": Free(0.6, 1.25, 1.0, 0.1),
-        "fp4": Free(0.6, 1.25, 1.0, 0.1),
         "grouped": Free(0.4, 1.0, 0.75, 0.1),
         "jitter": Free(0.0, 0.02, 0.008, 0.002),
         "crossing": Free(0.2, 1.0, 0.5, 0.2),
@@ -100,22 +103,48 @@ def fit(rows: Sequence[Row], start: Values | None = None) -> Values:
 
     def residuals(point: np.ndarray) -> np.ndarray:
         values = _values(point * scale)
-        errors = np.clip([error(row, values) for row in rows], -CAP, CAP)
-        huber = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + (errors / KNEE) ** 2) - 1))
+        errors = np.array([error(row, values) for row in rows])
         priors = [
             (at - one.start) / one.deviation for at, one in zip(point * scale, BOUNDS, strict=True) if one.deviation
         ]
-        return np.concatenate([weights * huber, priors])
+        return np.concatenate([weights * _huber(errors), priors])
+
+    def jacobian(point: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(rows) + sum(one.deviation is not None for one in BOUNDS), len(point)))
+        base = _values(point * scale)
+        before = np.array([error(row, base) for row in rows])
+        prior = len(rows)
+        for at, one in enumerate(BOUNDS):
+            moved = point.copy()
+            moved[at] += STEP if moved[at] + STEP <= one.high / scale[at] else -STEP
+            values = _values(moved * scale)
+            after = np.array(
+                [
+                    error(row, values) if MOVES.get((at, id(row)), True) else old
+                    for row, old in zip(rows, before, strict=True)
+                ]
+            )
+            for row, change in zip(rows, after - before, strict=True):
+                MOVES.setdefault((at, id(row)), bool(change))
+            found[: len(rows), at] = weights * (_huber(after) - _huber(before)) / (moved[at] - point[at])
+            if one.deviation is not None:
+                found[prior, at], prior = scale[at] / one.deviation, prior + 1
+        return found
 
     found = least_squares(
         residuals,
         np.array([start[group][name] if start else FREE[group][name].start for group, name in NAMES]) / scale,
         bounds=(np.array([one.low for one in BOUNDS]) / scale, np.array([one.high for one in BOUNDS]) / scale),
-        diff_step=1e-3,
+        jac=jacobian,
         x_scale=0.1,
         max_nfev=STEPS_FROM_START if start else STEPS,
     )
     return _values(found.x * scale)
+
+
+def _huber(errors: np.ndarray) -> np.ndarray:
+    errors = np.clip(errors, -CAP, CAP)
+    return np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + (errors / KNEE) ** 2) - 1))
 
 
 def _values(point: np.ndarray) -> Values:

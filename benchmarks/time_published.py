@@ -11,6 +11,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from time_choice import IRREGULAR, regret, told_memory, told_regret
@@ -44,6 +45,12 @@ UNSEEN = (
     ("vtrain_multi_node", "mean", 0.07),
     ("megatron_bridge", "median", 0.10),
     ("megatron_bridge", "mean", 0.15),
+)
+# What the command line predicts of a table without an option, and with the release alone: statistic, limit.
+DEFAULTS = (
+    ("nemo_dgxc", "h100", "mean", 0.04),
+    ("megatron_bridge", "", "median", 0.10),
+    ("megatron_bridge", "", "mean", 0.15),
 )
 NOISY = "nanotron_multi_node"
 MOST_CONSTANTS, WORST_REGRET, MEAN_REGRET = 25, 0.15, 0.03
@@ -106,6 +113,7 @@ def page(by_table: dict[str, list[Judged]]) -> Iterable[str]:
         "",
         *listed({name: by_table[name] for name in JUDGED}),
         "",
+        *told_defaults(by_table),
         "## Targets",
         "",
         "| table | rows | what | target | reached | |",
@@ -134,6 +142,9 @@ def targets(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
         asked.append((name, label or "all", what, limit, statistic(found, what)))
     for name, what, limit in UNSEEN:
         asked.append((name, "all, unseen", what, limit, fitted.VALIDATED[name][what == "mean"]))
+    for name, device, what, limit in DEFAULTS:
+        rows = [one.row for one in by_table[name] if device in one.row.device]
+        asked.append((name, f"{device} without options".strip(), what, limit, statistic(by_default(rows, False), what)))
     regular = [one.row for found in by_table.values() for one in found if one.error > -math.log(IRREGULAR)]
     losses = [one.loss for one in regret(regular)]
     asked.append(("all, regular rows", "choice of layout", "mean regret", MEAN_REGRET, statistics.mean(losses)))
@@ -145,6 +156,28 @@ def targets(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
     yield f"| all | all | constants | ≤ {MOST_CONSTANTS} | {count_constants()} | {verdict} |"
 
 
+def by_default(rows: Iterable[Row], release: bool) -> list[Judged]:
+    """The rows as ``perfsuite plan`` predicts them without an option, or with the release of the recipes alone."""
+    return [judge(replace(row, options={"release": row.release} if release and row.release else {})) for row in rows]
+
+
+def told_defaults(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
+    """What a user gets who gives stack, precision and layout alone."""
+    yield from (
+        "## Without options",
+        "",
+        "Rows as the command line predicts them with `--stack`, `--precision` and `--layout` alone, and with",
+        "`--set release=…` besides, whose recipes may be found in `perfsuite/predict/time/recipes.py`.",
+        "",
+        "| table | options | rows | mean | median | worst | bias | in the interval |",
+        "|---|---|---|---|---|---|---|---|",
+    )
+    for name, release in (("nemo_dgxc", False), ("megatron_bridge", False), ("megatron_bridge", True)):
+        found = by_default([one.row for one in by_table[name]], release)
+        yield f"| {name} | {'release' if release else 'none'} | {cells(found)} |"
+    yield ""
+
+
 def told_regimes(found: Sequence[Judged]) -> Iterable[str]:
     """The interval of every regime, and how many of all rows of all tables are in it."""
     yield from (
@@ -153,12 +186,13 @@ def told_regimes(found: Sequence[Judged]) -> Iterable[str]:
         "A regime is a kind of step, and whether its device or software is new: no row of it was fitted. Its interval",
         "is that of 90 % of rows that were predicted without their model, or without their software or generation.",
         f"The last columns leave out {NOISY}, whose single iterations took up to 93 times as long as predicted.",
+        "They also leave out rows of devices with a power limit that is not stated.",
         "",
         "| regime | measured by predicted | from rows | of models | rows of all tables here | in the interval |",
         "|---|---|---|---|---|---|",
     )
     for name, (low, high) in fitted.ERRORS.items():
-        own = [one for one in found if one.regime == name and one.row.table != NOISY]
+        own = [one for one in found if one.regime == name and one.row.table != NOISY and not one.row.throttled]
         share = percent(statistics.mean(low <= math.exp(-one.error) <= high for one in own)) if own else "–"
         rows, models = fitted.COUNTS[name]
         yield f"| {name} | {low:.2f}–{high:.2f} | {rows} | {models} | {len(own)} | {share} |"

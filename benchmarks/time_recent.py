@@ -8,6 +8,7 @@ from time_rows import CATALOG, Row, lines
 from time_words import EFA, SELENE, numbers, words
 
 from perfsuite.predict.plan.planned import planned
+from perfsuite.predict.time.recipes import RELEASES
 from perfsuite.predict.time.shape import Shape
 
 NODES = {"gb200": 4, "gb300": 4}
@@ -37,7 +38,23 @@ def bridge(path: Path) -> Iterator[Row]:
             layout=words(number, "ckpt_pointwise" if line["recompute"] == "pointwise" else "", "zero1"),
             sequence=number["seq"], batch=number["global_batch"], precision=line["precision"], options=options,
             network=NETWORKS.get(device, EFA), seconds=tokens / (ranks * float(line["tokens_per_s_per_gpu"])),
-            family=model,
+            family=model, release=line["release"],
+        )  # fmt: skip
+
+
+def bridge_other(path: Path) -> Iterator[Row]:
+    """Megatron-Bridge's runs of which no recipe is known: with what the recipes of their release have."""
+    for line in lines(path):
+        number = numbers(line)
+        model, device, release = line["model"], line["device"], line["release"]
+        ranks, tokens = number["n_gpus"], number["global_batch"] * number["seq"]
+        yield Row(
+            table=path.stem, label=f"{model} {line['precision']} on {ranks} {device}, {release}", device=device,
+            node=NODES.get(device, 8), stack="megatron_core", shape=replace(shape_of(model), extra=0),
+            layout=words(number, "zero1"), sequence=number["seq"], batch=number["global_batch"],
+            precision=line["precision"], options={"release": max(release, RELEASES[0])},
+            network=NETWORKS.get(device, EFA), seconds=tokens / (ranks * float(line["tokens_per_s_per_gpu"])),
+            family=model, release=release,
         )  # fmt: skip
 
 
@@ -68,13 +85,14 @@ def torchtitan(path: Path) -> Iterator[Row]:
         number["dp"] = ranks // (number["tp"] * number["cp"])
         layout = words(number, kinds[line["recompute"]], "zero3", f"shard{shards}" if shards < number["dp"] else "")
         batch = number["dp"] * number["micro_batch"]
-        options = {"compile": "on" if number["compile"] else "off", "parameter_bytes": "2"}
+        options = {"compile": line["compile"], "parameter_bytes": "2"}
         options |= {"tensor_overlap": "all" if number["tensor_overlap"] else "none"}
         yield Row(
             table=path.stem, label=f"{line['table']} {line['precision']} on {ranks} {line['device']} {layout}",
             device=line["device"], stack="torchtitan", shape=shape_of(line["model"]), layout=layout,
             sequence=number["seq"], batch=batch, precision=line["precision"], options=options, network=EFA,
             seconds=batch * number["seq"] / (ranks * float(line["tokens_per_s_per_gpu"])), family=line["table"],
+            throttled=line["watts"] == "unknown",
         )  # fmt: skip
 
 

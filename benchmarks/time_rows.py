@@ -38,6 +38,8 @@ class Row:
     options: Mapping[str, str] = field(default_factory=dict)
     group: str = ""  # rows of one question: the best layout is sought in each
     family: str = ""  # rows of one model: none of them is fitted when it is judged
+    release: str = ""  # of the software's recipes
+    throttled: bool = False  # the devices have a power limit that is not stated, so nobody knows their rates
 
     @cached_property
     def question(self) -> Question:

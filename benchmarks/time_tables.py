@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from time_recent import automodel, bridge, moe_goldens, torchtitan
+from time_recent import automodel, bridge, bridge_other, moe_goldens, torchtitan
 from time_rows import Row, lines
 from time_words import EDR, EFA, GBIT, ROCE, SELENE, VTRAIN, numbers, words
 
@@ -206,6 +206,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "megatron_v100": vtrain,
     "megatron_tiny_t5": goldens,
     "megatron_bridge": bridge,
+    "megatron_bridge_other": bridge_other,
     "automodel": automodel,
     "torchtitan": torchtitan,
     "megatron_moe": moe_goldens,
@@ -216,7 +217,7 @@ CALIBRATION = (
 )  # fmt: skip
 JUDGED = (
     "megatron_sc21", "megatron_goldens", "fms_fsdp", "nanotron_multi_node", "megatron_v100", "automodel", "torchtitan",
-    "megatron_moe",
+    "megatron_moe", "megatron_bridge_other",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from time_rows import Row
 from time_tables import CALIBRATION, table
 
 from perfsuite.predict.time.constants import generation_of
-from perfsuite.predict.time.regimes import KINDS, NEW, Known, kind_of, regime
+from perfsuite.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, Known, kind_of, regime
 from perfsuite.records.codec import write_bytes
 from perfsuite.units import show_ratio
 
@@ -93,7 +93,7 @@ def _without(start: Values, generation: str) -> Values:
 
 
 def interval(found: Sequence[Judged], new: bool) -> tuple[float, float]:
-    """Measured by predicted, between which 90 % of new rows are: conformal, every model weighing the same.
+    """Measured by predicted, between which 90 % of new rows are, and 90 % if every model weighs the same: conformal.
 
     Few models say little of another one, so that it is wider by Student's t of their number. What is ``new`` may be off
     to the other side than what was left out, so that its interval reaches as far to both.
@@ -101,9 +101,11 @@ def interval(found: Sequence[Judged], new: bool) -> tuple[float, float]:
     counts = Counter((one.row.table, one.row.family) for one in found)
     if len(counts) < FEWEST:
         return round(1 / UNKNOWN, 3), UNKNOWN
-    weighed = sorted((-one.error, 1 / counts[one.row.table, one.row.family]) for one in found)
+    by_model = sorted((-one.error, 1 / counts[one.row.table, one.row.family]) for one in found)
+    by_row = [(error, 1.0) for error, _ in by_model]
     level = COVERED_NEW if new else COVERED
-    low, high = _quantile(weighed, (1 - level) / 2), _quantile(weighed, (1 + level) / 2)
+    low = min(_quantile(weighed, (1 - level) / 2) for weighed in (by_model, by_row))
+    high = max(_quantile(weighed, (1 + level) / 2) for weighed in (by_model, by_row))
     wider = float(t.ppf((1 + COVERED) / 2, len(counts) - 1) / norm.ppf((1 + COVERED) / 2))
     low, high = wider * min(low, -LEAST), wider * max(high, LEAST)
     if new:
@@ -188,6 +190,11 @@ def errors_of(seen: Sequence[Judged]) -> tuple[dict[str, tuple[float, float]], d
         for name in names
     }
     found = {name: interval(by_regime[name], name.endswith(NEW)) for name in names}
+    for kind in KINDS:  # what is new in half precision is new in every kind of step
+        for base in (ONE_NODE, NODES):
+            own, half = found[regime(kind, True)], found[regime(base, True)]
+            if kind not in (ONE_NODE, NODES):
+                found[regime(kind, True)] = min(own[0], half[0]), max(own[1], half[1])
     for kind in KINDS:  # what is new is known no better
         known, new = found[regime(kind, False)], found[regime(kind, True)]
         found[regime(kind, True)] = min(known[0], new[0]), max(known[1], new[1])

@@ -7,6 +7,7 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.predict.commands.fit import rank
+from perfsuite.predict.plan.cell_question import time_with
 from perfsuite.predict.time.cell_steps import layout_of, setup_of, time_of
 from perfsuite.predict.time.constants import constants_of, machine_of
 from perfsuite.predict.time.shape_config import shape_of
@@ -174,3 +175,14 @@ def test_the_fastest_that_fits_is_first():
     both.append(one("e", "fits", 7, 3.0))
 
     assert [made.cell for made in rank([made for made, _ in both], {time.cell: time for _, time in both})] == [*"edcba"]
+
+
+def test_a_cell_has_the_step_of_another_software(catalog):
+    """Of the same layout, in a regime that was fitted; what the software lacks is named."""
+    cell = parse_cell("llama_8b-zero1+bf16+acc4-h100_x8-b2-s4096", catalog)
+    own, other = time_of(cell), time_with(cell, "megatron_core")
+
+    assert other.regime == "one node" != own.regime
+    assert 0.3 < other.predicted_step_seconds / own.predicted_step_seconds < 1
+    assert time_with(parse_cell("llama_8b-zero3+bf16-h100_x8", catalog), "nanotron").untimed == "nanotron has no zero3"
+    assert time_with(parse_cell("llama_8b-single+lora+bf16-h100_x1", catalog), "megatron_core").untimed == "lora"

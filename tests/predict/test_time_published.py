@@ -244,18 +244,23 @@ def test_the_planner_chooses_well_among_measured_layouts(choice, tables):
 
 
 def test_what_allocators_reserve_by_the_coarse_memory(choice):
-    """The constants of memory are those of the playbook's cells: what ran reserved 1.03 times, deviating by 6 %."""
+    """The constants of memory are those of the playbook's cells: the median is what was reserved, deviating by 6 %."""
     ratios = [-math.log(1 + one.off) for one in choice.printed() if one.table == "nanotron_playbook"]
 
-    assert statistics.median(ratios) == pytest.approx(math.log(memory.RESERVED), abs=0.01)
+    assert statistics.median(ratios) == pytest.approx(0, abs=0.01)
     assert statistics.pstdev(ratios) == pytest.approx(memory.SPREAD, abs=0.01)
 
 
 def test_the_memory_of_large_models_is_as_printed(choice):
-    """Megatron-LM's tests with 11 and 15 billion parameters: within 5 %. Of what ran, at most 3 % is refused."""
+    """Megatron-LM's tests with 11 and 15 billion parameters, and the median of torchtitan's peaks: within 5 %. Of what
+    ran, at most 3 % is refused.
+    """
+    peaks = [abs(one.off) for one in choice.printed() if one.table == "torchtitan"]
     found = [one for one in choice.printed() if one.table == "megatron_goldens"]
     ran, refused, failed, caught = choice.refused_cells()
 
+    assert len(peaks) == 14
+    assert statistics.median(peaks) <= 0.05
     assert len(found) == 7
     assert max(abs(one.off) for one in found) <= 0.05
     assert refused <= 0.03 * ran

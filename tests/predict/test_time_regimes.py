@@ -6,7 +6,7 @@ import pytest
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.predict.time import fitted
-from perfsuite.predict.time.regimes import KINDS, Known, interval, kind_of, regime
+from perfsuite.predict.time.regimes import KINDS, NODES, ONE_NODE, Known, interval, kind_of, regime
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Experts, decoder
 from perfsuite.predict.time.step import Breakdown
@@ -58,6 +58,16 @@ def test_an_interval_is_wider_where_nothing_was_fitted(kind):
     assert low < 1 < high
     assert lower < 1 < higher
     assert higher / lower >= high / low
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_new_in_half_precision_is_new_in_every_kind(kind):
+    """So that no interval of new steps is narrower."""
+    low, high = interval(1.0, regime(kind, new=True))
+    bases = [interval(1.0, regime(base, new=True)) for base in (ONE_NODE, NODES)]
+
+    if kind not in (ONE_NODE, NODES):
+        assert low <= min(one[0] for one in bases) and high >= max(one[1] for one in bases)
 
 
 def test_every_regime_has_an_interval():

@@ -13,8 +13,9 @@ from perfsuite.errors import Refused
 from perfsuite.predict.time import fitted
 from perfsuite.predict.time.constants import LINK, NETWORK, constants_of, machine_of
 from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul, unfused_attention
-from perfsuite.predict.time.experts import exchange_experts, reached
+from perfsuite.predict.time.experts import exchange_experts, left_to_compute, reached
 from perfsuite.predict.time.head import head
+from perfsuite.predict.time.layer import layer
 from perfsuite.predict.time.message_times import Group, exchange
 from perfsuite.predict.time.products import products
 from perfsuite.predict.time.setup import Setup
@@ -234,9 +235,10 @@ def test_a_device_without_constants_is_refused():
 def test_constants_are_physical(generation):
     """No share of a rate is above 1, and no byte is saved below the fused kernels' by much."""
     everywhere = fitted.VALUES["all"]
-    shares = [*fitted.VALUES[generation].values(), LINK[generation], NETWORK]
+    own = dict(fitted.VALUES[generation])
+    shares = [own["matmul"] * everywhere["fp8"], own["matmul"] * own.pop("fp4", 1.0)]
+    shares += [*own.values(), LINK[generation], NETWORK]
     shares += [everywhere[name] for name in ("overlap", "grouped", "crossing")]
-    shares += [fitted.VALUES[generation]["matmul"] * everywhere[name] for name in ("fp8", "fp4")]
 
     assert all(0 < share <= 1 for share in shares)
     assert everywhere["traffic"] >= everywhere["traffic_fused"] >= 0.8
@@ -357,6 +359,28 @@ def test_experts_send_less_to_nodes_by_fused_kernels():
     assert reached(2, 8) == pytest.approx(2 * (1 - 0.5**8))
     assert limited <= fused < plain
     assert exchange_experts(1e8, experts, True, Group(1), links) == 0
+
+
+@pytest.mark.parametrize(("overlapped", "nodes", "longer"), [(True, 2, 108 / 88), (True, 1, 1), (False, 2, 1)])
+def test_exchanges_between_nodes_take_multiprocessors(overlapped, nodes, longer):
+    """20 of an A100's 108, if they run beside computation."""
+    stack = dataclasses.replace(GPT.stacks[0], experts=Experts(count=16, chosen=2, width=512))
+    setup = Setup(sequence=2048, experts=8 * nodes, dispatch_overlapped=overlapped)
+
+    assert 1 / left_to_compute(stack, setup, Rates.of(MACHINE, CONSTANTS)) == pytest.approx(longer)
+
+
+def test_sequence_parallelism_has_more_to_launch():
+    """By an eighth; operators that are computed again gather again."""
+    rates = Rates.of(MACHINE, CONSTANTS)
+    plain = Setup(sequence=2048, layout=Layout(tensor=2))
+    parallel = dataclasses.replace(plain, sequence_parallel=True)
+    again = dataclasses.replace(parallel, recompute="operators")
+    one, other, more = (layer(GPT.stacks[0], setup, rates, CONSTANTS) for setup in (plain, parallel, again))
+
+    assert other.launch == pytest.approx(1.12 * one.launch)
+    gather = exchange("all_gather", 2048 * 2304 * 2, Group(2), rates.links)
+    assert more.tensor - other.tensor == pytest.approx(2 * gather)
 
 
 def test_a_rack_is_one_domain_of_links():

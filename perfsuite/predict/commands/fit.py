@@ -18,8 +18,10 @@ from perfsuite.launch.machine import cores
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
 from perfsuite.predict.commands.memory import add_workload, collect, workload_of
 from perfsuite.predict.own_model import find_model
+from perfsuite.predict.plan.cell_question import time_with
 from perfsuite.predict.sizes import Size, sizes_each
 from perfsuite.predict.time.cell_steps import time_of
+from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
 from perfsuite.show.html.prediction_pages import cells_page
 from perfsuite.show.text.memory_table import batches, headroom
@@ -50,6 +52,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"Strategies to try ({', '.join(CHOICES.strategies)})."
     parser.add_argument("--strategy", nargs="+", default=CHOICES.strategies, metavar="S", help=text)
     add_workload(parser)
+    text = f"Predict the steps of other software with the same layouts ({', '.join(SOFTWARE)})."
+    parser.add_argument("--stack", choices=SOFTWARE, metavar="S", help=text)
     text = "Trace every strategy's whole model; by default only those that an estimate cannot decide."
     parser.add_argument("--whole", action="store_true", help=text)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
@@ -71,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         _again(arguments, model.name, hardware)
     cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
-    times = {cell.id: time_of(cell, not arguments.unpadded) for cell in cells}
+    stack = arguments.stack
+    times = {one.id: time_with(one, stack) if stack else time_of(one, not arguments.unpadded) for one in cells}
     cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
     options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
     sizes, failed = collect(cells, sizes_each(cells, catalog, cores(), **options), progress)
@@ -82,11 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{model.name} on {hardware.name}: predicted, not measured; {samples}")
     print()
     print_table(table)
-    notes = []
-    if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
-        notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
-    if any(times[one.cell].untimed for one in ranked):
-        notes.append("– has no predicted step: none is known for what is in parentheses.")
+    notes = _notes(ranked, times, stack)
     untraced = [one for one in sizes if isinstance(one, Prediction) and one.outcome == "unsupported"]
     measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
     for number, one in enumerate(untraced):
@@ -123,6 +124,18 @@ def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str
         fits = "fits" if left >= 0 else "out of memory"
         table.add_row(cell.strategy.name, str(one.world_size), *sizes, fits, step, *speed, costs(cell, one))
     return table
+
+
+def _notes(ranked: Sequence[Size], times: Mapping[str, PredictedTime], stack: str | None) -> list[str]:
+    """What a reader of the table must know."""
+    notes = []
+    if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
+        notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
+    if stack:
+        notes.append(f"Steps are of {SOFTWARE[stack].says}. Memory is of transformers' layers with the strategy.")
+    if any(times[one.cell].untimed for one in ranked):
+        notes.append("– has no predicted step: none is known for what is in parentheses.")
+    return notes
 
 
 def _about(one: Size) -> str:

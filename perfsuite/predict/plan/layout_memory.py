@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
 
+from perfsuite.predict.time.cross_entropy import CROSS_ENTROPIES
 from perfsuite.predict.time.held import held, stage_layers
 from perfsuite.predict.time.products import expert_rows
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Shape, Stack
 
 WHAT = ("parameters", "gradients", "optimizer")
-MASTER_AND_MOMENTS = 12  # bytes per parameter: fp32 copy, two moments of Adam
+MASTER = 4  # bytes per parameter of the fp32 copy, beside the moments of Adam
 
 
 @dataclass(frozen=True)
@@ -22,37 +23,53 @@ class Kept:
     """What a software keeps for backward, in bytes per element.
 
     ``hidden``: of a layer's hidden states, since two norms and two products keep their inputs. ``gathered``: of the
-    inputs that tensor-parallel layers gather and keep whole on every rank. ``logit``: of the logits and their loss.
+    inputs that tensor-parallel layers gather and keep whole on every rank.
+
+    ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``:
+    FSDP2 with pointwise kernels that are apart.
     """
 
     hidden: float = 8.0
     gathered: float = 0.0
-    logit: float = 10.0  # in half precision, their fp32 copy, and the gradient in fp32
+    fp32_shards: bool = False
+    eager: bool = False
 
 
-FUSED = Kept()
-# Chosen with the playbook's cells in sight: nanotron copies hidden states three times more. Of the two inputs that its
-# column-parallel layers gather (4 bytes) some are gathered again in backward (tp_recompute_allgather): 3 stay. The loss
-# keeps a softmax: 2 + 4 + 4, and the gradient in half precision.
-# transformers' eager norms keep their input in fp32 and their output before the weight (6 each beside the product's
-# input): modeling_llama.py. Its loss keeps logits in fp32, their log-softmax, and gradients in both formats.
-EAGER = Kept(hidden=16.0, logit=14.0)
-KEPT = {"deepspeed": EAGER, "fsdp2": EAGER, "nanotron": Kept(hidden=14.0, gathered=3.0, logit=12.0)}
-# What the caching allocator reserved by what this form says: the median, and the deviation of its logarithm, of the 48
-# cells of benchmarks/published/times/nanotron_playbook.csv that ran.
-RESERVED, SPREAD = 1.03, 0.06
+FUSED, FSDP = Kept(), Kept(fp32_shards=True)
+KEPT = {
+    # transformers' eager norms keep their input in fp32 and their output before the weight (6 each beside the product's
+    # input): modeling_llama.py.
+    "deepspeed": Kept(hidden=16.0),
+    "fsdp2": Kept(hidden=16.0, eager=True, fp32_shards=True),
+    "torchtitan": FSDP,
+    "automodel": FSDP,
+    "fsdp": FSDP,
+    "composer_fsdp": FSDP,
+    # Chosen with the playbook's cells in sight: nanotron copies hidden states three times more. Of the two inputs that
+    # its column-parallel layers gather (4 bytes) some are gathered again in backward (tp_recompute_allgather): 3 stay.
+    "nanotron": Kept(hidden=14.0, gathered=3.0),
+}
+# What the caching allocator reserves by the tensors that this form says. RESERVED is the median of the 48 cells of
+# nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. With FSDP2 eager layers leave more
+# gaps: EAGER is the median of three traces of Llama 3 8B with FSDP2 and torchtitan's recomputation, replayed through
+# the allocator: 1.09 on 128 devices, 1.14 on 8, and 1.20 on 8 with half of the batch.
+RESERVED, EAGER, SPREAD = 1.03, 1.14, 0.06
 LIKELY = 0.8  # the chance to fit from which on a layout is taken
 FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 
 
-def state_bytes(shape: Shape, setup: Setup) -> float:
+def state_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
     """Parameters, gradients and optimizer state of the fullest rank.
 
     Where products add to an fp32 sum themselves, or each layer's gradients are scattered, no gradients in half
-    precision are beside it.
+    precision are beside it. Gradients that backward makes anew are ``gradient_bytes``.
     """
     dense, experts = held(shape, setup)
     found = 0.0
+    if kept.fp32_shards and "parameters" in setup.sharded:
+        own = dense / setup.shards + experts / setup.expert_shards
+        tables = shape.hidden * shape.vocabulary * 2 * (1 if shape.tied else 2) / setup.layout.tensor
+        return (MASTER + setup.moment_bytes) * own + tables + 2 * max(map(partial(_whole, setup), shape.stacks)) * 2
     whole = setup.parameter_bytes_moved != 0.0 and "parameters" not in setup.sharded
     beside = 2 if setup.gradient_bytes == 4 and whole else 0
     for count, shards in ((dense, float(setup.shards)), (experts, setup.expert_shards)):
@@ -62,7 +79,7 @@ def state_bytes(shape: Shape, setup: Setup) -> float:
             found += 2 * count * share["gradients"] if "gradients" not in setup.sharded else 0.0
             continue
         found += count * (
-            (setup.gradient_bytes + beside) * share["gradients"] + MASTER_AND_MOMENTS * share["optimizer"]
+            (setup.gradient_bytes + beside) * share["gradients"] + (MASTER + setup.moment_bytes) * share["optimizer"]
         )
     if "parameters" in setup.sharded:
         found += FLAT_LAYERS * max(map(partial(_whole, setup), shape.stacks)) * (2 + setup.gradient_bytes)
@@ -80,7 +97,7 @@ def host_bytes(shape: Shape, setup: Setup) -> float:
     if not setup.offload:
         return 0.0
     dense, experts = held(shape, setup)
-    return (MASTER_AND_MOMENTS + 4) * (dense / setup.shards + experts / setup.expert_shards)
+    return (MASTER + setup.moment_bytes + 4) * (dense / setup.shards + experts / setup.expert_shards)
 
 
 def layer_bytes(stack: Stack, setup: Setup, kept: Kept = FUSED) -> float:
@@ -141,9 +158,7 @@ def activation_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
         mean = stack.layers / shape.layers * (again * input_alone + (1 - again) * one)
         first, last, whole = first + counts[0] * mean, last + counts[-1] * mean, max(whole, one)
     extra = whole if setup.recompute == "full" else 0.0
-    decoder = shape.stacks[-1]
-    tokens = setup.micro_batch * (setup.target if decoder.target else setup.sequence) // setup.context
-    logits = 0.0 if shape.classifies else kept.logit * tokens * shape.vocabulary / layout.tensor
+    logits = CROSS_ENTROPIES[setup.cross_entropy].held * _logits(shape, setup)
     if layout.pipeline == 1:
         return first + max(extra, logits)
     flying = float(min(layout.pipeline, setup.accumulation))
@@ -152,19 +167,41 @@ def activation_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
     return max(first * flying + extra, last + max(extra, logits))
 
 
+def tensor_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
+    """All tensors of the fullest rank, as the software ``stack`` keeps them.
+
+    Gradients that backward makes anew take the place of what it has used, the logits first.
+    """
+    kept = KEPT.get(stack, FUSED)
+    activations = activation_bytes(shape, setup, kept)
+    if kept.fp32_shards and "parameters" in setup.sharded:
+        dense, experts = held(shape, setup)
+        activations = max(activations, 4 * (dense / setup.shards + experts / setup.expert_shards))
+    return state_bytes(shape, setup, kept) + activations
+
+
 def needed_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
-    """All tensors of the fullest rank, as the software ``stack`` keeps them."""
-    return state_bytes(shape, setup) + activation_bytes(shape, setup, KEPT.get(stack, FUSED))
+    """What the allocator reserves for the tensors, and for logits whose block nothing fits into after them."""
+    eager = KEPT.get(stack, FUSED).eager or setup.eager is not None
+    logits = CROSS_ENTROPIES[setup.cross_entropy].freed * _logits(shape, setup)
+    return (EAGER if eager else RESERVED) * (tensor_bytes(shape, setup, stack) + logits)
+
+
+def _logits(shape: Shape, setup: Setup) -> float:
+    """The logits of one rank: a classifier has none."""
+    decoder = shape.stacks[-1]
+    tokens = setup.micro_batch * (setup.target if decoder.target else setup.sequence) // setup.context
+    return 0.0 if shape.classifies else tokens * shape.vocabulary / setup.layout.tensor
 
 
 def chance_to_fit(needed: float, room: float) -> float:
-    """The chance, 0 to 1, that a layout which needs so many bytes reserves no more than the device's ``room``."""
-    return _RESERVED.cdf(math.log(room / needed))
+    """The chance, 0 to 1, that a layout which needs so many bytes fits into the device's ``room``."""
+    return _AROUND.cdf(math.log(room / needed))
 
 
 def capacity(room: float) -> float:
     """The bytes that a layout may need so that it is ``LIKELY`` to fit."""
-    return room / math.exp(_RESERVED.inv_cdf(LIKELY))
+    return room / math.exp(_AROUND.inv_cdf(LIKELY))
 
 
-_RESERVED = NormalDist(math.log(RESERVED), SPREAD)
+_AROUND = NormalDist(0.0, SPREAD)

@@ -56,8 +56,7 @@ class Question:
         """A setup of this question's lengths, precision, software and options. Raises UsageError."""
         lengths = {"sequence": self.sequence, "target": self.target, "precision": self.precision}
         routed = any(stack.experts for stack in self.shape.stacks)
-        usual = self.software.with_experts if routed else {}
-        return self.software.setup(self.device, self.options, **usual, **lengths, **given)
+        return self.software.setup(self.device, self.options, routed, **lengths, **given)
 
     def setup(self, layout: str) -> Setup:
         """The setup of a layout in words. Raises UsageError for one that does not divide the batch, the model or the

@@ -15,11 +15,11 @@ from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import constants_of, machine_of
 from perfsuite.predict.time.regimes import interval, of_cell
-from perfsuite.predict.time.setup import Setup
+from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, Stack
 from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.speed import speed
-from perfsuite.predict.time.step import step
+from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.prediction import PredictedTime
 
@@ -56,7 +56,7 @@ def time_of(cell: Cell, padded: bool = True) -> PredictedTime:
     device = cell.hardware.device
     if device is None:
         return PredictedTime(cell=cell.id, untimed="cpu")
-    if word := _unknown(cell):
+    if word := unknown(cell):
         return PredictedTime(cell=cell.id, untimed=word)
     try:
         shape, setup = shape_of(cell.model), setup_of(cell, padded)
@@ -64,7 +64,11 @@ def time_of(cell: Cell, padded: bool = True) -> PredictedTime:
     except Refused:
         return PredictedTime(cell=cell.id, untimed=device.name if _unknown_device(cell) else cell.model.name)
     found = step(shape, setup, machine, constants)
-    kind = of_cell(cell, found.launch / found.total)
+    return record_of(cell, shape, setup, machine, found, of_cell(cell, found.launch / found.total))
+
+
+def record_of(cell: Cell, shape: Shape, setup: Setup, machine: Machine, found: Breakdown, kind: str) -> PredictedTime:
+    """A cell's predicted step and its interval as a record; ``kind`` is its regime."""
     low, high = interval(found.total, kind)
     return PredictedTime(
         cell=cell.id,
@@ -103,7 +107,7 @@ def setup_of(cell: Cell, padded: bool = True) -> Setup:
         logits_gathered=layout_of(cell).tensor > 1,
         embedding_gathered=True,
         eager=_eager(cell, drops),
-        logit_bytes=costs.EAGER_LOGIT,
+        cross_entropy="transformers",
         parameter_bytes_moved=_moved(engine, recipe.accumulation),
         recompute="full" if "ckpt" in names else "none",
         early_stop=True,
@@ -176,7 +180,7 @@ def layout_of(cell: Cell) -> Layout:
     return found
 
 
-def _unknown(cell: Cell) -> str:
+def unknown(cell: Cell) -> str:
     """The first part of a cell that the closed form does not know; empty if it knows all."""
     engine, device = cell.strategy.engine, cell.hardware.device
     if not engine.timed:

@@ -163,18 +163,6 @@ EAGER = {
     ("llama", "half"): Eager((84.0, 202.0), (10.0, 18.0), (20.2, 26.2)),
     ("llama", "autocast"): Eager((106.0, 286.0), (10.0, 18.0), (36.4, 58.4)),
 }
-MEGATRON_LOGIT = 52.0  # bytes per logit
-# transformers: cast (6), log-softmax (8), and in backward the loss (4), log-softmax (12) and cast (6); loss_utils.py.
-EAGER_LOGIT = 36.0
-
-
-def head_bytes(tokens: int, vocabulary: int, logit: float = MEGATRON_LOGIT) -> float:
-    """Bytes of the cross entropy in fp32, forward and backward, per rank: Megatron's are 52 per logit.
-
-    Cast (6), maximum (4), difference (8), exponential (8), sum (4), quotient (8), then product (8) and cast (6) in
-    backward: the kernels of core/tensor_parallel/cross_entropy.py in NVIDIA/Megatron-LM.
-    """
-    return logit * tokens * vocabulary
 
 
 def embedding_gradient_bytes(shared: float, held: float, element: int, tied: bool) -> float:
@@ -211,6 +199,10 @@ MEGATRON_CLIP, MEGATRON_ZEROS, MEGATRON_PER_TOKEN, MEGATRON_NORM = 8.0, 6.0, 8.0
 # the square's sum 12, its root 8, the corrections 8 and 8, the update 16 (torch/optim/adamw.py).
 FOREACH_ADAM = 80.0
 FUSED_ADAM = 28.0  # one kernel reads parameter, gradient and moments (16) and writes all but the gradient (12)
+
+
+MOMENTS = 8.0  # bytes per parameter of Adam's two moments in fp32
+MOMENTS_8BIT = 2 * (1 + 4 / 256)  # in 8 bits, with a scale in fp32 for each block of 256 (arXiv 2110.02861, section 2)
 
 
 def optimizer(parameters: float, bandwidth: float, bytes_: float = MEGATRON_ADAM) -> float:

@@ -8,6 +8,8 @@ from perfsuite.predict.time.shape import Experts, Stack
 from perfsuite.predict.time.work import ACTIVATION, Rates
 
 PASSES = 4  # dispatch and combine, forward and backward
+# Multiprocessors of exchanges between nodes that run beside computation: arXiv 2412.19437, section 3.2.2.
+EXCHANGING = 20
 # What DeepEP's and HybridEP's kernels reach of the nominal rates: between nodes 43 to 58 of 50 GB/s (16 to 64 H800,
 # some bytes stay in a node), and 153 to 158 of 200 by NVLink inside of one; 726 to 740 of 900 on Blackwell, with what
 # stays on a rank. README of deepseek-ai/DeepEP at 84d3d6fdee, 0a08009edf and dd758caf45.
@@ -56,6 +58,13 @@ def expert_messages(
     if setup.dispatch_overlapped:
         return exposed(beside, passes * once, constants.overlap)
     return passes * once
+
+
+def left_to_compute(stack: Stack, setup: Setup, rates: Rates) -> float:
+    """The share of the multiprocessors that compute while another micro-batch's tokens are exchanged between nodes."""
+    nodes = Group(setup.experts, setup.layout.tensor if setup.expert_tensor > 1 else 1).nodes(rates.links.node)
+    taken = EXCHANGING if stack.experts and setup.dispatch_overlapped and nodes > 1 else 0
+    return 1 - taken / rates.multiprocessors
 
 
 def permuted_bytes(stack: Stack, setup: Setup, tokens: int, width: int) -> float:

@@ -1,6 +1,7 @@
 """The head: the vocabulary's product, the cross entropy, and what of parameters lies outside of layers."""
 
 from perfsuite.predict.time import costs
+from perfsuite.predict.time.cross_entropy import head_bytes
 from perfsuite.predict.time.message_times import Group, exchange
 from perfsuite.predict.time.products import half
 from perfsuite.predict.time.setup import Setup
@@ -29,7 +30,7 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     forward = half(tokens, columns, shape.hidden, rates)
     backward += half(tokens, shape.hidden, columns, rates)
     backward += half(columns, shape.hidden, tokens, rates)
-    traffic = costs.head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns, setup.logit_bytes)
+    traffic = head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns, setup.cross_entropy)
     traffic /= rates.memory
     if "parameters" not in setup.sharded or setup.parameter_bytes_moved:
         backward += collect(shape.hidden * columns, setup, rates)

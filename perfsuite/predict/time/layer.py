@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import Constants
-from perfsuite.predict.time.experts import expert_messages, permuted_bytes
+from perfsuite.predict.time.experts import expert_messages, left_to_compute, permuted_bytes
 from perfsuite.predict.time.head import collect
 from perfsuite.predict.time.message_times import Group, exchange, exposed
 from perfsuite.predict.time.products import expert_rows, half, products
@@ -14,6 +14,9 @@ from perfsuite.predict.time.tensor_messages import block_messages
 from perfsuite.predict.time.work import ACTIVATION, Rates, Work
 
 CROSS_LAUNCHES = 1.5  # a layer with two attentions has half as many kernels again
+# A gather and a scatter are launched where an all-reduce was: the tiny T5 of Megatron-LM's tests takes so much longer
+# with sequence parallelism, the median of five hosts (test_cases/t5/t5_mcore_te_tp2_pp1_vp1, at d98e8a64dd).
+SEQUENCE_LAUNCHES = 1.12
 WIDE = 8  # tensor-parallel ranks whose processes share a host and wait for each other in every layer
 GRAPHED = {"none": 1.0, "attention": 0.5, "all": 0.0}  # of a layer's launches, what the host still does
 QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels on GB200 and GB300, as in constants.py
@@ -22,7 +25,7 @@ QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels 
 @lru_cache(maxsize=4096)
 def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Work:
     """One layer and one micro-batch: forward, backward, what is recomputed, and its messages."""
-    width, full = setup.layout.tensor, setup.recompute == "full"
+    width = setup.layout.tensor
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
     heads, kv_heads = max(1, stack.heads // width), max(1, stack.kv_heads // width)
     matmuls = products(stack, setup, rates, tokens, width)
@@ -34,10 +37,12 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
         backward += traffic
     elif setup.recompute == "operators":
         backward += traffic + matmuls[0] / 2
+    left = left_to_compute(stack, setup, rates)
+    forward, backward = forward / left, backward / left
     backward += collect(_held(stack, setup), setup, rates)
     blocks = 3 if stack.source_hidden else 2
     size = tokens * stack.hidden * ACTIVATION
-    messages = blocks * block_messages(size, setup, rates, constants, matmuls[1] / blocks, full)
+    messages = blocks * block_messages(size, setup, rates, constants, matmuls[1] / blocks)
     messages += _context(stack, setup, rates, constants, core_forward + core_backward)
     experts = expert_messages(stack, setup, rates, constants, tokens, forward + backward)
     gathers = _gathers(stack, setup, rates, constants, forward, backward)
@@ -48,6 +53,7 @@ def _launch(stack: Stack, setup: Setup, constants: Constants) -> float:
     """Seconds of the host for a layer's kernels. A graph launches what it has captured."""
     found = constants.launch_layer * (CROSS_LAUNCHES if stack.source_hidden else 1.0)
     found *= 1 + setup.recompute_share / 3 if setup.recompute == "full" else 1.0
+    found *= SEQUENCE_LAUNCHES if setup.sequence_parallel else 1.0
     found *= setup.wide_launch if setup.layout.tensor >= WIDE else 1.0
     if stack.experts:
         found *= constants.launch_experts

@@ -6,6 +6,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.predict.time import costs
+from perfsuite.predict.time.recipes import RELEASES, check_release
 
 STEP_PARTS = {  # bytes per parameter of what Megatron does in a step besides Adam, by name
     "clip": costs.MEGATRON_CLIP,
@@ -75,6 +76,24 @@ def _imbalance(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
     return {"imbalance": found}
 
 
+def _compile(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"on": (None, "compiled"), "layers": (None, "torch"), "off": (("llama", "half"), "torch")}
+    eager, cross_entropy = _named("compile", value, known)
+    return {"eager": eager, "cross_entropy": cross_entropy}
+
+
+def _optimizer(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    if _named("optimizer", value, {"adam": False, "adam8bit": True}):
+        moved = fields.get("optimizer_bytes", costs.MEGATRON_ADAM) - 2 * (costs.MOMENTS - costs.MOMENTS_8BIT)
+        return {"moment_bytes": costs.MOMENTS_8BIT, "optimizer_bytes": moved}
+    return {}
+
+
+def _release(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+    check_release(value)  # what its recipes set comes before all options: Software.setup
+    return {}
+
+
 SWITCH = {"on": True, "off": False}
 BYTES = {"1": 1, "2": 2, "4": 4}
 OPTIONS = {
@@ -91,10 +110,14 @@ OPTIONS = {
         Option("sequence_parallel", "on|off", "tensor-parallel ranks divide norms and dropout", _sequence),
         _choice("prefetch", "prefetched", SWITCH, "backward gathers the next layer's parameters early"),
         Option("step", "adam|clip|zeros|…", f"what the step does in addition to Adam: {', '.join(STEP_PARTS)}", _step),
-        _choice("compile", "eager", {"on": None, "off": ("llama", "half")}, "pointwise kernels are fused"),
+        Option("optimizer", "adam|adam8bit", "moments have 8 bits, with a scale for each block", _optimizer),
+        Option(
+            "compile", "on|layers|off", "what is compiled: layers and cross entropy, layers alone, nothing", _compile
+        ),
         _choice("graphs", "graphs", {one: one for one in ("none", "attention", "all")}, "what CUDA graphs launch"),
         _choice("dispatch", "dispatch", {"all_to_all": "all_to_all", "fused": "fused"}, "how tokens get to experts"),
         _choice("dispatch_overlap", "dispatch_overlapped", SWITCH, "experts' messages run during another micro-batch"),
+        Option("release", "26.04", "recipes of that release instead of the newest: " + ", ".join(RELEASES), _release),
         Option("imbalance", "1…", "tokens of the fullest rank's experts by the mean", _imbalance),
     )
 }

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfsuite.catalog.definitions import Layout
-from perfsuite.predict.time.costs import MEGATRON_ADAM, MEGATRON_LOGIT
+from perfsuite.predict.time.costs import MEGATRON_ADAM, MOMENTS
 
 ONE_RANK = Layout()
 
@@ -71,10 +71,11 @@ class Setup:
     eager: tuple[str, str] | None = None
     attention_quantised: bool = False  # its products are in fp8
     graphs: Literal["none", "attention", "all"] = "none"  # what CUDA graphs launch instead of the host
-    logit_bytes: float = MEGATRON_LOGIT  # of the cross entropy, per logit
+    cross_entropy: str = "megatron"  # a key of cross_entropy.CROSS_ENTROPIES
     # Bytes per parameter of casts and copies in a micro-batch; by default those of costs.accumulate or costs.flatten.
     parameter_bytes_moved: float | None = None
     optimizer_bytes: float = MEGATRON_ADAM  # what the optimizer moves for one parameter
+    moment_bytes: float = MOMENTS  # of Adam's two moments, for one parameter
     offload: bool = False  # the optimizer's state is on the host, and steps there
 
     @property

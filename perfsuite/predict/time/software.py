@@ -14,6 +14,7 @@ from perfsuite.errors import UsageError
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.options import option
 from perfsuite.predict.time.precision import PRECISIONS
+from perfsuite.predict.time.recipes import MEGATRON_BRIDGE, RELEASES, Recipe, check_release
 from perfsuite.predict.time.setup import Setup
 
 FUSED_FROM = 8.0  # compute capability: older devices have fused attention in fp16 alone
@@ -33,7 +34,7 @@ class Software:
     source: str
     has: frozenset[str]
     does: Mapping[str, Any] = field(default_factory=dict)
-    with_experts: Mapping[str, Any] = field(default_factory=dict)  # what it does with a model that has experts
+    recipes: tuple[Recipe, ...] = ()  # what its own recipes set besides, by release and kind of step
     cudnn_from: float = math.inf  # compute capability from which on it takes cuDNN's attention or FlashAttention-3
     precisions: tuple[str, ...] = ("bf16", "fp16")
 
@@ -46,15 +47,22 @@ class Software:
             return "unfused"
         return "flash3" if capability >= self.cudnn_from else "flash"
 
-    def setup(self, device: Device, options: Mapping[str, str], **given: Any) -> Setup:
-        """A Setup of this software on a device. ``given`` are the layout, lengths and what a layout's name says.
+    def setup(self, device: Device, options: Mapping[str, str], routed: bool = False, **given: Any) -> Setup:
+        """A Setup of this software on a device. ``given`` are the layout, lengths and what a layout's name says. The
+        model has experts if it is ``routed``.
 
         Raises UsageError for an option that is unknown or has another kind of value.
         """
+        if "release" in options and not self.recipes:
+            raise UsageError(f"--set release: {self.name} has no recipes by release.")
         fields: dict[str, Any] = {"attention": self.attention(device), "gradient_bytes": 4} | dict(self.does)
         fields["precision"] = half(device)
         if fields["precision"] == "fp16":
             fields["gradient_bytes"] = 2  # bf16 is reduced in fp32
+        kind = (given.get("precision", fields["precision"]), routed, device.compute_capability or 0.0)
+        release = check_release(options.get("release", RELEASES[-1]))
+        for recipe in self.recipes:
+            fields |= recipe.does if recipe.applies(*kind, release) else {}
         fields |= given
         fields["sequence_parallel"] = bool(fields.get("sequence_parallel")) and given["layout"].tensor > 1
         for name, value in options.items():
@@ -82,8 +90,7 @@ SOFTWARE = {
                 "parameter_bytes_moved": 0.0,  # gradient_accumulation_fusion: products add to the sums
                 "optimizer_bytes": costs.MEGATRON_ADAM + costs.MEGATRON_CLIP,
             },
-            # Megatron-Bridge's recipes of 26.02 to 26.04; those from 26.06 on have graphs of the whole iteration.
-            with_experts={"graphs": "attention"},
+            recipes=MEGATRON_BRIDGE,
             cudnn_from=8.0,
             precisions=("bf16", "fp16", "fp8", "mxfp8", "nvfp4"),
         ),
@@ -116,7 +123,7 @@ SOFTWARE = {
             says="nanotron: 1F1B without chunks, stages balanced by their cost",
             source="huggingface/nanotron at 2411b022a7",
             has=frozenset({"tensor", "pipeline", "zero1"}),
-            does={"balanced": True, "sequence_parallel": True, "overlapped": True},
+            does={"balanced": True, "sequence_parallel": True, "overlapped": True, "cross_entropy": "nanotron"},
             precisions=("bf16",),
         ),
         Software(
@@ -145,7 +152,7 @@ SOFTWARE = {
                 "sequence_parallel": True,
                 "tensor_overlapped": False,
                 "embedding_gathered": True,
-                "logit_bytes": costs.EAGER_LOGIT,
+                "cross_entropy": "compiled",
                 "optimizer_bytes": costs.FUSED_ADAM + costs.MEGATRON_CLIP,
             },
             precisions=("bf16", "fp8", "mxfp8"),
@@ -170,7 +177,7 @@ SOFTWARE = {
                 "gradient_bytes": 2,
                 "early_stop": True,
                 "embedding_gathered": True,
-                "logit_bytes": costs.EAGER_LOGIT,
+                "cross_entropy": "transformers",
                 "optimizer_bytes": costs.FOREACH_ADAM + 34.0,
                 # DeepSpeed gathers parameters one by one and in turns: between nodes its steps need this share.
                 "gather_share": 1 / 7,
@@ -186,7 +193,7 @@ SOFTWARE = {
                 "overlapped": True,
                 "early_stop": True,
                 "embedding_gathered": True,
-                "logit_bytes": costs.EAGER_LOGIT,
+                "cross_entropy": "transformers",
                 "parameter_bytes_moved": 14.0,
                 "optimizer_bytes": costs.FOREACH_ADAM,
             },

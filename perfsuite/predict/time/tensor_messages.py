@@ -7,23 +7,24 @@ from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.work import ACTIVATION, Rates
 
 
-def block_messages(
-    size: float, setup: Setup, rates: Rates, constants: Constants, matmuls: float, recomputed: bool
-) -> float:
+def block_messages(size: float, setup: Setup, rates: Rates, constants: Constants, matmuls: float) -> float:
     """Exposed seconds of the messages of one block, attention or feed-forward, in forward and backward.
 
     Each pass has an all-reduce, or a gather and a scatter. Megatron and nanotron run backward's beside the matmuls of
     the block's first layer, except for the gather of the second's gradient (arXiv 2205.05198, section 4.2.2). In
     pieces, each runs beside the product that needs or makes it (Wang et al., ASPLOS 2023, doi 10.1145/3567955.3567959).
+    Recomputed layers send forward's again. Recomputed operators gather again: torchtitan keeps what was scattered.
     """
     whole = tensor_message(size, setup, rates)
-    repeated = whole * (2 if recomputed else 1)
+    repeated = whole * (2 if setup.recompute == "full" else 1)
+    if setup.recompute == "operators":
+        repeated += exchange("all_gather", size, Group(setup.layout.tensor), rates.links)
     if not setup.tensor_overlapped:
         gradient = tensor_message(size * setup.tensor_gradient_bytes / ACTIVATION, setup, rates)
         return repeated + setup.tensor_gradients * gradient
     waited = exchange("all_gather", size, Group(setup.layout.tensor), rates.links) if setup.sequence_parallel else 0.0
     if setup.tensor_pipelined:
-        forward = (2 if recomputed else 1) * exposed(matmuls / 2, whole, constants.overlap)
+        forward = repeated / whole * exposed(matmuls / 2, whole, constants.overlap) if whole else 0.0
         return forward + exposed(matmuls, whole + waited, constants.overlap)
     return repeated + waited + exposed(matmuls / 2, whole, constants.overlap)
 
