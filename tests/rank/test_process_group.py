@@ -9,7 +9,7 @@ from perfsuite.rank.process_group import as_batch
 def policy_after(policy: int) -> int:
     """Of a process that has this policy, once a rank in it has asked for its own."""
 
-    def ask(sent) -> None:  # type: ignore[no-untyped-def]
+    def ask(sent) -> None:
         os.sched_setscheduler(0, policy, os.sched_param(0))
         as_batch()
         sent.send(os.sched_getscheduler(0))
@@ -19,7 +19,7 @@ def policy_after(policy: int) -> int:
     process = context.Process(target=ask, args=(sent,))
     process.start()
     process.join()
-    return got.recv()  # type: ignore[no-any-return]
+    return got.recv()
 
 
 def test_a_rank_is_a_batch_process():
