@@ -31,7 +31,7 @@ OUTPUTS = ["loss", "logits"]
 class OnnxRuntime(Trainer):
     """One session with one thread. torch's parameters are freed before it starts."""
 
-    bound = 1e-4  # of the logits, relative to the largest: the same products in another order
+    bound = 1e-4  # of the logits, in their 2-norm: the same sums in another order (3e-7 in the four tiny families)
     opaque = "ONNX Runtime computes them, and torch's counter does not see its operators"
 
     def __init__(self, session: Session, model: Module) -> None:
@@ -76,8 +76,8 @@ class OnnxRuntime(Trainer):
         return path
 
     def start(self, path: Path, inputs: dict[str, Tensor], expected: Tensor) -> None:
-        """Start the session. ``difference`` is how much its logits differ from the expected ones, relative to the
-        largest of them.
+        """Start the session. ``difference`` is the 2-norm of how its logits differ from the expected ones, relative to
+        that of the expected ones.
         """
         import onnxruntime
         import torch
@@ -94,7 +94,7 @@ class OnnxRuntime(Trainer):
         after = memory.source.blocks() if memory else {}
         self.kept = {address: size for address, size in after.items() if address not in before}
         (logits,) = self.onnx.run(["logits"], _arrays(inputs))
-        self.difference = float((torch.from_numpy(logits) - expected).abs().max() / expected.abs().max())
+        self.difference = float((torch.from_numpy(logits) - expected).norm() / expected.norm())
 
     def check(self) -> dict[str, str | int]:
         providers = self.onnx.get_providers()
@@ -102,8 +102,8 @@ class OnnxRuntime(Trainer):
             raise WrongEngine(f"ONNX Runtime must run on its CPU provider, but it has {providers}.")
         if not self.difference <= self.bound:  # NaN, too
             raise WrongEngine(
-                f"The logits of ONNX Runtime may differ by {self.bound:g} from torch's, relative to the largest, but "
-                f"they differ by {self.difference:.2g}."
+                f"The logits of ONNX Runtime may differ by {self.bound:g} from torch's in their 2-norm, but they "
+                f"differ by {self.difference:.2g}."
             )
         return {"module": "onnxruntime.InferenceSession", "mode": "eval", "providers": ", ".join(providers)}
 
@@ -131,7 +131,7 @@ class OnnxRuntime(Trainer):
 class Int8(OnnxRuntime):
     """Weights in 8 bits, one scale per tensor."""
 
-    bound = 0.1  # measured: 0.03 in GPT-2 and T5 of random weights, whose logits are small
+    bound = 0.05  # 0.014 to 0.025 in the four tiny families, with micro-batches of 2 and 8
 
     def exported(self, inputs: dict[str, Tensor], path: Path) -> Path:
         from onnxruntime.quantization import QuantType, quantize_dynamic
