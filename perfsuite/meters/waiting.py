@@ -50,8 +50,9 @@ class Waiting(Meter):
         if not self.seconds:
             return {}
         readings = {EXPOSED: Reading(value=statistics.median(self.seconds))}
-        if self.session.world_size > 1 and not self.session.job.times_only:
-            readings["straggler_share"] = straggler(everywhere(self.seconds), self.whole)
+        asleep = [] if self.session.job.times_only else everywhere(self.seconds)
+        if len(asleep) > 1:
+            readings["straggler_share"] = straggler(asleep, self.whole)
         return readings
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,7 @@ def test_a_gpus_counter_is_in_millijoules(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", driver([1000, 5000, 7500]))
     counter = energy.nvml_counter("GPU-1")
 
+    assert counter
     assert (counter(), counter()) == (5.0, 7.5)
 
 
@@ -62,6 +64,7 @@ def test_rapl_sockets_are_summed_and_may_wrap_around(tmp_path):
     zone(tmp_path, "intel-rapl:0", 50, largest=1000)
     zone(tmp_path, "intel-rapl:1", 300, largest=1000)
 
+    assert counter
     assert counter() == pytest.approx((150 + 200) * 1e-6)
     assert counter() == pytest.approx((150 + 200) * 1e-6)
 
@@ -80,7 +83,8 @@ def test_meter_reads_the_timed_steps(monkeypatch):
     found = []
     for rank in range(2):
         job = SimpleNamespace(device="cpu", node_size=2)
-        meter = energy.Energy(SimpleNamespace(job=job, rank=rank, synchronize=lambda: None))
+        session: Any = SimpleNamespace(job=job, rank=rank, synchronize=lambda: None)
+        meter = energy.Energy(session)
         for kind in ("warmup", "timed", "timed", "called"):
             with meter.step(kind):
                 pass

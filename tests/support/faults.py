@@ -470,10 +470,10 @@ def hoards_malloc(session, trainer, meters):
     """1 KiB of malloc of every step is never freed; no object of Python knows it."""
     import ctypes
 
-    library = ctypes.CDLL(None)
-    library.malloc.restype = ctypes.c_void_p
+    allocate = ctypes.pythonapi.PyMem_RawMalloc  # calls malloc, as a library in C does
+    allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 
-    _of_each_step(session, lambda: library.malloc(KIB))
+    _of_each_step(session, lambda: allocate(KIB))
 
 
 def hoards_files(session, trainer, meters):
