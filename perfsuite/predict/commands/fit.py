@@ -132,7 +132,8 @@ def _notes(ranked: Sequence[Size], times: Mapping[str, PredictedTime], stack: st
     if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
         notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
     if stack:
-        notes.append(f"Steps are of {SOFTWARE[stack].says}. Memory is of transformers' layers with the strategy.")
+        said = f"Steps are of full batches with {SOFTWARE[stack].says}."
+        notes.append(f"{said} Memory is of transformers' layers with the strategy.")
     if any(times[one.cell].untimed for one in ranked):
         notes.append("– has no predicted step: none is known for what is in parentheses.")
     return notes
