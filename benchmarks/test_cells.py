@@ -31,6 +31,9 @@ def cells(models, strategies):
 @pytest.mark.perf_cell(*cells(["t5_tiny"], [f"single+{technique}" for technique in TECHNIQUES]))
 @pytest.mark.perf_cell(*cells(["t5_tiny"], ["zero2+offload_optimizer", "zero3+offload"]))
 @pytest.mark.perf_cell(*cells(["bloom_tiny_cls"], ["single", "zero2+bf16", "zero3+bf16"]))
+# Mixtures of experts, images and speech.
+@pytest.mark.perf_cell("mixtral_tiny-single-cpu_x1", "mixtral_tiny-ep-cpu_x2", "qwen3_moe_tiny-fsdp2+bf16-cpu_x2")
+@pytest.mark.perf_cell("vit_tiny-single-cpu_x1", "whisper_tiny-ddp-cpu_x2")
 # Inference and messages.
 @pytest.mark.perf_cell(*(f"{model}-{engine}-cpu_x1" for model in TINY for engine in ("forward", "generate")))
 @pytest.mark.perf_cell("wire-all_reduce-cpu_x2", "wire-send_recv-cpu_x2")

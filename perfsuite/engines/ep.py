@@ -101,6 +101,8 @@ ENGINES = (
             offload.NAMES, "each rank keeps its experts on the device; zero2, zero3 and fsdp2 offload"
         )
         | {
+            "compile": "transformers' all-to-all reads on the host how many tokens it sends, in every layer; the first "
+            "compiled step did not end within 120 s",
             "fp16": "torch's GradScaler unscales all gradients in one call, which refuses DTensors (the experts) "
             "together with plain tensors (all else): 'got mixed torch.Tensor and DTensor'"
         },
