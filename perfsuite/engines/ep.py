@@ -101,10 +101,12 @@ ENGINES = (
             offload.NAMES, "each rank keeps its experts on the device; zero2, zero3 and fsdp2 offload"
         )
         | {
+            "lora": "peft finds nothing to adapt in these mixtures of experts ('No `target_modules` passed but also no "
+            "`target_parameters` found')",
             "compile": "transformers' all-to-all reads on the host how many tokens it sends, in every layer; the first "
             "compiled step did not end within 120 s",
             "fp16": "torch's GradScaler unscales all gradients in one call, which refuses DTensors (the experts) "
-            "together with plain tensors (all else): 'got mixed torch.Tensor and DTensor'"
+            "together with plain tensors (all else): 'got mixed torch.Tensor and DTensor'",
         },
         why_not=why_not,
         source="arXiv 2006.16668, section 3; transformers/distributed/expert_parallel.py",
