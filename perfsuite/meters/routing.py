@@ -9,7 +9,6 @@ gets there (arXiv 2101.03961, section 2.2).
 
 import contextlib
 import inspect
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -62,8 +61,8 @@ class Routing(Meter):
         self.seen = bool(experts)
 
     def _routed(self, path: str, module: Module) -> Any:
-        count, layer = number_of_experts(module), re.search(r"\d+", path)
-        name = f"layer {layer[0]}" if layer else path
+        count, layer = number_of_experts(module), next(filter(str.isdigit, path.split(".")), "")
+        name = f"layer {layer}" if layer else path
 
         def routed(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             import torch
