@@ -36,6 +36,7 @@ def why_not(proposal: Proposal) -> str:
 _OWN = "Megatron makes its own optimizer, Adam or SGD of the installed torch (adamw, sgd, sgd_momentum)"
 _ATTENTION = "Megatron's layers have their own attention, which transformers' choice does not reach"
 _LAYERS = "it changes the layers of transformers' model, but Megatron trains its own"
+ADAM_ALONE = "Megatron's distributed optimizer is Adam ('Only Adam and HybridDeviceOptimizer currently supported')"
 REFUSES = {
     **dict.fromkeys(
         offload.NAMES, "perfsuite's Megatron keeps everything on the device; zero2, zero3 and fsdp2 offload"
