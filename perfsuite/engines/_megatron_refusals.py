@@ -36,6 +36,7 @@ def why_not(proposal: Proposal) -> str:
 _OWN = "Megatron makes its own optimizer, Adam or SGD of the installed torch (adamw, sgd, sgd_momentum)"
 _ATTENTION = "Megatron's layers have their own attention, which transformers' choice does not reach"
 _LAYERS = "it changes the layers of transformers' model, but Megatron trains its own"
+ADAM_ALONE = "Megatron's distributed optimizer is Adam ('Only Adam and HybridDeviceOptimizer currently supported')"
 REFUSES = {
     **dict.fromkeys(
         offload.NAMES, "perfsuite's Megatron keeps everything on the device; zero2, zero3 and fsdp2 offload"
@@ -43,7 +44,9 @@ REFUSES = {
     **dict.fromkeys(("adamw_loop", "adamw_foreach", "adamw_fused", "adafactor", "adamw8bit", "adamw8bit_ao"), _OWN),
     **dict.fromkeys(("adamw4bit_ao", "cpu_adam"), _OWN),
     **dict.fromkeys(("eager", "sdpa", "flash"), _ATTENTION),
-    **dict.fromkeys(("compile", "lora", "prune", "prune_structured"), _LAYERS),
+    **dict.fromkeys(("compile", "compile_blocks", "fp8", "fp8_rowwise"), _LAYERS),
+    **dict.fromkeys(("lora", "dora", "qlora", "prune", "prune_structured"), _LAYERS),
+    "packed": "Megatron's attention gets no mask here, so documents of a row would read each other",
     "ckpt_offload": "Megatron recomputes by its own checkpointing, which keeps its inputs on the device",
     "pure_bf16": "Megatron keeps fp32 master parameters and gradients below fp32",
 }

@@ -27,7 +27,7 @@ from perfsuite.engines._megatron_parts import (
     weights_of,
     wrapped,
 )
-from perfsuite.engines._megatron_refusals import REFUSES, why_not
+from perfsuite.engines._megatron_refusals import ADAM_ALONE, REFUSES, why_not
 from perfsuite.engines._megatron_weights import gathered, is_divided
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import storages
@@ -226,7 +226,7 @@ def _engine(name: str, trainer: type[Megatron], **more: Any) -> Engine:
         widens=True,
         packages=("megatron-core",),
         prepare=import_once,
-        refuses=REFUSES,
+        refuses=REFUSES | dict.fromkeys(("sgd", "sgd_momentum") if trainer.distributed else (), ADAM_ALONE),
         why_not=why_not,
         source="https://docs.nvidia.com/megatron-core/developer-guide/latest",
         **more,

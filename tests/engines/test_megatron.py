@@ -134,6 +134,17 @@ def test_what_megatron_cannot_train_is_refused(catalog, cell, reason):
         parse_cell(cell, catalog)
 
 
+HANDLED = {"ckpt", "ckpt_selective", "nodrop", "tf32"}  # by Megatron's config, or by flags of torch
+
+
+def test_what_changes_transformers_model_is_refused(catalog):
+    """Megatron trains its own layers, so what a technique does to those of transformers would be lost."""
+    engine = catalog.get("engine", "megatron")
+    applied = {name for name, one in catalog.all("technique").items() if one.applies and not one.refused}
+
+    assert applied - engine.refuses.keys() == HANDLED
+
+
 def test_another_release_is_refused_on_a_cpu(monkeypatch):
     """Its calls to CUDA were not read."""
     monkeypatch.setattr(metadata, "version", lambda name: "0.17.0")
