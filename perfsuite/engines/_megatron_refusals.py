@@ -43,7 +43,8 @@ REFUSES = {
     **dict.fromkeys(("adamw_loop", "adamw_foreach", "adamw_fused", "adafactor", "adamw8bit", "adamw8bit_ao"), _OWN),
     **dict.fromkeys(("adamw4bit_ao", "cpu_adam"), _OWN),
     **dict.fromkeys(("eager", "sdpa", "flash"), _ATTENTION),
-    **dict.fromkeys(("compile", "lora", "prune", "prune_structured"), _LAYERS),
+    **dict.fromkeys(("compile", "compile_blocks", "prune", "prune_structured"), _LAYERS),
+    **dict.fromkeys(("lora", "dora", "qlora", "fp8", "fp8_rowwise"), _LAYERS),
     "ckpt_offload": "Megatron recomputes by its own checkpointing, which keeps its inputs on the device",
     "pure_bf16": "Megatron keeps fp32 master parameters and gradients below fp32",
 }
