@@ -58,6 +58,7 @@ def test_adapters_mean_the_same_with_ddp(measure, technique):
     [
         ("llama_tiny-fsdp2+qlora-cpu_x2", "divides parameters"),
         ("llama_tiny-zero2+qlora-cpu_x2", "in one dtype"),
+        ("llama_tiny_l4-pp_gpipe+acc2+qlora-cpu_x2", "bytes cannot require a gradient"),
         ("llama_tiny-tp+dora-cpu_x2", "peft puts the weights"),
     ],
 )
