@@ -116,8 +116,11 @@ ENGINES = (
         refuses={
             **dict.fromkeys(offload.NAMES, "perfsuite runs fairscale's FSDP with everything on the device"),
             "compile": "torch.compile sees another size of a parameter than its trace (AssertionError: expected size)",
-            "lora": "its flat parameters are trained or frozen as a whole (AssertionError: expects all parameters to "
-            "have same requires_grad)",
+            **dict.fromkeys(
+                ("lora", "dora"),
+                "its flat parameters are trained or frozen as a whole (AssertionError: expects all parameters to have "
+                "same requires_grad)",
+            ),
             "pure_bf16": "it accepts parameters in fp32 or fp16 alone (ValueError: Expecting FP16 param type)",
         },
         source="https://fairscale.readthedocs.io/en/stable/api/nn/fsdp.html",

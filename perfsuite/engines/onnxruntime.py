@@ -166,7 +166,7 @@ ENGINES = tuple(
             **NO_DROPOUT,
             "bf16": _AUTOCAST,
             "fp16": _AUTOCAST,
-            "compile": "ONNX Runtime fuses operators itself",
+            **dict.fromkeys(("compile", "compile_blocks"), "ONNX Runtime fuses operators itself"),
             "flash": "the kernels of the package flash-attn are in no graph",
         },
         why_not=why_not,

@@ -112,6 +112,13 @@ def why_not_quantized(proposal: Proposal) -> str:
     """A packed matrix of bytes is no matrix that could be divided."""
     if "parameters" in proposal.engine.shards or proposal.engine.dimension == "tensor" or "tp" in proposal.techniques:
         return f"{proposal.engine.name} divides parameters, and bitsandbytes' 4-bit matrices keep their scales whole."
+    if proposal.engine.dimension == "pipeline":
+        return (
+            f"{proposal.engine.name} makes the parameters of its stages anew, and bytes cannot require a gradient "
+            '("Only Tensors of floating point and complex dtype can require gradients").'
+        )
+    if "deepspeed" in proposal.engine.packages:
+        return f"{proposal.engine.name} must have the whole model in one dtype, and the 4-bit matrices are of bytes."
     return why_not(proposal)
 
 

@@ -3,6 +3,9 @@
 import pytest
 from parity import difference_of
 
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.errors import Refused
+
 HIDDEN, FEED_FORWARD, LAYERS, KEY_VALUE = 64, 192, 2, 32  # llama_tiny's
 MATRICES = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KEY_VALUE + 3 * HIDDEN * FEED_FORWARD)  # elements, but the head
 ADAPTED = ((HIDDEN, HIDDEN), (HIDDEN, KEY_VALUE))  # q and v, in and out
@@ -48,3 +51,18 @@ def test_adapters_mean_the_same_with_ddp(measure, technique):
     parallel = _readings(measure, technique, "ddp", "cpu_x2")
 
     assert difference_of(_readings(measure, technique), parallel) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ("llama_tiny-fsdp2+qlora-cpu_x2", "divides parameters"),
+        ("llama_tiny-zero2+qlora-cpu_x2", "in one dtype"),
+        ("llama_tiny_l4-pp_gpipe+acc2+qlora-cpu_x2", "bytes cannot require a gradient"),
+        ("llama_tiny-tp+dora-cpu_x2", "peft puts the weights"),
+    ],
+)
+def test_refusal_says_why(catalog, cell, reason):
+    """What cannot be is refused before anything runs."""
+    with pytest.raises(Refused, match=reason):
+        parse_cell(cell, catalog)
