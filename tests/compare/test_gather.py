@@ -111,7 +111,11 @@ def test_the_slowest_rank_makes_a_phase():
 def test_every_metric_of_the_catalog_folds():
     """The real metrics, on two ranks that measured all of them, give a reading each."""
     metrics = tuple(Catalog().all("metric").values())
-    readings = {metric.name: Reading(value=2, samples=[2.0]) for metric in metrics if metric.derive is None}
+    readings = {
+        metric.name: Reading(value=2, samples=[2.0], parts={"a": 2} if metric.hold == "exact" else {})
+        for metric in metrics
+        if metric.derive is None
+    }
     ranks = [msgspec.structs.replace(rank_sample(rank), readings=readings) for rank in range(2)]
 
     assert list(fold(*ranks, metrics=metrics).readings) == [metric.name for metric in metrics]

@@ -25,7 +25,7 @@ CLAIMS = [
 STEPS = {  # each way to step, once, in the first engine that has it
     engine.trainer.step: engine
     for engine in Catalog().all("engine").values()
-    if engine.process == "training" and not engine.refused
+    if engine.process == "training" and not engine.refused and "ckpt_offload" not in engine.refuses
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.errors import Refused
 from perfsuite.predict.commands.fit import rank
 from perfsuite.predict.plan.cell_question import time_with
 from perfsuite.predict.time.cell_steps import layout_of, setup_of, time_of
@@ -63,7 +64,7 @@ def test_parts_are_the_step(catalog, engine):
 
 
 def test_the_closed_form_counts_what_the_code_computes(catalog):
-    """FLOP of this repository's measured cells; rotary positions are 2 % of the hardware's."""
+    """FLOP of measured cells; rotary positions are 2 % of the hardware's, and 4 % in Qwen3 with experts."""
     seen = set()
     for path in sorted(BASELINES.glob("cpu_x[124]/*.json")):
         measurement = codec.read(path, Baseline).measurement
@@ -71,13 +72,17 @@ def test_the_closed_form_counts_what_the_code_computes(catalog):
         names = {choice.technique.name for choice in cell.strategy.choices}
         if not cell.strategy.engine.timed or "lora" in names or "model_flop" not in measurement.readings:
             continue
-        shape, setup = shape_of(cell.model), setup_of(cell)
+        try:
+            shape, setup = shape_of(cell.model), setup_of(cell)
+        except Refused:  # images and speech have no closed form
+            continue
         flop = shape.model_flops(setup.sequence, setup.target) * setup.samples
+        executed = measurement.readings["hardware_flop"].value
         repeated = recomputed_flops(shape, setup)
         seen.add(cell.model.name)
 
         assert flop == pytest.approx(measurement.readings["model_flop"].value, rel=0.002), cell.id
-        assert flop + repeated == pytest.approx(measurement.readings["hardware_flop"].value, rel=0.03), cell.id
+        assert flop + repeated == pytest.approx(executed, rel=0.04 if cell.model.experts else 0.03), cell.id
     assert seen >= {"gpt2_tiny", "llama_tiny", "bloom_tiny", "bloom_tiny_cls", "t5_tiny"}
 
 

@@ -135,6 +135,7 @@ FAULTS = {
 MIXTURE = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "num_local_experts": 4,
+    "experts_implementation": "eager",
 }  # fmt: skip
 
 
@@ -165,7 +166,7 @@ def test_what_values_decide_is_refused_with_the_operator(jobs, fault):
     assert jobs[fault].message.endswith("measure the cell in a run instead.")
 
 
-def test_a_mixture_of_experts_is_refused(jobs):
+def test_a_mixture_of_experts_one_by_one_is_refused(jobs):
     """Its configuration says what it is before any of its operators fails on fake tensors."""
     assert jobs["mixture"].kind == "unsupported"
     assert jobs["mixture"].message.startswith("mixture is a mixture of 4 experts")
