@@ -9,6 +9,7 @@ from perfsuite.rank.releases import lacks
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
 
+REPLICATED = "replicated"  # the beginning of the styles of what every rank has, such as the norm of a head's queries
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
 
 _MASKED = "torch.nn.utils.prune multiplies a sharded weight with a whole mask ('got mixed torch.Tensor and DTensor')"
@@ -64,7 +65,7 @@ def apply(session: Session, model: Module) -> Plan:
 
 
 def check(session: Session, model: Module, plan: Plan) -> dict[str, str | int]:
-    """Prove that every weight in the plan, and every matrix, is divided over the tensor-parallel ranks.
+    """Prove that every weight that the plan divides, and every matrix, is divided over the tensor-parallel ranks.
 
     A part may be sharded again over other ranks, which that engine's check proves. Raises WrongEngine.
     """
@@ -75,7 +76,7 @@ def check(session: Session, model: Module, plan: Plan) -> dict[str, str | int]:
     for name, parameter in model.named_parameters():
         dimensions = parameter.device_mesh.mesh_dim_names or () if isinstance(parameter, DTensor) else ()
         if not isinstance(parameter, DTensor) or "tensor" not in dimensions:
-            if name in plan or parameter.dim() > 1:
+            if parameter.dim() > 1 or not plan.get(name, REPLICATED).startswith(REPLICATED):
                 raise WrongEngine(
                     f"{name} must be divided over {width} tensor-parallel ranks, but this rank has all of it."
                 )

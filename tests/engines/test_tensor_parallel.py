@@ -89,6 +89,8 @@ def test_replicas_leave_the_rest_to_tensor_parallelism(catalog):
             ("llama_tiny-single-cpu_x1", "llama_tiny-tp-cpu_x2"),
             ("llama_wide-single-cpu_x1", "llama_wide-tp-cpu_x4"),
             ("llama_tied-single-cpu_x1", "llama_tied-tp-cpu_x2"),
+            ("qwen3_tiny-single-cpu_x1", "qwen3_tiny-tp-cpu_x2"),  # each head's norm is whole on every rank
+            ("gemma3_tiny-single-cpu_x1", "gemma3_tiny-tp-cpu_x2"),
             ("llama_tiny-single-cpu_x1-b4", "llama_tiny-tp+dp2-cpu_x4"),
             ("llama_tied-single-cpu_x1-b4", "llama_tied-tp+dp2-cpu_x4"),
             ("llama_tiny-single+acc2+clip+ckpt-cpu_x1", "llama_tiny-tp+acc2+clip+ckpt-cpu_x2"),

@@ -445,7 +445,7 @@ def hoards(session, trainer, meters):
 
 
 KIB, LATER = 1024, 12
-_hoarded = []
+_hoarded: list[Any] = []
 
 
 def _of_each_step(session, act):
