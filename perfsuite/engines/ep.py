@@ -100,9 +100,12 @@ ENGINES = (
         refuses=dict.fromkeys(
             offload.NAMES, "each rank keeps its experts on the device; zero2, zero3 and fsdp2 offload"
         )
-        | {
-            "lora": "peft finds nothing to adapt in these mixtures of experts ('No `target_modules` passed but also no "
+        | dict.fromkeys(
+            ("lora", "dora", "qlora"),
+            "peft finds nothing to adapt in these mixtures of experts ('No `target_modules` passed but also no "
             "`target_parameters` found')",
+        )
+        | {
             "compile": "transformers' all-to-all reads on the host how many tokens it sends, in every layer; the first "
             "compiled step did not end within 120 s",
             "fp16": "torch's GradScaler unscales all gradients in one call, which refuses DTensors (the experts) "
