@@ -39,7 +39,10 @@ def cast(session: Session, model: Module) -> Module:
 _precision = functools.partial(Technique, slot="precision", order=10)
 TECHNIQUES = (
     _precision(
-        "fp32", "Parameters, gradients and arithmetic in fp32.", processes=("training", "inference"), default=True
+        "fp32",
+        "Parameters, gradients and arithmetic in fp32.",
+        processes=("training", "inference", "xla"),
+        default=True,
     ),
     _precision(
         "tf32",
