@@ -160,7 +160,7 @@ class _Measured:
         return time.perf_counter() - begin
 
     def _add(self, name: str, seconds: Any) -> None:
-        self.read[name] = Reading(value=statistics.median(seconds), samples=list(seconds))
+        self.read[name] = Reading(value=statistics.median(seconds))
 
     def _peaks(self, name: str, act: Callable[[], object]) -> None:
         """The most bytes above those that are alive before, on the device and in the host's process."""

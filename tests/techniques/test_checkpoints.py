@@ -41,6 +41,12 @@ def test_bytes_on_disk_are_the_tensors(measure):
     assert 4 * PARAMETERS < size.parts[".safetensors"] < 4.1 * PARAMETERS
 
 
+@pytest.mark.parametrize("name", ["save_seconds", "save_stall_seconds", "load_seconds"])
+def test_a_shown_time_has_no_samples(measure, name):
+    """A baseline of several launches would be refused: its number must be the median of its samples, or the last."""
+    assert measure("gpt2_tiny-single+safetensors-cpu_x1").readings[name].samples == []
+
+
 def test_stall_is_within_the_save(measure):
     """The training waits for the copies alone: the rest of the save is beside it."""
     readings = measure("gpt2_tiny-fsdp2+dcp_async-cpu_x2").readings
