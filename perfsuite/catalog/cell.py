@@ -11,18 +11,10 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
-from perfsuite.catalog.definitions import (
-    CPU_TIME_TOLERANCE,
-    PROCESSES,
-    Device,
-    Engine,
-    Layout,
-    Model,
-    Proposal,
-    Workload,
-)
+from perfsuite.catalog.definitions import CPU_TIME_TOLERANCE, Device, Engine, Layout, Model, Proposal, Workload
 from perfsuite.catalog.expressions import Matcher, matcher
 from perfsuite.catalog.layouts import lay_out
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError

@@ -1,66 +1,14 @@
 """The types of the catalog, which definition files use. Data only; nothing here imports torch."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.units import SECONDS, show
 
 DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator without other users, its clocks locked
 CPU_TIME_TOLERANCE = 0.03  # a CPU's clocks cannot be locked, and other processes share its caches
-
-
-@dataclass(frozen=True, kw_only=True)
-class Process:
-    """What the cells of an engine do (Engine.process).
-
-    ``task`` is that of its models, which no other process takes; empty if it takes all models with weights. Without
-    weights, an engine ``does`` something else, with ``model`` in its cells' ids. ``lacks`` is the reason why a
-    technique of other ``{processes}`` has no effect. ``untraced`` is the reason why its memory cannot be predicted;
-    empty if it can. ``whole``: its steps are measured whole, by what they cost. Otherwise a meter of its own measures
-    their parts, and nothing is known of blocks of steps, of Python calls and of tensors. ``own``: its loop, its model
-    and its data are the user's own, so its steps are few and nothing in them is perfsuite's. ``torch``: what its steps
-    do is in torch, whose allocator and operators tell of it.
-    """
-
-    name: str
-    lacks: str
-    task: str = ""
-    model: str = ""
-    does: str = ""
-    untraced: str = ""
-    whole: bool = True
-    own: bool = False
-    torch: bool = True
-
-    def takes(self, model: "Model") -> bool:
-        """Whether it has cells of that model."""
-        return model.task == self.task if self.task else model.task in ("", *WITH_WEIGHTS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What all models of a task have in common: see Model.batch and Model.items."""
-
-    batch: str = "perfsuite.rank.tasks:make_batch"
-    items: str = "perfsuite.rank.tasks:labels"
-
-
-_TABLES = tomllib.loads(Path(__file__).with_name("processes.toml").read_text(encoding="utf-8"))
-PROCESSES = {name: Process(name=name, **facts) for name, facts in _TABLES.items()}
-WITH_WEIGHTS = {
-    "causal_lm": Task(items="perfsuite.rank.tasks:next_tokens"),
-    "seq2seq_lm": Task(),
-    "sequence_classification": Task(),
-}
-TASKS = (*WITH_WEIGHTS, *(one.task for one in PROCESSES.values() if one.task))
-WITH_LOSS = tuple(one.name for one in PROCESSES.values() if not one.task or one.own)  # the processes with weights
-WITH_OWN = tuple(name for name in WITH_LOSS if PROCESSES[name].torch)  # those of them in torch
-OF_MODELS = tuple(name for name in WITH_OWN if not PROCESSES[name].own)  # and without loops of the user's own
-OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those whose steps are measured whole
-IN_TORCH = tuple(name for name in OF_STEPS if PROCESSES[name].torch)  # and whose tensors are torch's
 HALF_PRECISION = frozenset({"fp16", "bf16", "pure_bf16", "fp8", "fp8_rowwise"})  # techniques: less than fp32
 
 
@@ -234,7 +182,8 @@ class Engine:
     (concatenated parameters, without rows and columns) or "dtensors". ``casts`` means that below fp32 it keeps the
     model in half precision, in addition to fp32 master parameters; its gradients are in fp32 too if it ``widens`` them.
     ``finds_device`` means that its library asks torch for the device to compute on. ``loops`` names the techniques
-    whose loops can run it instead of its own. ``packages`` must be installed: names of distributions.
+    whose loops can run it instead of its own. ``packages`` must be installed: names of distributions. ``saves`` names
+    the library that knows its state, and so saves it: "torch" or "deepspeed"; empty if none does.
 
     The closed form of a step's time knows it if it is ``timed``: as a pipeline with so many ``chunks`` of the model on
     a rank, and with gradients that a rank gets its share of alone if ``scatters``, and otherwise whole.
@@ -257,6 +206,7 @@ class Engine:
     keeps: str = "tensors"
     casts: bool = False
     widens: bool = False
+    saves: str = ""
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     prepare: Callable[[], None] | None = None
@@ -335,12 +285,12 @@ class Metric:
     twice the baseline's, or what the precision explains), "time" (the median, on the machine that recorded it) or
     "shown" (must exist and be finite, without a limit) or "zero" ("exact", and more than 0 is red without a baseline
     too). ``worse`` says which direction is bad: "higher", "lower" or "different". ``derive`` computes the number from
-    the other folded readings and the world size, instead of from the ranks. ``processes`` are
-    the kinds of cells (Engine.process) that have it, by default those of its meter.
-    ``depends_on`` names versions ("python") whose minor release must be the same on both sides, or the metric is not
-    held. ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger one.
-    ``materiality`` is for an "exact" metric. ``coarse`` marks a time with few samples per launch: it gets a wider
-    tolerance on a shared machine, where a slow period outlasts a step.
+    the other folded readings and the world size, instead of from the ranks. ``processes`` are the kinds of cells
+    (Engine.process) that have it, by default those of its meter. ``depends_on`` names versions ("python") whose minor
+    release must be the same on both sides, or the metric is not held. ``every_part`` explains a difference by all parts
+    that moved, since a small move may cause a larger one. ``materiality`` is for an "exact" metric. ``coarse`` marks a
+    time with few samples per launch: it gets a wider tolerance on a shared machine, where a slow period outlasts a
+    step.
     """
 
     name: str

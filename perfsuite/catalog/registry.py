@@ -20,8 +20,9 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.catalog.definitions import OF_MODELS, TASKS, Device, Engine, Materiality, Metric, Model, Study, Technique
+from perfsuite.catalog.definitions import Device, Engine, Materiality, Metric, Model, Study, Technique
 from perfsuite.catalog.models._sizes import families, models_of
+from perfsuite.catalog.processes import OF_MODELS, TASKS
 from perfsuite.errors import FileError, UnknownName, UsageError
 
 

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from perfsuite.catalog.definitions import PROCESSES, Model, Workload
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.errors import UnknownName, UsageError
 
 ENGINE = "script"

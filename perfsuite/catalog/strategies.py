@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.definitions import PROCESSES, Engine, Technique
+from perfsuite.catalog.definitions import Engine, Technique
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
 

@@ -132,11 +132,10 @@ def wrapped(stage: Any, distributed: bool) -> Any:
 
 def optimizer_of(session: Session, chunks: list[Any], distributed: bool) -> Any:
     """Megatron's own Adam or SGD, with the numbers of the recipe's optimizer."""
-    import torch
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
     recipe, model = session.recipe, chunks[0].config
-    example = recipe.optimizer([torch.nn.Parameter(torch.zeros(1))], recipe.learning_rate).param_groups[0]
+    example = recipe.example().param_groups[0]
     beta1, beta2 = example.get("betas", (0.9, 0.999))
     config = OptimizerConfig(
         optimizer="adam" if "betas" in example else "sgd",

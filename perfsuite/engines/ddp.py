@@ -1,18 +1,17 @@
 """DistributedDataParallel: every rank has everything; gradients are all-reduced in buckets during backward."""
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
+from perfsuite.engines._wrapped import Wrapped
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
-from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
 
 
-class DistributedDataParallel(LoopTrainer):
+class DistributedDataParallel(Wrapped):
     """torch.nn.parallel.DistributedDataParallel with its own defaults."""
 
     def wrap(self, model: Module) -> Module:
@@ -20,10 +19,6 @@ class DistributedDataParallel(LoopTrainer):
 
         devices = [self.session.device] if self.session.job.device == "cuda" else None
         return DDP(model, device_ids=devices)
-
-    def accumulating(self) -> contextlib.AbstractContextManager[None]:
-        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
-        return context
 
     def check(self) -> dict[str, str | int]:
         import torch.distributed as dist
@@ -62,6 +57,7 @@ def why_not_wrapped(proposal: Proposal) -> str:
 ENGINES = (
     Engine(
         name="ddp",
+        saves="torch",
         timed=True,
         loops=LOOPS,
         why_not=why_not_wrapped,

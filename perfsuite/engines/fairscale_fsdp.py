@@ -9,15 +9,15 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.engines import _fairscale_cpu as on_cpu
+from perfsuite.engines._wrapped import Sharded
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import blocks, elements
-from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
 
 
-class FairscaleFsdp(LoopTrainer):
+class FairscaleFsdp(Sharded):
     """Flat parameters that are resharded after forward, and no buckets: each unit's gradient is one tensor already."""
 
     def wrap(self, model: Module) -> Any:
@@ -43,17 +43,8 @@ class FairscaleFsdp(LoopTrainer):
             return {"compute_dtype": dtype}
         return {"compute_dtype": dtype, "mixed_precision": True, "fp32_reduce_scatter": True}
 
-    def make_scaler(self) -> Any:
-        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-        return ShardedGradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
-
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # FSDP's mixed precision casts
-
-    def accumulating(self) -> contextlib.AbstractContextManager[None]:
-        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
-        return context
 
     def gradient_norm(self) -> Tensor:
         import torch.distributed as dist

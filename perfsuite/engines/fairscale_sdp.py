@@ -5,20 +5,20 @@ gradient to its owner during backward, and OSS broadcasts what the owners update
 0.4.13 is of 2022.
 """
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.catalog.definitions import Engine
+from perfsuite.engines._wrapped import Sharded
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
-from perfsuite.rank.native import LoopTrainer, storages
+from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
 
 
-class ShardedDataParallel(LoopTrainer):
+class ShardedDataParallel(Sharded):
     """fairscale.nn.ShardedDataParallel without buckets, over fairscale.optim.OSS.
 
     Its buckets (``reduce_buffer_size``, by default of 8 Mi elements) are views that ``zero_grad(set_to_none=True)``
@@ -37,15 +37,6 @@ class ShardedDataParallel(LoopTrainer):
 
     def make_optimizer(self, module: Module) -> Any:
         return self.oss
-
-    def make_scaler(self) -> Any:
-        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-        return ShardedGradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
-
-    def accumulating(self) -> contextlib.AbstractContextManager[None]:
-        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
-        return context
 
     def gradient_norm(self) -> Tensor:
         import torch.distributed as dist

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.catalog.definitions import Engine
+from perfsuite.engines._wrapped import Sharded
 from perfsuite.engines.fsdp2 import sharded_traffic
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import blocks, elements
-from perfsuite.rank.native import LoopTrainer, storages
+from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.replicas import replicas
 from perfsuite.rank.torch_types import Module, Tensor
-from perfsuite.techniques import offload
+from perfsuite.techniques import checkpoints, offload
 
 
-class Fsdp1(LoopTrainer):
+class Fsdp1(Sharded):
     """FULL_SHARD, every layer a unit; with ``dp<n>`` HYBRID_SHARD over n replicas."""
 
     def wrap(self, model: Module) -> Module:
@@ -55,17 +56,8 @@ class Fsdp1(LoopTrainer):
             return None
         return MixedPrecision(param_dtype=dtype, reduce_dtype=torch.float32, buffer_dtype=dtype)
 
-    def make_scaler(self) -> Any:
-        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-        return ShardedGradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
-
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # FSDP's mixed precision casts
-
-    def accumulating(self) -> contextlib.AbstractContextManager[None]:
-        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
-        return context
 
     def gradient_norm(self) -> Tensor:
         return gradient_norm(self.gradients(), self.session.device, [self.session.mesh.get_group("shards")])
@@ -137,7 +129,11 @@ ENGINES = (
         shards=frozenset({"optimizer", "gradients", "parameters"}),
         keeps="pieces",
         finds_device=True,  # torch/distributed/fsdp/_init_utils.py, _get_compute_device
-        refuses=offload.ALL_OR_NOTHING,
+        refuses=offload.ALL_OR_NOTHING
+        | dict.fromkeys(
+            checkpoints.BY_TORCH,
+            "a rank on a CPU dies of a segmentation fault when torch 2.13 asks FSDP1 for its state",
+        ),
         why_not=offload.why_not_fsdp,
         source="arXiv 2304.11277",
     ),

@@ -108,6 +108,7 @@ def sharded_traffic(session: Session, elements: int, outside_blocks: int, reduce
 ENGINES = (
     Engine(
         name="fsdp2",
+        saves="torch",
         timed=True,
         keeps="dtensors",
         trainer=Fsdp2,

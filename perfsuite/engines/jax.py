@@ -29,6 +29,7 @@ class Compiled(Trainer):
     """Base of the layouts. ``executable`` is XLA's program of a whole step."""
 
     shared_batch = False  # whether all ranks have the same data
+    divides = True  # whether a rank has a part of the parameters
 
     def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
@@ -50,7 +51,8 @@ class Compiled(Trainer):
         self.turned = {f"{name}.weight" for name, module in model.named_modules() if _is_linear(module)}
         self.parameters: Arrays = {}
         for name, parameter in model.named_parameters():
-            array = parameter.detach().numpy().T if name in self.turned else parameter.detach().numpy()
+            array = parameter.detach().numpy()
+            array = array.T if name in self.turned else array
             self.parameters[name] = jax.make_array_from_callback(
                 array.shape, NamedSharding(self.mesh, self.spec(name, array.shape)), array.__getitem__
             )
@@ -88,7 +90,7 @@ class Compiled(Trainer):
             one.size // (1 if self.spec(name, one.shape) == self.replicated_sharding.spec else ranks)
             for name, one in self.parameters.items()
         )
-        if here != expected or (expected == self.session.parameters) != (type(self) is Replicated or ranks == 1):
+        if here != expected or (here < self.session.parameters) != (self.divides and ranks > 1):
             raise WrongEngine(f"A rank must keep {expected:,} parameters of {self.session.parameters:,}, not {here:,}.")
         return {"module": self.session.job.model.family, "backend": jax.default_backend(), "parameters": here}
 
@@ -155,6 +157,8 @@ class Compiled(Trainer):
 
 class Replicated(Compiled):
     """Every rank has all parameters, and its part of the batch."""
+
+    divides = False
 
     def spec(self, name: str, shape: tuple[int, ...]) -> Any:
         from jax.sharding import PartitionSpec
@@ -223,7 +227,7 @@ def _optax(session: Session) -> Any:
     import optax
     import torch
 
-    there = session.recipe.optimizer([torch.nn.Parameter(torch.zeros(1))], session.recipe.learning_rate)
+    there = session.recipe.example()
     [options] = there.param_groups
     if isinstance(there, torch.optim.AdamW):
         (b1, b2), decay = options["betas"], options["weight_decay"]

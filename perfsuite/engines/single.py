@@ -21,6 +21,7 @@ class Single(LoopTrainer):
 ENGINES = (
     Engine(
         name="single",
+        saves="torch",
         timed=True,
         loops=frozenset({"accelerate", "hf_trainer"}),
         refuses=dict.fromkeys(

@@ -49,6 +49,7 @@ class TensorParallel(LoopTrainer):
 ENGINES = (
     Engine(
         name="tp",
+        saves="torch",
         timed=True,
         keeps="dtensors",
         trainer=TensorParallel,

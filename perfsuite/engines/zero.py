@@ -166,6 +166,7 @@ ENGINES = tuple(
         refuses=offload.BEFORE_STAGE_3 if trainer.stage < 3 else {},
         why_not=offload.why_not,
         packages=("deepspeed",),
+        saves="deepspeed",
         prepare=import_once,
         source="arXiv 1910.02054, section 5",
     )

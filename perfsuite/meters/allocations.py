@@ -8,7 +8,8 @@ of gloo's threads, whose phase would be random.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from perfsuite.catalog.definitions import IN_TORCH, OF_A_STEP, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, Metric
+from perfsuite.catalog.processes import IN_TORCH
 from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading

@@ -12,7 +12,8 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 
-from perfsuite.catalog.definitions import OF_STEPS, PROCESSES, WITH_LOSS, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import OF_STEPS, PROCESSES, WITH_LOSS
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter

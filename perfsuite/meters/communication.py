@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from perfsuite.catalog.definitions import PROCESSES, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part, on_dtensors
 from perfsuite.rank.session import Session

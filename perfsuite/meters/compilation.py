@@ -12,7 +12,8 @@ import sys
 from collections import Counter
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, Metric
+from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading

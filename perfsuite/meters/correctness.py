@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
-from perfsuite.catalog.definitions import WITH_LOSS, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import WITH_LOSS
 from perfsuite.errors import RankError
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import local

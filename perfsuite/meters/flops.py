@@ -24,7 +24,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import WITH_OWN, WITH_WEIGHTS, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import WITH_OWN, WITH_WEIGHTS
 from perfsuite.errors import Unsupported
 from perfsuite.meters._formulas import formulas
 from perfsuite.rank.batches import definition_of

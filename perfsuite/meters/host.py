@@ -3,7 +3,8 @@
 import contextlib
 from pathlib import Path
 
-from perfsuite.catalog.definitions import OF_STEPS, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.units import BYTES

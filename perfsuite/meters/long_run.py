@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_STEPS, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.meters._keepers import Keepers
 from perfsuite.meters.host import resident_bytes
 from perfsuite.meters.objects import count

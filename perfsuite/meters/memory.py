@@ -14,7 +14,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perfsuite.catalog.definitions import EVERY_DIFFERENCE, IN_TORCH, OF_A_PEAK, Metric
+from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, Metric
+from perfsuite.catalog.processes import IN_TORCH
 from perfsuite.errors import RankError
 from perfsuite.meters._cuda_history import CudaHistory
 from perfsuite.meters.compilation import compiled_again

@@ -10,7 +10,8 @@ import contextlib
 import gc
 import itertools
 
-from perfsuite.catalog.definitions import OF_STEPS, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome

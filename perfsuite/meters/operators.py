@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from perfsuite.catalog.definitions import IN_TORCH, OF_A_STEP, Materiality, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, Materiality, Metric
+from perfsuite.catalog.processes import IN_TORCH
 from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session

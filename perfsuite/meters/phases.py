@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from perfsuite.catalog.definitions import WITH_OWN, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import WITH_OWN
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading

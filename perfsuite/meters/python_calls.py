@@ -22,7 +22,8 @@ from importlib import metadata
 from types import CodeType, FrameType
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, Metric
+from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.installed import tops
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfsuite.catalog.definitions import PROCESSES, Metric
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.rank.memory.anatomy import CATEGORIES, levels
 from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.memory.whereabouts import watch

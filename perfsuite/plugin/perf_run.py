@@ -16,7 +16,7 @@ import pytest
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cpu_kernels import kernels_key
-from perfsuite.catalog.definitions import PROCESSES
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.project import read_project, today
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.catalog.cell import Cell
-from perfsuite.catalog.definitions import PROCESSES
+from perfsuite.catalog.processes import PROCESSES
 
 REASONS: dict[str, str] = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes())
 

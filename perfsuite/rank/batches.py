@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.definitions import WITH_WEIGHTS, Model, Workload
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.processes import WITH_WEIGHTS
 from perfsuite.errors import RankError
 from perfsuite.rank.functions import function_of, load_function, named, place_of
 from perfsuite.rank.session import Session

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from perfsuite.catalog.definitions import OF_MODELS
+from perfsuite.catalog.processes import OF_MODELS
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading

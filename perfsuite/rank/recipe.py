@@ -32,6 +32,12 @@ class Recipe:
     checkpoint: Callable[[], Any] | None = None  # makes the format of techniques/_checkpoints.py in which it is saved
     stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 
+    def example(self) -> Any:
+        """The optimizer of one number: its class, and the options that another library's gets."""
+        import torch
+
+        return self.optimizer([torch.nn.Parameter(torch.zeros(1))], self.learning_rate)
+
 
 def recipe_of(strategy: Strategy) -> Recipe:
     """The recipe of a strategy: every technique's fields, with its number if it takes one."""

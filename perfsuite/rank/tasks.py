@@ -1,6 +1,6 @@
 """The batches of the catalog's tasks: token ids with padding, attention masks and labels, like those of real data.
 
-``definitions.WITH_WEIGHTS`` names the functions here. They are what a model of any other kind gives itself: see
+``processes.WITH_WEIGHTS`` names the functions here. They are what a model of any other kind gives itself: see
 Model.batch and Model.items.
 """
 

@@ -1,6 +1,6 @@
 """The kinds of steps of a rank, and how many of each. rank/meter.py explains each kind."""
 
-from perfsuite.catalog.definitions import PROCESSES
+from perfsuite.catalog.processes import PROCESSES
 
 TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
 MOST_OVERFLOWS = 30  # of traced steps: fp16 halves its loss scale in each step that overflows, from 2**16 down

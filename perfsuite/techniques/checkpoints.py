@@ -5,14 +5,10 @@ import functools
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.techniques import _checkpoints as formats
 
-BY_TORCH = ("single", "ddp", "fsdp2", "tp")  # whose state torch's get_state_dict knows
-
 
 def why_not_torch(proposal: Proposal) -> str:
     """torch gathers the state of its own wrappers, by the names of the model's parameters."""
-    if proposal.engine.name == "fsdp1":
-        return "A rank on a CPU dies of a segmentation fault when torch 2.13 asks FSDP1 for its state."
-    if proposal.engine.name not in BY_TORCH:
+    if proposal.engine.saves != "torch":
         return f"torch.distributed.checkpoint does not know the state that {proposal.engine.name} keeps."
     if "fp16" in proposal.techniques:
         return "The scale of an fp16 loss is in no state dictionary of torch: the script saves it."
@@ -30,13 +26,14 @@ def why_not_safetensors(proposal: Proposal) -> str:
 
 def why_not_deepspeed(proposal: Proposal) -> str:
     """ZeRO's own checkpoint is a method of its engine."""
-    if not proposal.engine.name.startswith("zero"):
+    if proposal.engine.saves != "deepspeed":
         return f"{proposal.engine.name} is not ZeRO, so DeepSpeed has no checkpoint of it."
     if not proposal.techniques.isdisjoint({"nvme", "nvme_optimizer"}):
         return "What is offloaded to a disk is no tensor that could be compared."
     return ""
 
 
+BY_TORCH = ("dcp", "dcp_async", "safetensors")  # the techniques that ask torch for the state
 _format = functools.partial(Technique, slot="checkpoint", order=80)
 TECHNIQUES = (
     _format(

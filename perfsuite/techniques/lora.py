@@ -123,34 +123,33 @@ def why_not_quantized(proposal: Proposal) -> str:
 
 
 _trained = functools.partial(Technique, slot="trained part", order=6)
+_adapted = functools.partial(
+    _trained,
+    counts=True,
+    # Most of what peft imports. peft itself makes tensors when it is imported, and a rank counts its tensors.
+    preload=("torch._inductor.compile_fx",),
+)
 TECHNIQUES = (
     _trained("full", "Every parameter is trained.", default=True),
-    _trained(
+    _adapted(
         "lora",
         "Only adapters of rank 8 on peft's choice of attention projections are trained, and a classification head.",
         applies=add_adapters,
-        counts=True,
         why_not=why_not,
         packages=("peft",),
-        # Most of what peft imports. peft itself makes tensors when it is imported, and a rank counts its tensors.
-        preload=("torch._inductor.compile_fx",),
     ),
-    _trained(
+    _adapted(
         "dora",
         "As lora, and the length of each row of the adapted matrices is trained too.",
         applies=add_dora,
-        counts=True,
         why_not=why_not,
         packages=("peft",),
-        preload=("torch._inductor.compile_fx",),
     ),
-    _trained(
+    _adapted(
         "qlora",
         "As lora, and the frozen linear layers are in 4 bits (bitsandbytes' NF4, with quantized scales).",
         applies=quantize_and_add,
-        counts=True,
         why_not=why_not_quantized,
         packages=("peft", "bitsandbytes"),
-        preload=("torch._inductor.compile_fx",),
     ),
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.catalog.definitions import PROCESSES, TASKS
 from perfsuite.catalog.models._sizes import models_of
+from perfsuite.catalog.processes import PROCESSES, TASKS
 from perfsuite.catalog.registry import Catalog
 
 CATALOG = Catalog()

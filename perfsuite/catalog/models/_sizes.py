@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.catalog.definitions import PROCESSES, Model, Workload
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.processes import PROCESSES
 
 FOLDER = Path(__file__).parent
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perfsuite.catalog.cell import Cell, Hardware, make_cell, objection
-from perfsuite.catalog.definitions import PROCESSES, Device, Engine, Model, Technique
+from perfsuite.catalog.definitions import Device, Engine, Model, Technique
 from perfsuite.catalog.layouts import lay_out
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UsageError

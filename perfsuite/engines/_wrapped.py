@@ -1,0 +1,23 @@
+"""What engines share whose wrapper reduces the gradients itself, during backward."""
+
+import contextlib
+from typing import Any
+
+from perfsuite.rank.native import LoopTrainer
+
+
+class Wrapped(LoopTrainer):
+    """``no_sync`` of the wrapper leaves the reduction to the last micro-batch."""
+
+    def accumulating(self) -> contextlib.AbstractContextManager[None]:
+        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
+        return context
+
+
+class Sharded(Wrapped):
+    """Each rank has other gradients, so an overflow of fp16 on one rank must reach all."""
+
+    def make_scaler(self) -> Any:
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        return ShardedGradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
