@@ -37,11 +37,6 @@ from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial, requirements
 
 MOST_BLAMED = 8  # cells that are tried again with each change alone
-FINE = (
-    Status.SAME,
-    Status.IMPROVED,
-    Status.IMMATERIAL,
-)  # every run compares anew, so an improvement makes nothing stale
 
 
 @dataclass
@@ -104,7 +99,9 @@ class Against:
                 for line in verdict.lines
             ]
             verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
-        elif verdict.status in FINE:
+        elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
+            verdict = msgspec.structs.replace(verdict, status=Status.UNHELD)
+        elif verdict.status == Status.SAME:
             verdict = msgspec.structs.replace(verdict, status=Status.OK)
         elif verdict.status == Status.REGRESSED:
             worse = [OUTCOME]

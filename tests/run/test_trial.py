@@ -429,6 +429,16 @@ def against(tmp_path: Path, world: World) -> Result:
     return Against(trial, changes).check(parse_cell(samples.CELL, trial.catalog))
 
 
+@pytest.mark.parametrize(
+    ("ending", "status", "why"), [("too much", "unheld", "sides"), ("dies", "failed", "side failed")]
+)
+def test_against_an_environment_that_cannot_run_the_cell(tmp_path: Path, ending: str, status: str, why: str) -> None:
+    """Then nothing was compared, which is not green."""
+    verdict = against(tmp_path, lambda new: memory_of()(new) if new else {ending: samples.times(1.0)}).verdict
+
+    assert (verdict.status, verdict.reason and verdict.reason.because) == (status, why)
+
+
 def test_against_names_the_package(tmp_path: Path) -> None:
     """Red without a baseline; nothing can be accepted."""
     verdict = against(tmp_path, memory_of("msgspec")).verdict
