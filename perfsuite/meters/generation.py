@@ -1,9 +1,14 @@
-"""New tokens: the tokens that generation makes, without the positions of its prompts (meters/clock.py)."""
+"""New tokens: the tokens that generation makes, without the positions of its prompts (meters/clock.py). A script's are
+those that transformers' generate() returned in a step, padding included.
+"""
 
+import statistics
 from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
+from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import COUNT
 
@@ -11,9 +16,19 @@ from perfsuite.units import COUNT
 class Generation(Meter):
     """Only engines that generate have ``new_tokens``, which is per sample."""
 
-    processes = ("inference",)
+    processes = ("inference", "script")
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.generated: list[int] = []
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        if kind == "timed":
+            self.generated.append(outcome.new_tokens)
 
     def readings(self) -> dict[str, Reading]:
+        if any(self.generated):
+            return {"new_tokens": Reading(value=statistics.median_low(self.generated))}
         per_sample = getattr(self.trainer, "new_tokens", 0)
         tokens = per_sample * self.session.job.workload.micro_batch * self.session.leads_replica
         return {"new_tokens": Reading(value=tokens)} if per_sample else {}

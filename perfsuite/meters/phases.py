@@ -3,6 +3,9 @@
 It reads the clock (on CUDA: puts an event into the stream) at the marks that every engine sets anyway, five to a step,
 which costs a step a few microseconds. So it is always on, and the run that finds a slow-down also explains it:
 another run might explain something else. A phase that a script names itself is a part of what is "other".
+
+The stages of reinforcement learning (rank/script/rollouts.py) are times that are held, and so is the update behind
+them: forward, backward and optimizer.
 """
 
 import contextlib
@@ -18,11 +21,12 @@ from perfsuite.catalog.processes import WITH_OWN
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import PHASES
+from perfsuite.records.suspects import PHASES, STAGES
 from perfsuite.units import SECONDS
 
 # The phase that a mark begins: gradients are freed after the "end" mark.
 _BEGINS = {"batch": "data", **{phase: phase for phase in PHASES}, "end": "optimizer"}
+UPDATE = ("forward", "backward", "optimizer")
 
 
 class Phases(Meter):
@@ -74,7 +78,18 @@ class Phases(Meter):
         if named:
             whole = medians["other"] + sum(named.values())
             readings["other_seconds"] = Reading(value=whole, phases=named)
-        return readings
+        return readings | self._stages(sums)
+
+    def _stages(self, sums: list[Counter[str]]) -> dict[str, Reading]:
+        """The time of each stage in each step, and of the update; nothing without a stage."""
+        stages: dict[str, list[float]] = {stage: [seconds[stage] for seconds in sums] for stage in STAGES}
+        stages = {stage: samples for stage, samples in stages.items() if any(samples)}
+        if stages:
+            stages["update"] = [sum(seconds[phase] for phase in UPDATE) for seconds in sums]
+        return {
+            f"{stage}_seconds": Reading(value=statistics.median(samples), samples=list(samples))
+            for stage, samples in stages.items()
+        }
 
     def _sum(self, moments: list[tuple[str, Any]]) -> Counter[str]:
         seconds: Counter[str] = Counter()
@@ -89,4 +104,7 @@ METER = Phases
 METRICS = tuple(
     Metric(f"{phase}_seconds", phase, SECONDS, optional=True, processes=processes)
     for phase, processes in PHASES.items()
+) + tuple(
+    Metric(f"{stage}_seconds", f"{stage} time", SECONDS, hold="time", optional=True, processes=("script",))
+    for stage in (*STAGES, "update")
 )

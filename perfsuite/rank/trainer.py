@@ -19,7 +19,7 @@ class StepOutcome:
     Both stay tensors, or numbers if the engine has them, so that a step never waits for them. Inference has no
     gradient norm, communication has neither. ``skipped`` means that fp16 gradients overflowed and the optimizer did
     not step: a flag, or tensors, any of which may be nonzero. ``samples`` and ``tokens`` are what a script's batches
-    tell: 0 is unknown.
+    tell: 0 is unknown. ``new_tokens`` are those that it has generated.
     """
 
     loss: Any = None
@@ -27,6 +27,7 @@ class StepOutcome:
     skipped: Any = False
     samples: int = 0
     tokens: int = 0
+    new_tokens: int = 0
 
 
 class Trainer:

@@ -20,6 +20,7 @@ PHASES = {  # of a step, with times named "<phase>_seconds", and the kinds of ce
     "optimizer": ("training", "script"),
     "other": ("script",),
 }
+ROLLOUT, REWARD, ADVANTAGE = STAGES = ("rollout", "reward", "advantage")  # a script's, of reinforcement learning
 _DIGITS = 4  # of a layer's index; no model has more
 
 

@@ -27,6 +27,7 @@ from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.loop import MOST, period_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.proving import Proving, without_count
+from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.script_trainer import ScriptTrainer, active
 from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
@@ -36,6 +37,7 @@ from perfsuite.records.job import ATTACHED, JOB, PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import steps_of_script
+from perfsuite.records.suspects import STAGES
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
 STDERR = 2  # the descriptor: sys.stderr may be None, or something of the script's
@@ -78,6 +80,18 @@ def attach_trainer(trainer: Any) -> None:
         without_count(trainer, _here.proving)
 
 
+def attach_generation(utils: Any) -> None:
+    """Called when transformers' generate() is imported."""
+    if _here:
+        watch_generation(utils, _here.rollouts)
+
+
+def attach_trl(trainers: Any) -> None:
+    """Called when a module of trl's trainers is imported."""
+    if _here:
+        watch_trl(trainers, _here.rollouts)
+
+
 class Unfit(RankError):
     """The script has another world size than its cell, or makes too few steps for it."""
 
@@ -99,6 +113,7 @@ class Attached:
         self.early: list[Meter] = []
         self.begun_on = ""
         self.watched = Watched(self.session.mark, self.iterated)
+        self.rollouts = Rollouts(self.watched, self.as_stage)
         self.iterations: list[str] = []
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
@@ -153,6 +168,11 @@ class Attached:
         finally:
             setattr(self.session, kind, before)
             self.watched.resume()
+
+    def as_stage(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Inside, a phase that a library has, if the script names none itself."""
+        free = self.watched.is_here and self.session.phase in ("", *STAGES)
+        return self.named("phase", name) if free else contextlib.nullcontext()
 
     def _iterated(self, skipped: bool) -> None:
         if self.progress is None:
@@ -228,7 +248,7 @@ class Attached:
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(self.session, self.early)
-            self.trainer = ScriptTrainer(self.session, model, self.watched)
+            self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts)
             for meter in self.meters:
                 meter.prepared(self.trainer)
         kinds = kinds_of(self.session)

@@ -15,6 +15,9 @@ from typing import Any
 AFTER = {  # module → the function of perfsuite that is called once it is executed
     "torch": "perfsuite.rank.script.attached:attach",
     "transformers.trainer": "perfsuite.rank.script.attached:attach_trainer",
+    "transformers.generation.utils": "perfsuite.rank.script.attached:attach_generation",
+    "trl.trainer.grpo_trainer": "perfsuite.rank.script.attached:attach_trl",
+    "trl.trainer.rloo_trainer": "perfsuite.rank.script.attached:attach_trl",
     "deepspeed.runtime.engine": "perfsuite.rank.script.attached:attach_deepspeed",
 }
 

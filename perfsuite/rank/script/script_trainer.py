@@ -6,6 +6,7 @@ from typing import Any
 
 from perfsuite.rank.norms import local, stored
 from perfsuite.rank.script.batch_size import tensors_in, total_of
+from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.watched import Watched
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
@@ -15,10 +16,13 @@ from perfsuite.rank.trainer import StepOutcome, Trainer
 class ScriptTrainer(Trainer):
     """Makes no steps: the script does."""
 
-    def __init__(self, session: Session, model: Module, watched: Watched | None = None) -> None:
+    def __init__(
+        self, session: Session, model: Module, watched: Watched | None = None, rollouts: Rollouts | None = None
+    ) -> None:
         super().__init__(session, model)
-        assert watched, "only a script's own process has this trainer"
-        self.watched = watched
+        assert watched and rollouts, "only a script's own process has this trainer"
+        self.watched, self.rollouts = watched, rollouts
+        rollouts.tokens = 0
         self.norm: float | None = None
         watched.before_optimizer = self._read_norm
 
@@ -38,10 +42,11 @@ class ScriptTrainer(Trainer):
         if norm is not None and engine is not None and (known := engine.get_global_grad_norm()) is not None:
             norm = float(known)  # DeepSpeed clips inside of its step
         size = total_of(self.watched.sizes)
+        new_tokens, self.rollouts.tokens = self.rollouts.tokens, 0
         self.watched.forget()
         self.norm = None
         loss = sum(float(loss) for loss in losses) if losses else None
-        return StepOutcome(loss, norm, skipped, size.samples, size.tokens)
+        return StepOutcome(loss, norm, skipped, size.samples, size.tokens, new_tokens)
 
     def _read_norm(self) -> None:
         """The 2-norm of the gradients that this rank has before they are clipped, or when its optimizer steps."""
