@@ -70,12 +70,16 @@ UNTRACED = """
 gpt2_tiny-single+compile-h100_x1 gpt2_tiny-single+bf16+hf_trainer-h100_x1 gpt2_tiny-single+epochs2-h100_x1
 gpt2_tiny_l4-pp_deepspeed+bf16+acc2-h100_x2 gpt2_tiny-fsdp1+bf16+offload-h100_x2
 gpt2_tiny-forward-h100_x1 gpt2_tiny-generate-h100_x1
+gpt2_tiny_l4-device_map-h100_x2 t5_tiny-device_map+bf16-h100_x2
+t5_base-device_map+bf16+eager-rtx3090_x2-s2816
 """.split()  # noqa: SIM905
 GPUS = 4  # of each kind
 
 
 class Line(Record, frozen=True, kw_only=True):
-    """What one emulated cell measured: the fullest rank's bytes at the peak, and why there are none."""
+    """What one emulated cell measured: the fullest rank's bytes at the peak, and why there are none. If a rank has
+    several devices, ``devices`` are the reserved bytes of each.
+    """
 
     cell: str
     failed: str
@@ -83,6 +87,7 @@ class Line(Record, frozen=True, kw_only=True):
     parts: dict[str, int]
     reserved_bytes: int
     versions: dict[str, str]
+    devices: tuple[int, ...] = ()
 
 
 def known() -> dict[str, Line]:
@@ -99,14 +104,15 @@ def measure(runner: Runner, cell: Cell) -> Line:
     if run.failure:
         reason = run.failure.message.splitlines()[0]
         return Line(cell=cell.id, failed=reason, peak_bytes=0, parts={}, reserved_bytes=0, versions=run.versions)
-    peak = run.readings["peak_memory_bytes"]
+    peak, reserved = run.readings["peak_memory_bytes"], run.readings["reserved_memory_bytes"]
     return Line(
         cell=cell.id,
         failed="",
         peak_bytes=int(peak.value),
         parts=peak.parts,
-        reserved_bytes=int(run.readings["reserved_memory_bytes"].value),
+        reserved_bytes=int(reserved.value),
         versions=run.versions,
+        devices=tuple(map(int, reserved.ranks)) if run.devices > 1 else (),
     )
 
 

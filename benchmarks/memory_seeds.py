@@ -17,6 +17,7 @@ gpt3_175b the fewest nodes of four V100 of 32 GB under ZeRO-3 and under tensor a
 """
 
 import dataclasses
+import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from pathlib import Path
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.traced_memory import predict
+from perfsuite.predict.traced_memory import beside, predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
 from perfsuite.show.text.memory_table import headroom
@@ -94,6 +95,8 @@ ROWS = (  # the tried strategies on two GPUs, and the reported GB
     ("fp32", "single+eager", 36.0),
     ("fused AdamW", "single+bf16+adamw_fused+eager", 27.0),
 )
+SPREAD, ASKED_SPREAD = "t5_base-device_map+bf16+eager-rtx3090_x2-s{}", 20.0  # model.parallelize(), GB
+EMULATED = OUT.with_name("memory_emulated.jsonl")
 LARGE = ("ddp+bf16", "ddp+bf16+ckpt", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp2+bf16", "fsdp2+bf16+ckpt")
 XXL_ALONE = (
     "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor+ckpt", "single+pure_bf16+ckpt", "single+bf16+lora+ckpt",
@@ -148,6 +151,26 @@ def t5_base() -> Iterator[str]:
         kept = one.parts.get("activations", 0) / GB
         off_by = f"{100 * (both(one) / told - 1):+.0f} %"
         yield f"| {title} | {told} | {both(one):.1f} | {off_by} | {one.needed_bytes / GB:.1f} | {kept:.1f} |"
+    yield from spread(length)
+
+
+def spread(length: int) -> Iterator[str]:
+    """What `model.parallelize()` needed: device_map, which no trace knows, as emulated GPUs measured it."""
+    cell = parse_cell(SPREAD.format(length), CATALOG)
+    lines = {line["cell"]: line for line in map(json.loads, EMULATED.read_text(encoding="utf-8").splitlines())}
+    yield ""
+    if cell.id not in lines:
+        yield f"`model.parallelize()`: `python benchmarks/memory_emulated.py` has not measured {cell.id} yet."
+        return
+    outside = sum(beside(cell).values())
+    each = [(size + outside) / GB for size in lines[cell.id]["devices"]]
+    yield (
+        f"`model.parallelize()` needed {ASKED_SPREAD:.0f} GB. transformers has removed it, and `device_map` spreads "
+        f"the layers today. {cell.id} needs {' and '.join(f'{one:.1f}' for one in each)} GB on the two GPUs, "
+        f"{sum(each):.1f} GB together ({100 * (sum(each) / ASKED_SPREAD - 1):+.0f} %), as emulated GPUs measured it. "
+        "One GPU works at a time, so its step takes at least as long as on one GPU. The note has 28 s for it and 68 s "
+        "on one GPU. To divide the layers does not explain that."
+    )
 
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:

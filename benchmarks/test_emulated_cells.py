@@ -12,12 +12,13 @@ TWO = ("ddp+bf16+acc2", "ddp+accelerate", "zero1+bf16", "zero2+bf16+offload_opti
        "fsdp1+bf16", "fsdp2+bf16+ckpt", "tp+bf16", "autotp", "pp_naive", "pp_gpipe+acc2", "pp_1f1b+acc2",
        "pp_deepspeed+acc2")  # fmt: skip
 
-MEGATRON = ("megatron+tp2+bf16", "megatron_distributed+dp2+fp16", "megatron_interleaved+acc2")
+OF_FOUR_LAYERS = ("pp_interleaved+acc2", "device_map+bf16",
+                  "megatron+tp2+bf16", "megatron_distributed+dp2+fp16", "megatron_interleaved+acc2")  # fmt: skip
 
 
 @pytest.mark.perf_cell(models=["llama_tiny"], strategies=SINGLE, hardware=["gpus"])
 @pytest.mark.perf_cell(models=["llama_tiny"], strategies=TWO, hardware=["gpus"])
-@pytest.mark.perf_cell(models=["gpt2_tiny_l4"], strategies=["pp_interleaved+acc2", *MEGATRON], hardware=["gpus"])
+@pytest.mark.perf_cell(models=["gpt2_tiny_l4"], strategies=OF_FOUR_LAYERS, hardware=["gpus"])
 def test_emulated_cell(perf_cell, benchmark):
     """The cell runs to its end on the GPUs that this machine has, or seems to have."""
     perf_cell.check()

@@ -181,7 +181,9 @@ def _problem(baseline: Baseline, cell_id: str) -> str:
         return f"measurement.cell is {measurement.cell!r}"
     if measurement.machine.emulated:
         return f"measurement.machine.device is {measurement.machine.device}, which is no real GPU"
-    if measurement.world_size != CellId.parse(cell_id).ranks:
+    if measurement.devices < 1:
+        return f"measurement.devices is {measurement.devices}, but each rank has one at least"
+    if measurement.world_size * measurement.devices != CellId.parse(cell_id).ranks:
         return f"measurement.world_size is {measurement.world_size}, the cell has {CellId.parse(cell_id).ranks} ranks"
     if not is_number(measurement.wall_seconds) or measurement.wall_seconds < 0:
         return f"measurement.wall_seconds is {measurement.wall_seconds}"
@@ -233,7 +235,7 @@ def _readings_problem(measurement: Measurement) -> str:
             )
         if reading.parts and sum(reading.parts.values()) != reading.value:
             return f"{field}.parts sum to {sum(reading.parts.values())}, not to the value {reading.value}"
-        if len(reading.ranks) not in (0, measurement.world_size):
+        if len(reading.ranks) not in (0, measurement.world_size, measurement.world_size * measurement.devices):
             return f"{field}.ranks has {len(reading.ranks)} values for {measurement.world_size} ranks"
     return ""
 

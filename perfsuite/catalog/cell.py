@@ -24,7 +24,10 @@ _SUFFIXES = {"b": "micro_batch", "s": "sequence_length", "t": "target_length"}
 
 @dataclass(frozen=True)
 class Hardware:
-    """A device kind and a rank count: ``ranks`` devices in each of ``nodes`` nodes. ``device`` is None for a CPU."""
+    """A device kind and a rank count: ``ranks`` devices in each of ``nodes`` nodes. ``device`` is None for a CPU.
+
+    A rank has one of the devices, unless its engine says otherwise: ``Cell.layout``.
+    """
 
     kind: str
     ranks: int
@@ -67,6 +70,11 @@ class Cell:
             if (value := getattr(self.workload, field)) != getattr(self.model.workload, field)
         ]
         return str(CellId(self.model.name, self.strategy.name, self.hardware.name, tuple(suffixes)))
+
+    @property
+    def layout(self) -> Layout:
+        """How its ranks are laid out, and how many devices each has. Raises Refused."""
+        return lay_out(self.strategy, self.hardware.world_size, self.hardware.name)
 
 
 def parse_hardware(text: str, catalog: Catalog) -> Hardware:
@@ -141,9 +149,12 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
     if not process.takes(model):
         return f"{model.name} has no weights, so {engine.name} has nothing to do."
     try:
-        return objection(model, strategy, hardware, lay_out(strategy, hardware.world_size, hardware.name))
+        layout = lay_out(strategy, hardware.world_size, hardware.name)
     except Refused as error:
         return str(error)
+    if layout.devices > hardware.ranks:
+        return f"{engine.name} is one process, which has no devices of another node: {hardware.name} has several nodes."
+    return objection(model, strategy, hardware, layout)
 
 
 def objection(model: Model, strategy: Strategy, hardware: Hardware, layout: Layout) -> str:

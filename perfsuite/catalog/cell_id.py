@@ -81,7 +81,7 @@ class CellId:
 
     @property
     def ranks(self) -> int:
-        """Of all nodes."""
+        """Of all nodes; devices, if the engine gives several to a rank."""
         name = HardwareName.parse(self.hardware)
         return (name.ranks or 0) * name.nodes
 

@@ -1,5 +1,7 @@
 """The types of the catalog, which definition files use. Data only; nothing here imports torch."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
@@ -137,7 +139,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How many ranks each dimension of a cell has; their product is the world size.
+    """How many ranks each dimension of a cell has; their product is the world size. A rank has so many ``devices``.
 
     Rank order, slowest first: pipeline stage, replica, shard, tensor-parallel rank. Replicas and shards get different
     data; the stages and tensor-parallel ranks of one replica get the same.
@@ -147,6 +149,17 @@ class Layout:
     replicas: int = 1
     shards: int = 1
     tensor: int = 1
+    devices: int = 1
+
+    @property
+    def of_ranks(self) -> dict[str, int]:
+        """The width of each dimension that consists of ranks, slowest first."""
+        return {name: width for name, width in dataclasses.asdict(self).items() if name != "devices"}
+
+    @property
+    def ranks(self) -> int:
+        """The world size."""
+        return math.prod(self.of_ranks.values())
 
     @property
     def data_ranks(self) -> int:
@@ -175,9 +188,10 @@ class Engine:
 
     ``trainer`` is the class (a ``perfsuite.rank.trainer.Trainer``) that a rank instantiates; its module must not import
     torch when it is imported. ``dimension`` is the field of Layout for the ranks that the techniques of ``combines``
-    (``dp``, ``tp``) leave; it is at least ``min_ranks`` and at most ``max_ranks`` wide. ``preload`` names the modules
-    that the rank server imports before it forks. ``prepare`` is a function that the server then calls once, for example
-    to build an extension (under ``extensions.build_lock``). ``shards`` says which of "optimizer", "gradients" and
+    (``dp``, ``tp``) leave; it is at least ``min_ranks`` and at most ``max_ranks`` wide. If it is "devices", these are
+    not ranks: one rank has them all. ``preload`` names the modules that the rank server imports before it forks.
+    ``prepare`` is a function that the server then calls once, for example to build an extension (under
+    ``extensions.build_lock``). ``shards`` says which of "optimizer", "gradients" and
     "parameters" are divided over the ranks. ``keeps`` is what its optimizer gets: "tensors" of the model, "pieces"
     (concatenated parameters, without rows and columns) or "dtensors". ``casts`` means that below fp32 it keeps the
     model in half precision, in addition to fp32 master parameters; its gradients are in fp32 too if it ``widens`` them.

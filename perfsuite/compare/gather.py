@@ -41,9 +41,12 @@ def gather(
     wall_seconds: float,
     capacity_bytes: int | None,
     times_only: bool = False,
+    devices: int = 1,
 ) -> Measurement:
-    """Fold the samples of all ranks of a cell into its measurement, or the times alone. Raises GatherError."""
-    world_size = ranks_of(cell_id)
+    """Fold the samples of all ranks of a cell into its measurement, or the times alone. A rank has so many ``devices``.
+    Raises GatherError.
+    """
+    world_size = ranks_of(cell_id) // devices
     ranks = _in_order(samples, world_size)
     known = {metric.name: metric for metric in metrics}
     _refuse_undefined(ranks, known)
@@ -76,6 +79,7 @@ def gather(
         memory_curve=_fullest(ranks).memory_curve,
         uncounted={name: uncounted[name] for name in known if uncounted.get(name)},
         times_only=times_only,
+        devices=devices,
     )
 
 
@@ -111,12 +115,13 @@ def failed(
     machine: Machine,
     wall_seconds: float = 0.0,
     capacity_bytes: int | None = None,
+    devices: int = 1,
 ) -> Measurement:
     """The measurement of a cell that has no readings: "oom", "unsupported" or "failed", with the reason."""
     return Measurement(
         cell=cell_id,
         outcome=failure.kind if failure.kind in ("oom", "unsupported") else "failed",
-        world_size=ranks_of(cell_id),
+        world_size=ranks_of(cell_id) // devices,
         versions=failure.versions,
         flags=failure.flags,
         installed=failure.installed,
@@ -124,11 +129,12 @@ def failed(
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,
         failure=failure,
+        devices=devices,
     )
 
 
 def ranks_of(cell_id: str) -> int:
-    """The number of ranks that a cell's id names: 2 for ``…-cpu_x2``, 64 for ``…-v100_32g_x4n16``."""
+    """The number of ranks with one device that a cell's id names: 2 for ``…-cpu_x2``, 64 for ``…-v100_32g_x4n16``."""
     try:
         return CellId.parse(cell_id).ranks
     except UsageError as error:
@@ -181,8 +187,9 @@ def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
     if parts and sum(parts.values()) != value:
         raise GatherError(f"{metric.name} is {value:,} over all ranks, but its parts sum to {sum(parts.values()):,}.")
     fullest = max(readings, key=lambda reading: reading.value)
+    every = [one for reading in readings for one in (reading.ranks or [reading.value])]
     return Reading(
-        value=value, parts=parts, suspects=fullest.suspects, phases=fullest.phases, samples=samples, ranks=values
+        value=value, parts=parts, suspects=fullest.suspects, phases=fullest.phases, samples=samples, ranks=every
     )
 
 

@@ -1,4 +1,4 @@
-"""Allocations: how many tensors a step allocates on its device, by phase; the evidence names the operators.
+"""Allocations: how many tensors a step allocates on its devices, by phase; the evidence names the operators.
 
 They are those of the last traced step, in the log of the peak and its anatomy: on a CPU the counting allocator's, on
 CUDA the caching allocator's history, which names no operators. Allocations for the batch are left out, and so are those
@@ -26,7 +26,12 @@ class Allocations(Meter):
 
     def readings(self) -> dict[str, Reading]:
         memory = self.session.memory
-        return {"allocations": count_allocations(memory.events, memory.marks)}
+        counts = [count_allocations(log, memory.marks) for log in memory.logs]
+        parts, suspects = Counter[str](), Counter[str]()
+        for one in counts:
+            parts.update(one.parts)
+            suspects.update(one.suspects)
+        return {"allocations": Reading(value=parts.total(), parts=dict(parts), suspects=dict(suspects))}
 
 
 def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Reading:

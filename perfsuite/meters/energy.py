@@ -58,11 +58,13 @@ class Energy(Meter):
 
 
 def counter_of(session: Session) -> Counter | None:
-    """What reads the joules of this rank's device, or of its node's sockets; None if nothing does."""
+    """What reads the joules of this rank's devices, or of its node's sockets; None if nothing does."""
     if session.job.device == "cuda":
         import torch
 
-        return nvml_counter(f"GPU-{torch.cuda.get_device_properties(session.device).uuid}")
+        uuids = [torch.cuda.get_device_properties(device).uuid for device in session.devices]
+        counters = [counter for uuid in uuids if (counter := nvml_counter(f"GPU-{uuid}"))]
+        return (lambda: sum(counter() for counter in counters)) if len(counters) == len(uuids) else None
     return rapl_counter()
 
 

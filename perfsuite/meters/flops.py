@@ -135,7 +135,7 @@ class Flops(Meter):
         name = "tf32" if recipe.tf32 else _DTYPES[recipe.compute_dtype]
         if name not in self.session.job.dense_flops:
             raise Unsupported(f"{self.session.job.cell}: the hardware has no {name} arithmetic.")
-        return self.session.job.dense_flops[name]
+        return self.session.job.dense_flops[name] * self.session.layout.devices
 
 
 def count_model_flop(session: Session) -> int:

@@ -1,7 +1,8 @@
 """Peak memory: the most bytes of live tensors on a rank from the first step on, by purpose.
 
 On a CPU the bytes are counted by an allocator in front of torch's; on CUDA they are those of the caching allocator's
-history.
+history. A rank with several devices has each of these numbers for each device, and they are folded as those of ranks:
+the peak is that of the fullest device.
 The first steps are recorded, event by event, and give the peak and its anatomy. If more is alive after the timed steps
 than after the recorded ones, that is a leak, and ends the cell. The message has what
 each recorded step left, by operator and module.
@@ -11,15 +12,17 @@ import contextlib
 import functools
 import gc
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, Metric
 from perfsuite.catalog.processes import IN_TORCH
 from perfsuite.errors import RankError
 from perfsuite.meters._cuda_history import CudaHistory
 from perfsuite.meters.compilation import compiled_again
-from perfsuite.rank.memory.anatomy import Mark, dissect
+from perfsuite.rank.memory.anatomy import Anatomy, Mark, dissect
 from perfsuite.rank.memory.cpu_allocator import CpuAllocator
 from perfsuite.rank.memory.leftovers import leftovers, leftovers_text
 from perfsuite.rank.memory.oom import parts_at_refusal
@@ -37,8 +40,10 @@ Source = CpuAllocator | CudaHistory  # where the bytes of a device are counted
 
 
 def open_source(session: Session) -> Source:
-    """Where the bytes of the rank's device are counted."""
-    return CpuAllocator() if session.job.device == "cpu" else CudaHistory(stacks=bool(session.job.traces))
+    """Where the bytes of the rank's devices are counted."""
+    if session.job.device == "cpu":
+        return CpuAllocator()
+    return CudaHistory([device.index for device in session.devices], stacks=bool(session.job.traces))
 
 
 def live_bytes(source: Source) -> int:
@@ -64,13 +69,13 @@ class Memory(Meter):
         self.recording = True
         self.settled, self.watched = contextlib.ExitStack(), contextlib.ExitStack()
         self.stepping = self.evaluated_once = False
-        self.setup_peak = self.recorded_peak = self.recorded_live = 0
+        self.setup_peaks = self.recorded_peaks = [0] * len(self.source.each)  # of each device
+        self.recorded_live = 0
         self.fed = 0  # bytes of the last batch, which differ from step to step if sequences are packed
         self.steps = 0  # since the recording stopped
         self.kept: list[tuple[int, int]] = []  # steps, and bytes that a script has kept; first, then each unfenced step
         self.parameters = 0  # bytes, also of a file that is mapped, which no allocator sees
-        self.reserved: int | None = None
-        self.free: int | None = None
+        self.left: list[tuple[int | None, int | None]] = []  # of each device: reserved and free bytes
         self.source.record(True)
         session.listeners.append(self.mark)
         session.memory = self
@@ -104,7 +109,7 @@ class Memory(Meter):
         if kind == "counted":
             if not self.evaluated_once:
                 self._check_growth()
-            self.reserved, self.free = self.source.reserved_bytes, self.source.free_bytes
+            self.left = [(one.reserved_bytes, one.free_bytes) for one in self.source.each]
             self.source.set_capacity(None)  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
@@ -124,7 +129,7 @@ class Memory(Meter):
             return
         if phase == "batch" and not self.stepping:
             self.stepping = True
-            self.setup_peak = self.source.peak_bytes
+            self.setup_peaks = [one.peak_bytes for one in self.source.each]
             self.source.reset_peak()
         self.source.settle()
         number = len(self.marks)
@@ -152,8 +157,10 @@ class Memory(Meter):
         self.source.record(False)
         if self.session.job.traces:
             keep_snapshot(self.session)
-        refused = self.source.refused()
-        return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
+        for one in self.source.each:
+            if refused := one.refused():
+                return parts_at_refusal(one.events(), self.marks, named, refused)
+        return {}
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         self.steps += not self.recording
@@ -168,38 +175,67 @@ class Memory(Meter):
         if self.session.job.capacity_bytes is None:  # under a capacity, all steps must use as much as the recorded ones
             self.settled.close()
         self.source.record(False)
-        self.recorded_peak = self.source.peak_bytes
+        self.recorded_peaks = [one.peak_bytes for one in self.source.each]
         self.recorded_live = live_bytes(self.source) - self.fed
 
     @functools.cached_property
+    def logs(self) -> list[list[tuple[int, int, str]]]:
+        """The log of the traced steps, of each device."""
+        return [one.events() for one in self.source.each]
+
+    @functools.cached_property
+    def anatomies(self) -> list[Anatomy]:
+        """Of the peak of each device."""
+        return [dissect(log, self.marks) for log in self.logs]
+
+    @functools.cached_property
+    def fullest(self) -> int:
+        """Which device has the highest peak, the first of equals."""
+        peaks = [one.peak_bytes for one in self.anatomies]
+        return peaks.index(max(peaks))
+
+    @property
     def events(self) -> list[tuple[int, int, str]]:
-        """The log of the traced steps."""
-        return self.source.events()
+        """The log of the fullest device."""
+        return self.logs[self.fullest]
+
+    @property
+    def times(self) -> list[int]:
+        """When each of these events happened, in nanoseconds since 1970."""
+        times: list[int] = self.source.each[self.fullest].times()
+        return times
 
     def readings(self) -> dict[str, Reading]:
-        anatomy = dissect(self.events, self.marks)
-        self.source.prove_peak(anatomy.peak_bytes, self.recorded_peak)
+        readings = over_devices([self._readings_of(number) for number in range(len(self.source.each))])
+        if self.session.strategy.engine.own:
+            grown = self._grown()
+            left = leftovers(self.events, self.marks) if grown else {}
+            kept = {f"kept: {place}": size for place, size in left.items()}
+            readings["grown_bytes"] = Reading(value=grown, parts=_some({"kept": grown}), suspects=kept)
+            held = readings["parameters_bytes"].value
+            readings["parameters_bytes"] = Reading(value=max(held, self.parameters))
+        return readings
+
+    def _readings_of(self, number: int) -> dict[str, Reading]:
+        """Those of one device."""
+        anatomy = self.anatomies[number]
+        self.source.each[number].prove_peak(anatomy.peak_bytes, self.recorded_peaks[number])
         peak = Reading(
             value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_suspects(anatomy.operations)
         )
         readings = {"peak_memory_bytes": peak}
-        readings["setup_memory_bytes"] = Reading(value=self.setup_peak)
+        readings["setup_memory_bytes"] = Reading(value=self.setup_peaks[number])
         process = self.session.strategy.engine.process
         readings |= {
             f"{category}_bytes": Reading(value=anatomy.largest[category])
             for category, processes in HELD.items()
             if process in processes
         }
-        if self.session.strategy.engine.own:
-            grown = self._grown()
-            left = leftovers(self.events, self.marks) if grown else {}
-            kept = {f"kept: {place}": size for place, size in left.items()}
-            readings["grown_bytes"] = Reading(value=grown, parts=_some({"kept": grown}), suspects=kept)
-            readings["parameters_bytes"] = Reading(value=max(anatomy.largest["parameters"], self.parameters))
-        if self.reserved is not None:
-            readings["reserved_memory_bytes"] = Reading(value=self.reserved)
-        if self.free is not None:
-            readings["free_memory_bytes"] = Reading(value=self.free)
+        reserved, free = self.left[number] if self.left else (None, None)
+        if reserved is not None:
+            readings["reserved_memory_bytes"] = Reading(value=reserved)
+        if free is not None:
+            readings["free_memory_bytes"] = Reading(value=free)
         return readings
 
     def _grown(self) -> int:
@@ -220,6 +256,19 @@ class Memory(Meter):
                 f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"
                 f"{compiled_again()}"
             )
+
+
+def over_devices(devices: Sequence[dict[str, Reading]]) -> dict[str, Reading]:
+    """The readings of a rank's devices as the rank's: each is that of one device, with all values in ``ranks``."""
+    if len(devices) == 1:
+        return devices[0]
+    least = {metric.name for metric in METRICS if metric.fold == "min"}
+    folded = {}
+    for name in devices[0]:
+        readings = [one[name] for one in devices]
+        one = (min if name in least else max)(readings, key=lambda reading: reading.value)
+        folded[name] = msgspec.structs.replace(one, ranks=[reading.value for reading in readings])
+    return folded
 
 
 def _suspects(operations: Mapping[tuple[str, str], int]) -> dict[str, int]:

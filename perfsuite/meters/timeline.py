@@ -124,7 +124,7 @@ class Timeline(Meter):
         memory = self.session.memory
         if memory is None:
             return
-        times, live = memory.source.times(), dict.fromkeys(CATEGORIES, 0)
+        times, live = memory.times, dict.fromkeys(CATEGORIES, 0)
         changes = list(levels(memory.events, memory.marks))
         used = {name for _, changed in changes for name, size in changed.items() if size}
         for index, changed in changes:

@@ -10,8 +10,6 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.catalog.cell import Cell
-from perfsuite.catalog.definitions import Layout
-from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.allocator import CachingAllocator, Event, replay, smallest_capacity
 from perfsuite.predict.overhead import overhead
@@ -131,7 +129,7 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
 
 def firsts_of(cell: Cell) -> list[int]:
     """The first rank of each stage that ranks_of has: another's share of what is sharded is nearly the same."""
-    layout = _layout(cell)
+    layout = cell.layout
     return [rank for rank in ranks_of(cell) if not rank % (layout.data_ranks * layout.tensor)]
 
 
@@ -157,7 +155,7 @@ def first_like(cell: Cell, rank: int, counted: bool) -> int | None:
     Engines that shard parameters treat all ranks alike: each gathers everything and keeps one part. If parts have
     equal shapes, so has all else. ZeRO 1 and 2 do not: a rank's gradients are ready early or late in backward.
     """
-    layout = _layout(cell)
+    layout = cell.layout
     width = layout.data_ranks * layout.tensor
     alike = "parameters" in cell.strategy.engine.shards and layout.tensor == 1
     return rank // width * width if alike and rank % width and not counted else None
@@ -175,7 +173,7 @@ def ranks_of(cell: Cell) -> list[int]:
     differs. All others of a stage do the same. The stages are the first, the second and the last: those between have
     the layers of the second, and no more micro-batches in flight.
     """
-    layout = _layout(cell)
+    layout = cell.layout
     width = layout.data_ranks * layout.tensor
     inside = {0, width - 1} if cell.strategy.engine.shards else {0}
     stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
@@ -214,7 +212,7 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         host_bytes=host_bytes(cell, trace),
         overhead=outside,
         capacity_bytes=capacity,
-        theory=model_state(cell, _layout(cell)),
+        theory=model_state(cell, cell.layout),
         held=_held(anatomy.holders),
         categories=list(CATEGORIES),
         curve=curve(events, marks, MOST_POINTS),
@@ -287,10 +285,6 @@ def _most_live(events: Sequence[Event], first: int = 0) -> int:
     return max(live[first:], default=0)
 
 
-def _layout(cell: Cell) -> Layout:
-    return lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name)
-
-
 def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
     """The largest groups of storages that are alive at the peak."""
     sizes: Counter[tuple[str, str]] = Counter()
@@ -314,7 +308,7 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
         return next(one for one in found if isinstance(one, Failure))
     fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
     peaks = {rank: size for one in ranks for rank, size in one.ranks.items()}
-    layout = _layout(cell)
+    layout = cell.layout
     width, last = layout.data_ranks * layout.tensor, layout.pipeline - 1
     folds = {metric.name: metric.fold for metric in catalog.metrics(cell.strategy.engine.process)}
     readings = {}

@@ -76,9 +76,11 @@ def clip(gradients: Iterable[Tensor], norm: Tensor, largest: float) -> None:
     import torch
 
     factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
-    kept = [local(gradient) for gradient in gradients]
-    if kept:  # a rank's flat shard may have no trained parameters
-        torch._foreach_mul_(kept, factor.to(kept[0].device))
+    by_device: dict[TorchDevice, list[Tensor]] = {}  # empty if a rank's flat shard has no trained parameters
+    for gradient in map(local, gradients):
+        by_device.setdefault(gradient.device, []).append(gradient)
+    for device, kept in by_device.items():
+        torch._foreach_mul_(kept, factor.to(device))
 
 
 def _sharding_groups(tensor: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ TIMEOUT = datetime.timedelta(minutes=30)  # the launcher's watchdog ends a cell 
 
 
 def join(session: Session, folder: Path) -> None:
-    """Set the device and form the default process group.
+    """Set the device, the first if the rank has several, and form the default process group.
 
     Rank 0 binds a port that the system chooses and writes it to a file, so two cells never race for one. The file
     reaches the other nodes as all files of a cell do.
@@ -31,7 +31,7 @@ def join(session: Session, folder: Path) -> None:
     if session.job.device == "cuda":
         if torch.cuda._is_in_bad_fork():
             raise RankError("The rank server touched CUDA before it forked: an import of the engine or the model did.")
-        torch.cuda.set_device(rank % session.job.node_size)
+        torch.cuda.set_device(rank % session.job.node_size * session.job.devices)
         if reason := why_no_kernels(torch.cuda.get_device_capability(), torch.cuda.get_arch_list()):
             raise Unsupported(f"torch {torch.__version__} {reason}")
     else:

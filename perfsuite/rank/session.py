@@ -1,7 +1,6 @@
 """A rank's context: its job, its place, its catalog, its device, and the listeners to its progress."""
 
 import contextlib
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable
@@ -55,7 +54,7 @@ class Session:
         with opened.watching():  # definition files of the user's may read others
             catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
             strategy = parse_strategy(job.strategy, catalog)
-        layout = lay_out(strategy, job.world_size)
+        layout = lay_out(strategy, job.world_size * job.devices)
         return cls(job, rank, catalog, strategy, recipe_of(strategy), layout, scratch, opened=opened)
 
     @property
@@ -82,7 +81,7 @@ class Session:
         """All ranks with named dimensions; its dimensions of width 1 cost nothing."""
         from torch.distributed.device_mesh import init_device_mesh
 
-        widths = dataclasses.asdict(self.layout)
+        widths = self.layout.of_ranks
         return init_device_mesh(self.job.device, tuple(widths.values()), mesh_dim_names=tuple(widths))
 
     @property
@@ -90,6 +89,14 @@ class Session:
         import torch
 
         return torch.device("cpu") if self.job.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def devices(self) -> list[TorchDevice]:
+        """All of this rank's, beginning with ``device``."""
+        import torch
+
+        first = self.device
+        return [first, *(torch.device(first.type, first.index + number) for number in range(1, self.layout.devices))]
 
     @property
     def emulated(self) -> bool:
@@ -129,8 +136,9 @@ class Session:
         return self.part or f"({self.phase or phase})"
 
     def synchronize(self) -> None:
-        """Wait until the device has finished all of its work."""
+        """Wait until each device has finished all of its work."""
         if self.job.device == "cuda":
             import torch
 
-            torch.cuda.synchronize()
+            for device in self.devices:
+                torch.cuda.synchronize(device)

@@ -25,13 +25,14 @@ class Turns(Record, frozen=True, kw_only=True):
 class Job(Record, frozen=True, kw_only=True):
     """One cell as a job for its ranks. Written once to JOB; every rank of the cell reads the same file.
 
-    ``capacity_bytes`` limits the tensors of each rank. ``traces`` is the ``prefix`` of TRACE and SNAPSHOT, files that a
-    launch writes which measures nothing; empty if it measures. ``kernels`` is the set of a CPU's kernels
-    (perfsuite/catalog/cpu_kernels.py), empty for any. ``model_flop`` is an earlier launch's count for a replica. A rank
-    runs ``warmup`` steps, then ``steps`` timed ones, and counts nothing else if ``times_only``. ``unfenced``: blocks of
-    steps are timed as well. ``long`` steps follow, of which all is counted that grows. If it ``proves``, a script's
-    rank only reads the gradients of so many steps. ``faults`` are ``"module:function"`` names, called with the rank's
-    session after the engine is prepared: tests use them to break a real cell on purpose.
+    ``devices`` are those of each rank, and ``capacity_bytes`` limits the tensors of each device. ``traces`` is the
+    ``prefix`` of TRACE and SNAPSHOT, files that a launch writes which measures nothing; empty if it measures.
+    ``kernels`` is the set of a CPU's kernels (perfsuite/catalog/cpu_kernels.py), empty for any. ``model_flop`` is an
+    earlier launch's count for a replica. A rank runs ``warmup`` steps, then ``steps`` timed ones, and counts nothing
+    else if ``times_only``. ``unfenced``: blocks of steps are timed as well. ``long`` steps follow, of which all is
+    counted that grows. If it ``proves``, a script's rank only reads the gradients of so many steps. ``faults`` are
+    ``"module:function"`` names, called with the rank's session after the engine is prepared: tests use them to break a
+    real cell on purpose.
     """
 
     cell: str
@@ -40,6 +41,7 @@ class Job(Record, frozen=True, kw_only=True):
     workload: Workload
     device: str  # "cpu" or "cuda"
     world_size: int
+    devices: int = 1
     nodes: int = 1  # each has as many of the ranks, in their order
     steps: int
     warmup: int

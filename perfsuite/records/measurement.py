@@ -19,7 +19,7 @@ class Machine(Record, frozen=True, kw_only=True):
     ``name`` is the user's for it; without one its times stay in its cache folder.
 
     ``gpus`` are the beginnings of the leased GPUs' UUIDs, as in CUDA_VISIBLE_DEVICES, rank by rank; ``links`` are the
-    connections between two ranks' GPUs ({"0-1": "NV18"}), as named by nvidia-smi. ``nodes`` are the names of the nodes
+    connections between two of them ({"0-1": "NV18"}), as named by nvidia-smi. ``nodes`` are the names of the nodes
     if a cluster gave them; both lists have the GPUs of all nodes, in that order. ``networks`` are the bytes per second
     of its network devices.
     """
@@ -49,7 +49,7 @@ class Launch(Record, frozen=True, kw_only=True):
 
 
 class Measurement(Record, frozen=True, kw_only=True):
-    """A cell measured on real hardware.
+    """A cell measured on real hardware: by ``world_size`` ranks with so many ``devices`` each.
 
     ``warmup`` is the number of warm-up steps; None in older records. The samples of a time are those of all
     ``launches``, concatenated, equally many of each. ``flags`` are a RankSample's; old records have none.
@@ -81,6 +81,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     uncounted: dict[str, str] = {}
     unrepeated: dict[str, int | float] = {}
     times_only: bool = False
+    devices: int = 1
 
     @property
     def steps(self) -> int:

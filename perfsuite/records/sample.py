@@ -15,7 +15,8 @@ class Reading(Record, frozen=True, kw_only=True):
 
     ``phases`` are the seconds of phases that a script names itself, which are within the value: of "other" alone.
 
-    A sample is None if an fp16 step overflowed and was skipped. ``ranks`` has each rank's value.
+    A sample is None if an fp16 step overflowed and was skipped. ``ranks`` has each rank's value, or those of
+    its devices if it has several.
     """
 
     value: int | float

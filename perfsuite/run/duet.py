@@ -33,7 +33,7 @@ def measure_in_turns(
 
     If one side fails, the other continues alone. ``times_only``: nothing is counted.
     """
-    ranks = [cell.hardware.world_size for cell in cells]
+    ranks = [cell.layout.ranks for cell in cells]
     with runners[0].lease(cells[0]) as devices, _pipes(ranks) as pipes:
         turns = [Turns(inboxes=pipes[n], outboxes=pipes[1 - n], first=n == first) for n in SIDES]
 

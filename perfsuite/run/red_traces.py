@@ -81,7 +81,8 @@ class Tracer:
         except (PerfsuiteError, OSError) as error:
             again = isinstance(error, CellFailed) and error.failure.kind == measured.outcome == "oom"
             return None if again else Trace(kind=TraceKind.FAILED, message=str(error))
-        peaks = [sample.readings[PEAK].value for sample in samples if PEAK in sample.readings]
+        found = [sample.readings[PEAK] for sample in samples if PEAK in sample.readings]
+        peaks = [peak for one in found for peak in (one.ranks or [one.value])]
         expected = measured.readings[PEAK].ranks if PEAK in measured.readings else []
         if not peaks or not expected or peaks == expected:
             return None
@@ -107,6 +108,6 @@ class Tracer:
         for side, name in (("", ""), (BASELINE, baseline)):
             paths = [
                 (f"rank {rank}{name}{emulated}", Path(TRACE.format(prefix=self._prefix(cell, side), rank=rank)))
-                for rank in range(cell.hardware.world_size)
+                for rank in range(cell.layout.ranks)
             ]
             yield [(title, path) for title, path in paths if path.exists()]

@@ -119,6 +119,7 @@ class Runner:
         common: dict[str, Any] = {
             "machine": place.describe(hardware, self.catalog, devices),
             "capacity_bytes": self.settings.capacity_bytes,
+            "devices": cell.layout.devices,
         }
         begin, conditions = time.monotonic(), place.conditions(hardware, devices)
 

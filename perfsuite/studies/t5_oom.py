@@ -1,14 +1,14 @@
 """Out of memory with T5: every row of a table that someone measured while fine-tuning t5-base on two RTX 3090.
 
-Their figures are next to ours. Our memory is a rank's live tensors; theirs is the sum of both cards, since 27 G exceed
-one card's 24. So only the ratios to the baseline can be compared. Their time is for a run over the same samples, so it
-is compared with our time per token. Their "tflops" are not a rate: two 3090 have 142 TFLOP/s at most, and the Trainer
-reports total_flos, 6 × parameters × tokens. For 2 epochs of 100 samples of some 650 tokens these are 175 TFLOP. With
---capacity 24GiB a row that needs more is out of memory.
+Their figures are next to ours. Their memory is the sum of both cards, since 27 G exceed one card's 24. So a row's
+memory is set against the baseline's as the sum over all cards, of live tensors here: a ratio. Their time is for a run
+over the same samples, so it is compared with our time per token. Their "tflops" are not a rate: two 3090 have 142
+TFLOP/s at most, and the Trainer reports total_flos, 6 × parameters × tokens. For 2 epochs of 100 samples of some 650
+tokens these are 175 TFLOP. With --capacity 24GiB a row that needs more is out of memory.
 """
 
 from perfsuite.studies._read_study import read_study
-from perfsuite.studies._study_rows import Results, Row, ratio
+from perfsuite.studies._study_rows import Ratio, Results, Row, ratio
 from perfsuite.studies._words import anatomy
 from perfsuite.units import show_bytes
 
@@ -36,7 +36,7 @@ def answer(results: Results) -> list[str]:
 def _against(row: Row, baseline: Row) -> str:
     if not row.fits:
         return f"{row.row}: {row.why} The note says: {row.note['memory']}."
-    memory, time = ratio(row, baseline, "peak_memory_bytes"), ratio(baseline, row, "tokens_per_second")
+    memory, time = Ratio(_of_all_cards(row) / _of_all_cards(baseline)), ratio(baseline, row, "tokens_per_second")
     there = " and ".join(
         f"{_number(row.note[what]) / _number(baseline.note[what]):.2f}× the {what}"
         for what in ("memory", "time")
@@ -44,6 +44,13 @@ def _against(row: Row, baseline: Row) -> str:
     )
     here = f"{memory} the memory and {time} the time per token of the baseline"
     return f"{row.row}: {here}; the note says {there or row.note['memory']}."
+
+
+def _of_all_cards(row: Row) -> float:
+    """The peaks of all ranks, and of all devices of a rank that has several."""
+    assert row.measurement
+    peak = row.measurement.readings["peak_memory_bytes"]
+    return sum(peak.ranks) or peak.value
 
 
 def _number(text: str) -> float:

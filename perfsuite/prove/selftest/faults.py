@@ -169,7 +169,7 @@ def keeps_copies(session: Session, trainer: Any, meters: Any) -> None:
 def small_device(session: Session, trainer: Any, meters: Any) -> None:
     """The device has 4 MB."""
     for meter in meters:
-        if hasattr(meter, "recorded_peak"):
+        if hasattr(meter, "recorded_peaks"):
             meter.source.set_capacity(4_000_000)
 
 

@@ -28,7 +28,7 @@ def keep_snapshot(session: Session) -> None:
     memory = session.memory
     if memory is None:
         return
-    snapshot = memory.source.snapshot() or make_snapshot(memory.events, memory.marks, memory.source.times())
+    snapshot = memory.source.snapshot() or make_snapshot(memory.events, memory.marks, memory.times)
     path = SNAPSHOT.format(prefix=session.job.traces, rank=session.rank)
     write_bytes(Path(path), pickled(snapshot))
 

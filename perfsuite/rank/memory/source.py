@@ -3,13 +3,19 @@
 """
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 KEPT_STEPS = 2  # a batch lives until the next one replaces it, and may be made in the step before its own
 
 
 class MemorySource:
-    """Counts the bytes of a device. What one of the two does not have is as it is here."""
+    """Counts the bytes of a rank's device, or of several. What one of the two does not have is as it is here."""
+
+    @property
+    def each(self) -> Sequence[Any]:
+        """What counts the bytes of each device."""
+        return [self]
 
     @property
     def reserved_bytes(self) -> int | None:

@@ -53,7 +53,8 @@ class Evidence:
         before, after = self._peaks()
         if not after or not after.parts:
             return None
-        several = ", fullest rank" if len(after.ranks) > 1 else ""
+        fullest = ", fullest rank" if self.new.world_size > 1 else ", fullest device"
+        several = fullest if len(after.ranks) > 1 else ""
         title = self._title(f"Memory at the peak{several}")
         return memory.anatomy(title, before, after, self.names, kind_of(self.new))
 
