@@ -76,7 +76,7 @@ t5_base-device_map+bf16+eager-rtx3090_x2-s2816
 GPUS = 4  # of each kind
 
 
-class Line(Record, frozen=True, kw_only=True):
+class Line(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What one emulated cell measured: the fullest rank's bytes at the peak, and why there are none. If a rank has
     several devices, ``devices`` are the reserved bytes of each.
     """

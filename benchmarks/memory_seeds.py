@@ -130,10 +130,11 @@ def t5_base() -> Iterator[str]:
     yield ""
     yield "| length | one GPU, GB | both, GB |"
     yield "|---|---|---|"
-    off = {}
+    off, alone = {}, {}
     for length in LENGTHS:
         cell = parse_cell(f"t5_base-single+bf16+eager-rtx3090_x1-s{length}", CATALOG)
         ((_, one),) = say([cell])
+        alone[length] = one.needed_bytes / GB
         off[length] = abs(one.needed_bytes / GB - ASKED_SINGLE) + abs(both(one) - ASKED_BOTH)
         yield f"| {length} | {one.needed_bytes / GB:.1f} | {both(one):.1f} |"
     length = min(off, key=off.__getitem__)
@@ -151,11 +152,13 @@ def t5_base() -> Iterator[str]:
         kept = one.parts.get("activations", 0) / GB
         off_by = f"{100 * (both(one) / told - 1):+.0f} %"
         yield f"| {title} | {told} | {both(one):.1f} | {off_by} | {one.needed_bytes / GB:.1f} | {kept:.1f} |"
-    yield from spread(length)
+    yield from spread(length, alone[length])
 
 
-def spread(length: int) -> Iterator[str]:
-    """What `model.parallelize()` needed: device_map, which no trace knows, as emulated GPUs measured it."""
+def spread(length: int, alone: float) -> Iterator[str]:
+    """What `model.parallelize()` needed: device_map, which no trace knows, as emulated GPUs measured it. One GPU needs
+    ``alone`` GB.
+    """
     cell = parse_cell(SPREAD.format(length), CATALOG)
     lines = {line["cell"]: line for line in map(json.loads, EMULATED.read_text(encoding="utf-8").splitlines())}
     yield ""
@@ -164,12 +167,14 @@ def spread(length: int) -> Iterator[str]:
         return
     outside = sum(beside(cell).values())
     each = [(size + outside) / GB for size in lines[cell.id]["devices"]]
+    more, reported = (100 * (both / one - 1) for both, one in ((sum(each), alone), (ASKED_SPREAD, ASKED_SINGLE)))
     yield (
-        f"`model.parallelize()` needed {ASKED_SPREAD:.0f} GB. transformers has removed it, and `device_map` spreads "
-        f"the layers today. {cell.id} needs {' and '.join(f'{one:.1f}' for one in each)} GB on the two GPUs, "
-        f"{sum(each):.1f} GB together ({100 * (sum(each) / ASKED_SPREAD - 1):+.0f} %), as emulated GPUs measured it. "
-        "One GPU works at a time, so its step takes at least as long as on one GPU. The note has 28 s for it and 68 s "
-        "on one GPU. To divide the layers does not explain that."
+        f"`model.parallelize()` needed {ASKED_SPREAD:.0f} GB, {reported:.0f} % more than one GPU. transformers has "
+        f"removed it, and `device_map` spreads the layers today. {cell.id} needs "
+        f"{' and '.join(f'{one:.1f}' for one in each)} GB on the two GPUs, as emulated GPUs measured it: "
+        f"{sum(each):.1f} GB together, {more:.0f} % more than one GPU. One GPU works at a time, so its step takes at "
+        "least as long as on one GPU. The note has 28 s for it and 68 s on one GPU. To divide the layers does not "
+        "explain that."
     )
 
 

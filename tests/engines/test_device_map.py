@@ -1,4 +1,4 @@
-"""device_map: one rank with several devices. What needs no device; tests/emulation/test_device_map.py trains."""
+"""device_map: one rank with several devices. What needs no device; test_emulated_device_map.py trains."""
 
 import subprocess
 import sys

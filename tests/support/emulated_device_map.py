@@ -1,4 +1,4 @@
-"""Run by tests/emulation/test_device_map.py on emulated GPUs: measures cells with faults; prints a JSON line for each.
+"""Run by test_emulated_device_map.py on emulated GPUs: measures cells with faults; prints a JSON line for each.
 
     emulated_device_map.py FOLDER CELL[,FAULT…] …
 
@@ -17,21 +17,25 @@ from perfsuite.run.runner import Runner, Settings
 
 
 def numbered(session, trainer, meters):
-    """Weights from a CPU's generator, by their names: a draw on an emulated GPU leaves zeros. Writes down each loss and
-    norm, since a measurement on emulated GPUs has none.
+    """Weights from a CPU's generator, by their names: a draw on an emulated GPU leaves zeros. Writes down the loss of
+    each step, and how far the weights are from the first ones: a measurement on emulated GPUs has neither.
     """
     import torch
 
+    first = {}
     with torch.no_grad():
         for name, parameter in trainer.model.named_parameters():
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+            first[name] = 0.1 * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(first[name])
     finished = trainer.finished
 
     def told(outcome):
-        norm = None if outcome.gradient_norm is None else float(outcome.gradient_norm)
+        away = [
+            float((one.detach().cpu() - first[name]).double().norm()) for name, one in trainer.model.named_parameters()
+        ]
         with Path(session.job.import_path[0], session.job.cell).open("a", encoding="utf-8") as file:
-            file.write(json.dumps([float(outcome.loss), norm]) + "\n")
+            file.write(json.dumps([float(outcome.loss), away]) + "\n")
         return finished(outcome)
 
     trainer.finished = told

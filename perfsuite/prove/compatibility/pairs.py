@@ -81,7 +81,8 @@ def _claim(engine: Engine, technique: Technique, tiny: list[Model], base: Strate
         there, _ = _cells(strategy, tiny, device)
         if there:  # a GPU supports it, so the reason of that model counts, whatever other models lack
             return claim(reason=_cells(strategy, [there[0].model])[1], on_cpu=True)
-    return claim(reason=_cells(alone[0], tiny)[1])
+    on = None if base else next(iter(devices.values()))  # a CPU would refuse the engine, whatever the technique
+    return claim(reason=_cells(alone[0], tiny, on)[1])
 
 
 def _first_cells(strategies: Iterable[Strategy], models: list[Model]) -> tuple[Cell, ...]:
