@@ -47,9 +47,9 @@ class DeviceMap(LoopTrainer):
             if id(layer) not in known:
                 continue
             wanted, there = self._device_of(name), {parameter.device for parameter in layer.parameters()}
-            if there != {wanted}:
+            if wanted is None or there != {wanted}:
                 found = " and ".join(sorted(map(str, there)))
-                raise WrongEngine(f"device_map must hold {name} on {wanted}, but it is on {found}.")
+                raise WrongEngine(f"device_map must hold {name} on {wanted or 'a device'}, but it is on {found}.")
             layers[wanted] += 1
         devices = self.session.devices
         if set(layers) != set(devices):

@@ -336,6 +336,4 @@ def _summed(readings: Sequence[Reading], times: Sequence[int]) -> Reading:
 
 def unsupported(cell: Cell, reason: str) -> Prediction:
     """The placeholder for a cell that cannot be predicted."""
-    return Prediction(
-        format=FORMAT, cell=cell.id, outcome="unsupported", reason=reason, world_size=cell.hardware.world_size
-    )
+    return Prediction(format=FORMAT, cell=cell.id, outcome="unsupported", reason=reason, world_size=cell.layout.ranks)

@@ -126,7 +126,7 @@ def test_a_gpu_is_not_refused_with_the_cpu(mine):
     found = {(claim.engine, claim.technique): claim for claim in claims(mine)}
 
     assert found["gpu_only", "ckpt"].on_cpu and found["gpu_only", "ckpt"].reason == "it has no kernels for one"
-    assert not found["gpu_only", "cpu_adam"].on_cpu and "steps on the host" in found["gpu_only", "cpu_adam"].reason
+    assert not found["gpu_only", "dcp"].on_cpu and "the state that gpu_only keeps" in found["gpu_only", "dcp"].reason
     assert not found["never", "ckpt"].on_cpu and "nobody has written it" in found["never", "ckpt"].reason
     assert not found["single", "tp"].on_cpu and found["single", "tp"].reason.endswith("lays out all ranks itself.")
 
