@@ -422,3 +422,22 @@ def test_a_real_study(tmp_path):
     assert [row.outcome for row in rows] == ["fits", "fits"]
     assert all(float(row["train_seconds"] or 0) > 0 and float(row["train_steps"] or 0) > 1 for row in report.rows)
     assert re.fullmatch(r"bf16 has \d\.\d\d× the p of plain\.", report.answers[0])
+
+
+def test_the_memory_of_a_note_is_that_of_all_cards(catalog):
+    """Two ranks with a card of 4 MiB each, and one rank whose two cards have 3 and 1: half of the baseline's 8."""
+    study = catalog.get("study", "t5-oom")
+
+    def row(name: str, peaks: list[float]) -> Row:
+        one = measured("t5_tiny-ddp+bf16-cpu_x2", [0.1], 2**20)
+        peak = Reading(value=max(peaks) * 2**20, ranks=[size * 2**20 for size in peaks])
+        one = msgspec.structs.replace(one, readings=one.readings | {"peak_memory_bytes": peak})
+        note = next(variant.note for variant in study.rows if variant.name == name)
+        return Row(model="t5_tiny", row=name, column="", cell=one.cell, outcome="fits", note=note, measurement=one)
+
+    sentences = study.answer(Results(study, (row("baseline", [4, 4]), row("model parallel", [3, 1]))))
+
+    assert any(
+        one.startswith("model parallel: 0.50× the memory") and "the note says 0.74× the memory" in one
+        for one in sentences
+    )
