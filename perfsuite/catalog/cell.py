@@ -101,10 +101,10 @@ def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffix
     chosen_model: Model = catalog.get("model", model)
     chosen_strategy = parse_strategy(strategy, catalog)
     chosen_hardware = parse_hardware(hardware, catalog)
-    reason = why_not(chosen_model, chosen_strategy, chosen_hardware)
+    workload = _apply(suffixes, chosen_model)
+    reason = why_not(dataclasses.replace(chosen_model, workload=workload), chosen_strategy, chosen_hardware)
     if reason:
         raise Refused(f"{CellId(model, strategy, hardware)}: {reason}")
-    workload = _apply(suffixes, chosen_model)
     if reason := why_too_long(chosen_model, workload):
         raise Refused(reason)
     return Cell(chosen_model, chosen_strategy, chosen_hardware, workload)

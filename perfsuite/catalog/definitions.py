@@ -141,13 +141,15 @@ class Device:
 class Layout:
     """How many ranks each dimension of a cell has; their product is the world size. A rank has so many ``devices``.
 
-    Rank order, slowest first: pipeline stage, replica, shard, tensor-parallel rank. Replicas and shards get different
-    data; the stages and tensor-parallel ranks of one replica get the same.
+    Rank order, slowest first: pipeline stage, replica, shard, part of a sequence (context), tensor-parallel rank.
+    Replicas and shards get different data. The stages and tensor-parallel ranks of one replica get the same, and its
+    context ranks get parts of it.
     """
 
     pipeline: int = 1
     replicas: int = 1
     shards: int = 1
+    context: int = 1
     tensor: int = 1
     devices: int = 1
 
@@ -165,6 +167,16 @@ class Layout:
     def data_ranks(self) -> int:
         """How many ranks get different data."""
         return self.replicas * self.shards
+
+    @property
+    def shared_by(self) -> int:
+        """How many ranks of a stage share the same data."""
+        return self.context * self.tensor
+
+    @property
+    def stage_ranks(self) -> int:
+        """How many ranks a pipeline stage has."""
+        return self.data_ranks * self.shared_by
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,7 +130,7 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
 def firsts_of(cell: Cell) -> list[int]:
     """The first rank of each stage that ranks_of has: another's share of what is sharded is nearly the same."""
     layout = cell.layout
-    return [rank for rank in ranks_of(cell) if not rank % (layout.data_ranks * layout.tensor)]
+    return [rank for rank in ranks_of(cell) if not rank % layout.stage_ranks]
 
 
 def is_kept(cell: Cell, catalog: Catalog, padded: bool) -> bool:
@@ -156,7 +156,7 @@ def first_like(cell: Cell, rank: int, counted: bool) -> int | None:
     equal shapes, so has all else. ZeRO 1 and 2 do not: a rank's gradients are ready early or late in backward.
     """
     layout = cell.layout
-    width = layout.data_ranks * layout.tensor
+    width = layout.stage_ranks
     alike = "parameters" in cell.strategy.engine.shards and layout.tensor == 1
     return rank // width * width if alike and rank % width and not counted else None
 
@@ -174,7 +174,7 @@ def ranks_of(cell: Cell) -> list[int]:
     the layers of the second, and no more micro-batches in flight.
     """
     layout = cell.layout
-    width = layout.data_ranks * layout.tensor
+    width = layout.stage_ranks
     inside = {0, width - 1} if cell.strategy.engine.shards else {0}
     stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
     return sorted(stage * width + rank for stage in stages for rank in inside)
@@ -309,7 +309,7 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
     fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
     peaks = {rank: size for one in ranks for rank, size in one.ranks.items()}
     layout = cell.layout
-    width, last = layout.data_ranks * layout.tensor, layout.pipeline - 1
+    width, last = layout.stage_ranks, layout.pipeline - 1
     folds = {metric.name: metric.fold for metric in catalog.metrics(cell.strategy.engine.process)}
     readings = {}
     for name in fullest.readings:

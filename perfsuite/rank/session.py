@@ -64,17 +64,17 @@ class Session:
     @property
     def data_rank(self) -> int:
         """Which of the ``layout.data_ranks`` shares of the global batch this rank gets."""
-        return self.rank // self.layout.tensor % self.layout.data_ranks
+        return self.rank // self.layout.shared_by % self.layout.data_ranks
 
     @property
     def leads_replica(self) -> bool:
         """Whether this rank is the first of those with the same data: it counts for all of them."""
-        return self.rank % self.layout.tensor == 0 and self.stage == 0
+        return self.rank % self.layout.shared_by == 0 and self.stage == 0
 
     @property
     def stage(self) -> int:
         """This rank's pipeline stage."""
-        return self.rank // (self.layout.data_ranks * self.layout.tensor)
+        return self.rank // self.layout.stage_ranks
 
     @functools.cached_property
     def mesh(self) -> DeviceMesh:

@@ -62,7 +62,7 @@ def costs_of(cell: Cell) -> Costs:
 def traced_ranks(cell: Cell) -> list[int]:
     """The ranks whose traces a replay needs: the first of each pipeline stage."""
     layout = layout_of(cell)
-    return [stage * layout.data_ranks * layout.tensor for stage in range(layout.pipeline)]
+    return [stage * layout.stage_ranks for stage in range(layout.pipeline)]
 
 
 def trace_step(cell: Cell, catalog: Catalog, padded: bool = True, tracer: Tracer | None = None) -> dict[int, Trace]:

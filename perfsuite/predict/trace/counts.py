@@ -19,7 +19,7 @@ class TracedFlops(Flops):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.replicas, self.alike = session.layout.data_ranks, session.layout.data_ranks * session.layout.tensor
+        self.replicas, self.alike = session.layout.data_ranks, session.layout.stage_ranks
         if session.leads_replica and not self.counts_step:
             self.count_model()
 
