@@ -48,6 +48,8 @@ _FUNCTIONAL = {
     "all_to_all_single": "all_to_all",
     "broadcast": "broadcast",
 }
+# A dispatch mode does not see what an operator of another library calls.
+_WRAPPED = {"deepspeed::dim_zero_all_to_all": ("all_to_all", 0)}
 _SILENT = {"barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autograd"}
 
 
@@ -111,6 +113,8 @@ def message_of(function: Any, args: Any, result: Any) -> tuple[str, int] | None:
     Raises NotImplementedError at a collective that it does not know.
     """
     namespace, name = function.namespace, function._opname
+    if wrapped := _WRAPPED.get(f"{namespace}::{name}"):
+        return wrapped[0], _size(args[wrapped[1]])
     if namespace not in ("c10d", "_c10d_functional") or name in _SILENT:
         return None
     if namespace == "c10d" and name in _COLLECTIVES:

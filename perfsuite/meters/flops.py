@@ -49,7 +49,7 @@ MOST_READS = 10_000  # of numbers on the host; all are 1, so a loop that waits f
 TORCHS = ("aten", "prims")
 MOVING = (  # operators that only move tensors, such as FSDP's copies
     *("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "fsdp", "symm_mem"),
-    *("inductor", "prim", "profiler", "streams"),
+    *("deepspeed", "inductor", "prim", "profiler", "streams"),
 )
 HEAVY = (  # how parts of their names begin: products, convolutions, transforms, recurrences, scans, decompositions
     *("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "addr", "bilinear", "trilinear", "cdist", "pdist"),

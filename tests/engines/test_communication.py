@@ -52,6 +52,9 @@ CELLS = [
     "gpt2_tiny_l4-pp_deepspeed+acc4+bf16-cpu_x4",
     "gpt2_tiny_l4-pp_deepspeed+dp2+acc2-cpu_x4",
     "llama_tiny_l4-pp_deepspeed+acc2-cpu_x2",
+    "llama_tiny-ulysses-cpu_x2",
+    "llama_tiny-ulysses+dp2+acc2-cpu_x8",
+    "qwen3_tiny-ulysses+ckpt-cpu_x2",
 ]
 
 
@@ -65,6 +68,7 @@ QUICK = (
     "llama_tiny-autotp-cpu_x2",
     "llama_tiny-tp-cpu_x2",
     "llama_tiny_l4-pp_deepspeed+acc2-cpu_x2",
+    "llama_tiny-ulysses-cpu_x2",
 )
 
 

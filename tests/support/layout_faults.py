@@ -113,6 +113,11 @@ def experts_sum_gradients(session, trainer, meters):
     trainer.reduce_gradients = summed
 
 
+def heads_not_exchanged(session, trainer, meters):
+    """DeepSpeed's module attends with all heads to a rank's own tokens."""
+    trainer.exchange.forward = trainer.whole
+
+
 def megatron_stage_lost(session, trainer, meters):
     """A stage of Megatron loses its last layer, and the engine is asked again what it is."""
     layers = trainer.stages[0].decoder.layers

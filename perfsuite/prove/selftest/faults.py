@@ -366,6 +366,23 @@ def documents_mixed(session: Session, trainer: Any, meters: Any) -> None:
     trainer.model.config.use_cache = True
 
 
+def attends_alone(session: Session, trainer: Any, meters: Any) -> None:
+    """Each rank attends to its own part of a sequence only: the model has transformers' attention again."""
+    trainer.model.set_attn_implementation("sdpa")
+
+
+def exchange_lost(session: Session, trainer: Any, meters: Any) -> None:
+    """DeepSpeed's all-to-all returns what a rank gave it, so a rank attends to its own part several times."""
+    import deepspeed.comm
+
+    vars(deepspeed.comm)["all_to_all_single"] = lambda output, tensor, **_: output.copy_(tensor)
+
+
+def masks_dropped(session: Session, trainer: Any, meters: Any) -> None:
+    """As with DeepSpeed's own registration, attention over whole sequences gets no mask, so documents are mixed."""
+    trainer.whole.mask = lambda *_: None
+
+
 def megatron_no_reduction(session: Session, trainer: Any, meters: Any) -> None:
     """Megatron's gradients are not reduced over the replicas."""
     trainer.config.finalize_model_grads_func = lambda *arguments, **keywords: None
