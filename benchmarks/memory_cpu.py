@@ -41,6 +41,8 @@ gemma3_tiny-single-cpu_x1 gemma3_tiny-single+bf16-cpu_x1 gemma3_tiny-fsdp2+bf16-
 vit_tiny-single-cpu_x1 vit_tiny-single+bf16-cpu_x1 vit_tiny-zero2+bf16-cpu_x2
 llava_tiny-single-cpu_x1 llava_tiny-single+bf16-cpu_x1 llava_tiny-fsdp2-cpu_x2
 whisper_tiny-single-cpu_x1 whisper_tiny-single+bf16-cpu_x1 whisper_tiny-ddp-cpu_x2
+llama_tiny-ulysses-cpu_x2 gemma3_tiny-ulysses+bf16-cpu_x2 llama_tiny-ulysses+packed-cpu_x2
+gpt2_tiny-ulysses+dp2+acc2-cpu_x4
 """.split()  # noqa: SIM905
 
 

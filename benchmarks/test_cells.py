@@ -34,6 +34,8 @@ def cells(models, strategies):
 # Mixtures of experts, images and speech.
 @pytest.mark.perf_cell("mixtral_tiny-single-cpu_x1", "mixtral_tiny-ep-cpu_x2", "qwen3_moe_tiny-fsdp2+bf16-cpu_x2")
 @pytest.mark.perf_cell("vit_tiny-single-cpu_x1", "whisper_tiny-ddp-cpu_x2")
+# Parts of sequences, whole or cut by a window.
+@pytest.mark.perf_cell("llama_tiny-ulysses-cpu_x2", "gemma3_tiny-ulysses+bf16-cpu_x2")
 # Inference and messages.
 @pytest.mark.perf_cell(*(f"{model}-{engine}-cpu_x1" for model in TINY for engine in ("forward", "generate")))
 @pytest.mark.perf_cell("wire-all_reduce-cpu_x2", "wire-send_recv-cpu_x2")
