@@ -124,6 +124,8 @@ class Timeline(Meter):
             if func.namespace == "_c10d_functional":
                 for leaf in tree_leaves(out):
                     leaf.perfsuite_sent = self._last
+            elif func.namespace != "c10d":  # another library's operator returns when it has sent
+                self.wait(self._last, stream)
         elif func is torch.ops._c10d_functional.wait_tensor.default:
             self.wait(getattr(args[0], "perfsuite_sent", self._last), stream)
         elif func.namespace in ("c10d", "_c10d_functional") or packet in SILENT:
