@@ -11,7 +11,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 import traceback
@@ -42,6 +41,8 @@ class Phases:
 
 def _cores() -> float:
     """What this process has used of all cores, with the compilers that it has waited for."""
+    import resource  # not on Windows, where commands that only read must work
+
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
