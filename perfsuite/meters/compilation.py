@@ -43,7 +43,7 @@ class Compilation(Meter):
         counters = sys.modules["torch._dynamo.utils"].counters
         breaks = Counter({reason.split("\n")[0]: count for reason, count in counters["graph_break"].items()})
         again = [one for one in forwards if _is_again(one)]
-        seconds = sum(map(_seconds, records))
+        seconds = seconds_of_compiler()
         return {
             "graph_breaks": Reading(value=breaks.total(), parts=dict(breaks)),
             "compilations": _by_function(Counter(str(one.co_name) for one in forwards)),
@@ -79,11 +79,21 @@ def records_of_compiler() -> list[Any]:
     return [one for one in utils.get_compilation_metrics() if not one.is_runtime] if utils else []
 
 
+def seconds_of_compiler() -> float:
+    """What it took to compile all of them."""
+    return sum(map(_seconds, records_of_compiler()))
+
+
+def recompiled() -> Counter[str]:
+    """The versions of functions after the first: the function, and why its older versions were not used."""
+    return _reasons([one for one in records_of_compiler() if _is_forward(one) and _is_again(one)])
+
+
 def compiled_again() -> str:
     """Why memory may have grown: torch keeps every version of a function. Empty if there is one of each."""
-    again = [one for one in records_of_compiler() if _is_forward(one) and _is_again(one)]
-    reasons = "; ".join(_reasons(again))
-    return f" torch compiled {len(again)} times again, and keeps all versions ({reasons})." if again else ""
+    reasons = recompiled()
+    again = f" torch compiled {reasons.total()} times again, and keeps all versions ({'; '.join(reasons)})."
+    return again if reasons else ""
 
 
 def _is_forward(record: Any) -> bool:

@@ -30,6 +30,7 @@ class Recipe:
     packed: bool = False  # a row is several documents, without padding
     same_batch: bool = False  # every step has the samples of step 0
     checkpoint: Callable[[], Any] | None = None  # makes the format of techniques/_checkpoints.py in which it is saved
+    start: Callable[[Any], Any] | None = None  # makes a session's cold start: techniques/_cold_start.py
     stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 
     def example(self) -> Any:

@@ -23,7 +23,7 @@ from perfsuite.run.ab import Experiment
 from perfsuite.run.gatekeeper import unwatched
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
-LONG = {"compilation", "precision", "data", "checkpoint"}  # kinds of other cells than most
+LONG = {"compilation", "precision", "data", "checkpoint", "startup"}  # kinds of other cells than most
 EVERY: tuple[Case | TimeFault, ...] = (*CASES, *TIME_FAULTS)
 HARMLESS = Case(
     name="nothing",

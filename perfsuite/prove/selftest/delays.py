@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.prove.selftest import start_faults
+
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
@@ -61,10 +63,16 @@ def _data(share: float, session: Session, trainer: Any, meters: Any) -> None:
     trainer.step, trainer.batch = timed_step, slow_batch
 
 
+def _import(share: float, session: Session, trainer: Any, meters: Any) -> None:
+    """A cold start's imports take longer."""
+    start_faults.slow_import(session, trainer, meters, share)
+
+
 KINDS: dict[str, Callable[..., None]] = {
     "slow": _step,
     "rank": _rank,
     "data": _data,
+    "import": _import,
 }
 
 

@@ -3,6 +3,7 @@
 A library asks ``find_spec("torch")`` long before it imports torch, so the finder stays until the module is executed.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from perfsuite.rank.script.started import Started
 
 AFTER = {  # module → the function of perfsuite that is called once it is executed
     "torch": "perfsuite.rank.script.attached:attach",
@@ -23,13 +26,16 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
 
 
 started_with: dict[str, str] = {}  # the environment variables, which a script may delete
+started: Started | None = None  # how this process starts
 
 
 def boot() -> None:
     """Attach to this process, once."""
+    global started
     started_with.update(os.environ)
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+        started = Started()
 
 
 class _Finder:
@@ -59,6 +65,7 @@ def _call_after(spec: ModuleSpec, reference: str) -> None:
         execute(module)
         del loader.exec_module  # the loader is the ordinary one again
         where, _, function = reference.partition(":")
-        getattr(importlib.import_module(where), function)(module)
+        with started.ours() if started else contextlib.nullcontext():
+            getattr(importlib.import_module(where), function)(module)
 
     loader.exec_module = exec_module  # on the instance: its type stays

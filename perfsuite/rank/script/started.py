@@ -1,0 +1,83 @@
+"""How a process of a measured command starts: its imports, and what it does until it has made two iterations.
+
+Watched from the start of Python on, so nothing but the standard library is imported here. ``import`` statements are
+timed by Python's own function for them, which is the plain one again when the first iteration begins.
+"""
+
+import builtins
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ENDS = ("first_step", "second_step")
+BEGINS = ("data", "forward")  # the phases with which the first iteration begins
+
+
+class Started:
+    """This process, from its first line on. ``seconds`` are those of phases, by the clock."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._age, self.whole = _age(), 0.0
+        self.seconds = {"python": self._age, "import": 0.0, "other": 0.0}
+        self.modules: list[str] = []
+        self._begun = time.monotonic()
+        self._thread = threading.get_ident()
+        self._inside = False
+        self._own: set[str] = set()  # modules that perfsuite has imported
+        self._step = 0.0  # when the current one began
+        self._plain = builtins.__import__
+        builtins.__import__ = self._importing
+
+    def _importing(self, *arguments: Any, **named: Any) -> Any:
+        if self._inside or threading.get_ident() != self._thread:
+            return self._plain(*arguments, **named)
+        self._inside = True
+        begun = time.monotonic()
+        try:
+            return self._plain(*arguments, **named)
+        finally:
+            self._inside = False
+            self.seconds["import"] += time.monotonic() - begun
+
+    @contextlib.contextmanager
+    def ours(self) -> Iterator[None]:
+        """Inside, perfsuite attaches: its time and its modules are not the script's."""
+        begun, before = time.monotonic(), set(sys.modules)
+        yield
+        self._own |= sys.modules.keys() - before
+        self.seconds["other"] += time.monotonic() - begun
+        if self._inside:
+            self.seconds["import"] -= time.monotonic() - begun
+
+    def listen(self, phase: str) -> None:
+        """Called as a phase of an iteration begins; "batch" ends one."""
+        now = time.monotonic()
+        if phase in BEGINS and not self._step:
+            if builtins.__import__ == self._importing:
+                builtins.__import__ = self._plain
+            known = self.seconds["import"] + self.seconds["other"]
+            self.seconds["setup"], self._step = now - self._begun - known, now
+        if phase != "batch" or not self._step or ENDS[-1] in self.seconds:
+            return
+        end = next(name for name in ENDS if name not in self.seconds)
+        self.seconds[end], self._step = now - self._step, now
+        self.whole = self._age + now - self._begun
+        if end == ENDS[-1]:
+            self.modules = sorted(sys.modules.keys() - self._own)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all phases are known, of this process and not of the one that it was forked from."""
+        return ENDS[-1] in self.seconds and self.process == os.getpid()
+
+
+def _age() -> float:
+    """Seconds since this process was started, to a hundredth (proc(5), starttime)."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
