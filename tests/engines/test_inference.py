@@ -130,7 +130,7 @@ def test_a_classifier_writes_nothing(catalog):
         parse_cell("bloom_tiny_cls-generate-cpu_x1", catalog)
 
 
-@pytest.mark.parametrize("name", ["tensorrt", "lightseq", "tensor_parallel", "t5x", "device_map"])
+@pytest.mark.parametrize("name", ["tensorrt", "lightseq", "tensor_parallel", "t5x"])
 def test_names_that_people_know_are_refused(catalog, name):
     """An engine that cannot run says why, instead of being unknown."""
     with pytest.raises(Refused, match=f"{name} cannot run: .{{40}}"):
