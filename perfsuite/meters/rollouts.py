@@ -38,6 +38,8 @@ class RolloutGap(Meter):
     def readings(self) -> dict[str, Reading]:
         rollouts = self._rollouts
         if not rollouts.gaps:
+            if rollouts.rows:
+                self.uncounted["rollout_gap"] = "what the first warm-up step trained on was not sampled in it"
             return {}
         if rollouts.dropout:
             self.uncounted["rollout_gap"] = "dropout is on in training, so no two forwards agree"

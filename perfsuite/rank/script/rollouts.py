@@ -31,14 +31,15 @@ Stage = Callable[[str], AbstractContextManager[None]]
 
 class Rollouts:
     """Of this process. ``tokens`` are those of the step that is made, of all its rows. While it is ``compared``, each
-    of the ``gaps`` is between a row's log-probabilities in training and in the rollout: the largest, in nats.
+    of the ``gaps`` is between a row's log-probabilities in training and in the rollout: the largest, in nats. Of all
+    ``rows`` that are trained on, some may not have been sampled in the same step.
     ``stage`` makes a phase of what is inside. ``dropout`` is whether some of the training's forwards had it, which
     makes any two of them differ, and ``half`` whether any was computed in less than fp32.
     """
 
     def __init__(self, watched: Watched, stage: Stage) -> None:
         self.compared, self.dropout, self.half, self.tokens = False, False, False, 0
-        self.gaps: list[float] = []
+        self.rows, self.gaps = 0, list[float]()
         self.sampled: dict[tuple[int, ...], Tensor] = {}  # log-probabilities of new tokens, by the whole text
         self.stage = stage
         self._watched = watched
@@ -53,29 +54,34 @@ class Rollouts:
         if not self._watched.is_here:
             return generate(model, *args, **kwargs)
         given = inspect.signature(generate).bind(model, *args, **kwargs).arguments
-        prompts = given.get("inputs", given.get("kwargs", {}).get("input_ids"))
+        more = given.get("kwargs", {})
+        keeps = self.compared and not {"return_dict_in_generate", "output_logits"} & more.keys()
+        asked = {"return_dict_in_generate": True, "output_logits": True} if keeps else {}
         with self.stage(ROLLOUT):
-            if self.compared and not kwargs.get("return_dict_in_generate"):
-                output = generate(model, *args, **kwargs, output_logits=True, return_dict_in_generate=True)
+            output = generate(model, *args, **kwargs, **asked)
+            if keeps and hasattr(output, "sequences"):
                 self._keep(output, given.get("generation_config") or model.generation_config)
                 output = output.sequences
-            else:
-                output = generate(model, *args, **kwargs)
         self._watched.note("R")
-        made = getattr(output, "sequences", output)
-        before = 1 if model.config.is_encoder_decoder or prompts is None else prompts.shape[1]
-        self.tokens += made.shape[0] * (made.shape[1] - before)
+        texts = getattr(output, "sequences", output)
+        if getattr(model.config, "is_encoder_decoder", False):
+            prompt = 1  # the token with which a decoder begins
+        else:
+            prompts = given.get("inputs", more.get("input_ids"))
+            prompt = prompts.shape[1] if prompts is not None else "inputs_embeds" not in more
+        self.tokens += texts.shape[0] * (texts.shape[1] - prompt)
         return output
 
     def _keep(self, output: Any, config: Any) -> None:
         """The log-probabilities of what was sampled. Beams change places, so theirs are not known."""
         import torch
 
-        texts, count = output.sequences, len(output.logits)
-        if not count or output.logits[0].shape[0] != texts.shape[0]:
+        texts, logits = output.sequences, list(getattr(output, "logits", None) or [])
+        count = len(logits)
+        if not count or logits[0].shape[0] != texts.shape[0]:
             return
         temperature = config.temperature if config.do_sample and config.temperature else 1.0
-        scores = torch.stack([torch.log_softmax(one.float() / temperature, -1) for one in output.logits], 1)
+        scores = torch.stack([torch.log_softmax(one.float() / temperature, -1) for one in logits], 1)
         new = scores.gather(-1, texts[:, -count:, None]).squeeze(-1)
         self.sampled |= dict(zip(map(tuple, texts.tolist()), new.cpu(), strict=True))
 
@@ -94,6 +100,7 @@ class Rollouts:
         tokens that ``mask`` leaves out mean nothing.
         """
         count = values.shape[1]
+        self.rows += len(texts)
         for text, used, row in zip(texts.tolist(), mask[:, -count:].bool().cpu(), values.detach().cpu(), strict=True):
             known = self.sampled.get(tuple(text))
             if known is not None and len(known) == count and bool(used.any()):
@@ -135,8 +142,8 @@ def _as_stage(stage: Stage, name: str, method: Callable[..., Any]) -> Callable[.
 def _compared(rollouts: Rollouts, method: Callable[..., Any]) -> Callable[..., Any]:
     def computing(*args: Any, **kwargs: Any) -> Any:
         result = method(*args, **kwargs)
-        if rollouts.compared:
-            given = inspect.signature(method).bind(*args, **kwargs).arguments
+        given = inspect.signature(method).bind(*args, **kwargs).arguments if rollouts.compared else {}
+        if {"model", "input_ids", "attention_mask"} <= given.keys():
             values = result[0] if isinstance(result, tuple) else result
             rollouts.dropout |= any(map(_drops, given["model"].modules()))
             rollouts.half |= rollouts.autocast or any(one.element_size() < 4 for one in given["model"].parameters())
