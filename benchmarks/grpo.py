@@ -9,7 +9,7 @@ import tempfile
 import datasets
 import tokenizers
 import transformers
-from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
+from trl import GRPOConfig, GRPOTrainer
 
 WORDS, NEW_TOKENS = 256, 16
 

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from perfsuite.catalog.cell import Cell, parse_cell
-from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
@@ -63,8 +62,8 @@ def parameters_of(cell: Cell, rank: int) -> int:
     """The parameters of a rank: a layer has 12 h² + 13 h, of which the matrices and the biases of those that are cut by
     columns are divided (arXiv 1909.08053); the first stage has the embeddings, the last a norm and the tied head.
     """
-    config, layout = cell.model.config, lay_out(cell.strategy, cell.hardware.world_size)
-    hidden, stage = config["n_embd"], rank // (layout.data_ranks * layout.tensor)
+    config, layout = cell.model.config, cell.layout
+    hidden, stage = config["n_embd"], rank // layout.stage_ranks
     layers = config["n_layer"] // layout.pipeline
     multiple = 128 * layout.tensor if config["vocab_size"] % layout.tensor else 1
     embedding = -(-config["vocab_size"] // multiple) * multiple * hidden // layout.tensor

@@ -38,9 +38,7 @@ _ATTENTION = "Megatron's layers have their own attention, which transformers' ch
 _LAYERS = "it changes the layers of transformers' model, but Megatron trains its own"
 ADAM_ALONE = "Megatron's distributed optimizer is Adam ('Only Adam and HybridDeviceOptimizer currently supported')"
 REFUSES = {
-    **dict.fromkeys(
-        offload.NAMES, "perfsuite's Megatron keeps everything on the device; zero2, zero3 and fsdp2 offload"
-    ),
+    **offload.refused("perfsuite's Megatron keeps everything on the device"),
     **dict.fromkeys(("adamw_loop", "adamw_foreach", "adamw_fused", "adafactor", "adamw8bit", "adamw8bit_ao"), _OWN),
     **dict.fromkeys(("adamw4bit_ao", "cpu_adam"), _OWN),
     **dict.fromkeys(("eager", "sdpa", "flash"), _ATTENTION),

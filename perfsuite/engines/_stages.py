@@ -14,7 +14,7 @@ from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
 
 _PRUNED = "torch's pruning computes weights from other tensors, which stages can neither copy nor share"
-CUT_REFUSES = dict.fromkeys(offload.NAMES, "a stage keeps its layers on the device; zero2, zero3 and fsdp2 offload") | {
+CUT_REFUSES = offload.refused("a stage keeps its layers on the device") | {
     "epochs": "perfsuite does not evaluate through a pipeline",
     "compile": "torch.compile is applied to the whole model's forward, which no stage calls",
     "prune": _PRUNED,

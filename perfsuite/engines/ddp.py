@@ -61,10 +61,7 @@ ENGINES = (
         timed=True,
         loops=LOOPS,
         why_not=why_not_wrapped,
-        refuses=dict.fromkeys(
-            offload.NAMES,
-            "DistributedDataParallel keeps everything on every device; zero2, zero3 and fsdp2 offload",
-        ),
+        refuses=offload.refused("DistributedDataParallel keeps everything on every device"),
         trainer=DistributedDataParallel,
         source="arXiv 2006.15704",
     ),

@@ -94,7 +94,7 @@ ENGINES = (
         min_ranks=2,
         preload=("accelerate",),
         refuses={
-            **dict.fromkeys(offload.NAMES, "perfsuite spreads layers over GPUs alone; zero2, zero3 and fsdp2 offload"),
+            **offload.refused("perfsuite spreads layers over GPUs alone"),
             "compile": "accelerate's hooks copy between devices in Python, where torch.compile cuts its graph",
             "qlora": "perfsuite does not move quantized matrices to another device",
         },

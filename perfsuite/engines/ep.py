@@ -97,9 +97,7 @@ ENGINES = (
         dimension="shards",
         min_ranks=2,
         combines=frozenset({"dp"}),
-        refuses=dict.fromkeys(
-            offload.NAMES, "each rank keeps its experts on the device; zero2, zero3 and fsdp2 offload"
-        )
+        refuses=offload.refused("each rank keeps its experts on the device")
         | dict.fromkeys(
             ("lora", "dora", "qlora"),
             "peft finds nothing to adapt in these mixtures of experts ('No `target_modules` passed but also no "

@@ -56,7 +56,7 @@ ENGINES = (
         dimension="tensor",
         min_ranks=2,
         combines=frozenset({"dp"}),
-        refuses=dict.fromkeys(offload.NAMES, "each rank keeps its part on the device; zero2, zero3 and fsdp2 offload")
+        refuses=offload.refused("each rank keeps its part on the device")
         | {
             "fp16": "torch's GradScaler unscales all gradients in one call, which refuses DTensors (the matrices) "
             "together with plain tensors (the norms): 'got mixed torch.Tensor and DTensor'"

@@ -228,7 +228,7 @@ ENGINES = (
         combines=frozenset({"dp"}),
         packages=("deepspeed",),
         prepare=import_once,
-        refuses=dict.fromkeys(offload.NAMES, "each rank keeps all on the device; zero2, zero3 and fsdp2 offload")
+        refuses=offload.refused("each rank keeps all on the device")
         | {"eager": "DeepSpeed's Ulysses refuses it ('eager attn_implementation isn't currently supported')"},
         why_not=why_not,
         source="arXiv 2309.14509; deepspeed/runtime/sequence_parallel/ulysses_sp.py",

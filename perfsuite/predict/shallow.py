@@ -14,7 +14,6 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Model
-from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.trace.tracing import Tracer, job_of, kept_at, trace_each
 from perfsuite.predict.traced_memory import beside, firsts_of, host_bytes, placed
@@ -42,8 +41,7 @@ def with_depth(cell: Cell, layers: int) -> Cell:
 
 def shallow(cell: Cell) -> tuple[int, int] | None:
     """The numbers of layers to trace; None if the model is not deeper, or its stages are not alike."""
-    stages = lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name).pipeline
-    stages *= cell.strategy.engine.chunks
+    stages = cell.layout.pipeline * cell.strategy.engine.chunks
     depth = depth_of(cell.model)
     if depth % stages or depth <= SHALLOW[-1] * stages:
         return None

@@ -59,6 +59,11 @@ ALL_OR_NOTHING = dict.fromkeys(
 )
 
 
+def refused(why: str) -> dict[str, str]:
+    """The refusals of an engine that offloads nothing, for the reason ``why``; they name engines that do."""
+    return dict.fromkeys(NAMES, f"{why}; zero2, zero3 and fsdp2 offload")
+
+
 def why_not_fsdp(proposal: Proposal) -> str:
     """The reason why FSDP cannot offload; empty if it can."""
     if "offload" in proposal.techniques and proposal.device is None:

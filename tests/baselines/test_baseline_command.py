@@ -527,7 +527,7 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
         (["accept", "run.jsonl", "-k", CELL, "--reason", " "], "needs a --reason"),
         (["accept", "run.jsonl", "-k", "ddp", "--reason", "x"], "run.jsonl has no cell that matches -k 'ddp'"),
         (["accept", "gone.jsonl", "-k", "ddp", "--reason", "x"], "gone.jsonl cannot be read: No such file"),
-        (["accept", "torn.jsonl", "-k", "ddp", "--reason", "x"], "torn.jsonl:1 is not a result: "),
+        (["accept", "torn.jsonl", "-k", "ddp", "--reason", "x"], "torn.jsonl:1 is not a result: JSON is malformed"),
         (["accept", "newer.jsonl", "-k", "ddp", "--reason", "x"], "newer.jsonl:1 has format 99, written by a newer"),
         (["accept", "twice.jsonl", "-k", "t5", "--reason", "x"], f"twice.jsonl has {CELL} 2 times"),
         (["diff", "t5_tiny-zero3"], "is not a cell's id"),
@@ -543,7 +543,7 @@ def test_bad_input_is_one_sentence(store, run, arguments, sentence):
     """Exit code 2, one line on stderr, nothing written."""
     report(grown())
     text = Path("run.jsonl").read_text()
-    Path("torn.jsonl").write_text(text[: len(text) // 2] + text)
+    Path("torn.jsonl").write_text(text[:3] + text)
     Path("newer.jsonl").write_text('{"format": 99}\n')
     Path("twice.jsonl").write_text(text * 2)
     status, lines, errors = run(*arguments)

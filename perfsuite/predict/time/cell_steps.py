@@ -10,7 +10,6 @@ from typing import Literal
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Engine, Layout
-from perfsuite.catalog.layouts import lay_out
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import constants_of, machine_of
@@ -174,7 +173,7 @@ def _vectors(shape: Shape) -> int:
 
 def layout_of(cell: Cell) -> Layout:
     """The widths of a cell. ZeRO divides over its replicas: where parameters are divided, these are the shards."""
-    found = lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name)
+    found = cell.layout
     if "parameters" in cell.strategy.engine.shards and found.shards == 1:
         return dataclasses.replace(found, replicas=1, shards=found.replicas)
     return found

@@ -1,6 +1,7 @@
 """Faults in ranks or in their computations: each is called in every rank after its engine is prepared.
 
-Faults in the ranks' reports are in falsehoods.py, those that only take time in delays.py.
+Faults in the ranks' reports are in falsehoods.py, those that only take time in delays.py, those of attention in
+attention_faults.py.
 """
 
 from __future__ import annotations
@@ -359,28 +360,6 @@ def _float8_layers(trainer: Any) -> Iterator[Any]:
     from torchao.float8.float8_linear import Float8Linear
 
     return (module for module in trainer.model.modules() if isinstance(module, Float8Linear))
-
-
-def documents_mixed(session: Session, trainer: Any, meters: Any) -> None:
-    """With its cache on, transformers does not look at positions, and packed documents see each other."""
-    trainer.model.config.use_cache = True
-
-
-def attends_alone(session: Session, trainer: Any, meters: Any) -> None:
-    """Each rank attends to its own part of a sequence only: the model has transformers' attention again."""
-    trainer.model.set_attn_implementation("sdpa")
-
-
-def exchange_lost(session: Session, trainer: Any, meters: Any) -> None:
-    """DeepSpeed's all-to-all returns what a rank gave it, so a rank attends to its own part several times."""
-    import deepspeed.comm
-
-    vars(deepspeed.comm)["all_to_all_single"] = lambda output, tensor, **_: output.copy_(tensor)
-
-
-def masks_dropped(session: Session, trainer: Any, meters: Any) -> None:
-    """As with DeepSpeed's own registration, attention over whole sequences gets no mask, so documents are mixed."""
-    trainer.whole.mask = lambda *_: None
 
 
 def megatron_no_reduction(session: Session, trainer: Any, meters: Any) -> None:

@@ -39,7 +39,8 @@ class Rollouts:
 
     def __init__(self, watched: Watched, stage: Stage) -> None:
         self.compared, self.dropout, self.half, self.tokens = False, False, False, 0
-        self.rows, self.gaps = 0, list[float]()
+        self.rows = 0
+        self.gaps: list[float] = []
         self.sampled: dict[tuple[int, ...], Tensor] = {}  # log-probabilities of new tokens, by the whole text
         self.stage = stage
         self._watched = watched
