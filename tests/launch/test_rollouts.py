@@ -63,6 +63,7 @@ def test_the_stages_of_a_step_have_times_and_operators(right):
     assert sum(stages.values()) < readings["step_time_seconds"].value * 1.2
     assert {"rollout", "reward", "advantage", "forward", "backward"} <= readings["operators"].parts.keys()
     assert readings["new_tokens"].value == 8 * 16
+    assert readings["unknown_operators"].value == 0  # trl's fused head adds products in place
 
 
 def test_rollout_and_training_agree(right):

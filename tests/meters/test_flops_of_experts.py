@@ -9,7 +9,7 @@ import pytest
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
-from perfsuite.meters._formulas import grouped, grouped_backward
+from perfsuite.meters._formulas import grouped, grouped_backward, product
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Settings
 
@@ -37,6 +37,12 @@ def test_a_grouped_product_is_the_products_of_its_groups() -> None:
     assert grouped((4, 8, 16), (16, 10), (4,)) == whole  # the columns are divided
     assert grouped((4, 10, 16), (4, 16, 8)) == 4 * whole  # every group has its own rows
     assert grouped_backward((10, 16), (4, 16, 8), (4,), (10, 8)) == 2 * whole
+
+
+def test_a_product_that_is_added_in_place_is_a_product() -> None:
+    """Of one matrix, and of each of a batch; what it is added to has no part in it."""
+    assert product((10, 8), (10, 16), (16, 8)) == 2 * 10 * 16 * 8
+    assert product((4, 10, 8), (4, 10, 16), (4, 16, 8)) == 4 * 2 * 10 * 16 * 8
 
 
 def test_model_flops_are_those_of_the_model_s_formula(train: Train) -> None:
