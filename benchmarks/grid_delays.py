@@ -53,8 +53,11 @@ _call = GradientCheckpointingLayer.__call__
 
 
 def _slower(self, *args, **kwargs):
+    slow = self.__dict__.get("_slow")
+    if slow is None:  # asked once: the question takes as long as what is looked for
+        slow = self.__dict__["_slow"] = bool({where})
     now = _time.process_time()
-    if _began[0] and ({where}):
+    if _began[0] and slow:
         until = now + {share} * (now - _began[0])
         while _time.process_time() < until:
             pass

@@ -44,6 +44,7 @@ class Free(NamedTuple):
 # memory: copies reach 0.8 to 0.9 of the datasheet's bandwidth; no more than 0.93.
 # traffic: 1 if every elementwise kernel is fused as counted.
 # fp8: as matmul's share, or a little more, since fewer bits need less power. fp4: the same; no one measured a product.
+# gap: a kernel follows another after some microseconds, and short kernels do not fill a device at once.
 # grouped: products of several experts on a B200 reach 565 to 820 TFLOP/s, others 1,130.
 # jitter: +2.2 to +5.0 % from the fewest nodes to 256, with the same work for each (NVIDIA/dgxc-benchmarking).
 SHARE = Free(0.5, 1.0, 0.85, 0.15)
@@ -64,7 +65,7 @@ FREE: dict[str, dict[str, Free]] = {
         "traffic": Free(0.8, 3.0, 1.3, 0.3),
         "traffic_fused": Free(0.8, 2.5, 1.3, 0.3),
         "overlap": Free(0.0, 1.0, 0.8, 0.2),
-        "handover": Free(0.0, 100e-6, 10e-6, 20e-6),
+        "gap": Free(0.0, 50e-6, 5e-6, 5e-6),
         "fp8": Free(0.6, 1.25, 1.0, 0.1),
         "grouped": Free(0.4, 1.0, 0.75, 0.1),
         "jitter": Free(0.0, 0.02, 0.008, 0.002),

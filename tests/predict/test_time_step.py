@@ -15,13 +15,13 @@ from perfsuite.predict.time.constants import LINK, NETWORK, constants_of, machin
 from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul, unfused_attention
 from perfsuite.predict.time.experts import exchange_experts, left_to_compute, reached
 from perfsuite.predict.time.head import head
-from perfsuite.predict.time.layer import layer
+from perfsuite.predict.time.layer import KERNELS, layer
 from perfsuite.predict.time.message_times import Group, exchange
 from perfsuite.predict.time.products import products
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Experts, decoder
 from perfsuite.predict.time.shape_config import shape_of
-from perfsuite.predict.time.step import Breakdown, both, step
+from perfsuite.predict.time.step import Breakdown, both, stage_times, step
 from perfsuite.predict.time.work import Rates
 
 CATALOG = Catalog(())
@@ -166,6 +166,30 @@ def test_sends_are_hidden_beside_other_chunks_only():
 
     assert sends(dataclasses.replace(one, sends_overlapped=True)) == sends(one)
     assert 0 < sends(dataclasses.replace(two, sends_overlapped=True)) < sends(two)
+
+
+def test_both_ends_of_a_pipeline_have_one_neighbour():
+    """The last stage has the head, so it is the slowest and counts; with stages of equal cost a middle one does."""
+    setup = Setup(layout=Layout(pipeline=4), sequence=2048, micro_batch=4, accumulation=8)
+    stages = stage_times(GPT, setup, MACHINE, CONSTANTS)
+    sends = [stage["sends"] for stage in stages]
+
+    assert sends == pytest.approx([sends[0], 2 * sends[0], 2 * sends[0], sends[0]])
+    assert step(GPT, setup, MACHINE, CONSTANTS).sends == pytest.approx(8 * sends[-1])
+    assert step(GPT, dataclasses.replace(setup, interleave=2), MACHINE, CONSTANTS).sends > 8 * 2 * sends[-1]
+
+
+@pytest.mark.parametrize(("recompute", "share"), [("none", 1.0), ("full", 4 / 3)])
+def test_every_kernel_has_a_gap(recompute, share):
+    """One layer more of the same width; what is computed again is launched again."""
+    setup = Setup(sequence=2048, micro_batch=4, recompute=recompute)
+    [stack] = GPT.stacks
+    without, with_gaps = (
+        layer(stack, setup, Rates.of(MACHINE, CONSTANTS), dataclasses.replace(CONSTANTS, gap=gap))
+        for gap in (0.0, 1e-6)
+    )
+
+    assert with_gaps.device - without.device == pytest.approx(KERNELS * 1e-6 * share)
 
 
 def test_chunks_give_gradients_more_time():

@@ -74,8 +74,9 @@ class Constants:
     ``memory``, ``link`` and ``network`` of their bandwidths. ``start`` and ``hop`` are seconds of a message and of a
     step inside a node. ``crossing`` is of the network, where the rings of several groups meet. ``overlap`` is how much
     of the shorter of computation and message is hidden. ``traffic`` multiplies the bytes of elementwise kernels: 1 if
-    all are fused. ``jitter`` is the deviation of a node's step. ``launch_layer`` is the host's time for a layer,
-    ``launch_experts`` a factor of it, ``launch_stage`` that for a stage's sends.
+    all are fused. ``gap`` is what a kernel needs besides its work: to start, to fill the device, and to drain.
+    ``jitter`` is the deviation of a node's step. ``launch_layer`` is the host's time for a layer, ``launch_experts`` a
+    factor of it, ``launch_stage`` that for a stage's sends.
     """
 
     matmul: float
@@ -88,7 +89,7 @@ class Constants:
     hop: float
     overlap: float
     traffic: float
-    handover: float
+    gap: float
     launch_layer: float
     launch_stage: float
     fp8: float = 1.0

@@ -17,6 +17,10 @@ CROSS_LAUNCHES = 1.5  # a layer with two attentions has half as many kernels aga
 # A gather and a scatter are launched where an all-reduce was: the tiny T5 of Megatron-LM's tests takes so much longer
 # with sequence parallelism, the median of five hosts (test_cases/t5/t5_mcore_te_tp2_pp1_vp1, at d98e8a64dd).
 SEQUENCE_LAUNCHES = 1.12
+# Of a layer of Megatron, forward and backward, a third of them forward: four products, three kernels of attention
+# and its dropout, two norms, two sums with bias and dropout, an activation, four copies (core/transformer of
+# NVIDIA/Megatron-LM). Each product has two in backward.
+KERNELS = 48
 WIDE = 8  # tensor-parallel ranks whose processes share a host and wait for each other in every layer
 GRAPHED = {"none": 1.0, "attention": 0.5, "all": 0.0}  # of a layer's launches, what the host still does
 QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels on GB200 and GB300, as in constants.py
@@ -40,6 +44,8 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
     left = left_to_compute(stack, setup, rates)
     forward, backward = forward / left, backward / left
     backward += collect(_held(stack, setup), setup, rates)
+    gaps = KERNELS * constants.gap * _kernels(stack, setup, constants)
+    forward, backward = forward + gaps / 3, backward + gaps * 2 / 3
     blocks = 3 if stack.source_hidden else 2
     size = tokens * stack.hidden * ACTIVATION
     messages = blocks * block_messages(size, setup, rates, constants, matmuls[1] / blocks)
@@ -51,13 +57,19 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
 
 def _launch(stack: Stack, setup: Setup, constants: Constants) -> float:
     """Seconds of the host for a layer's kernels. A graph launches what it has captured."""
-    found = constants.launch_layer * (CROSS_LAUNCHES if stack.source_hidden else 1.0)
+    found = constants.launch_layer * _kernels(stack, setup, constants)
+    found *= setup.wide_launch if setup.layout.tensor >= WIDE else 1.0
+    return found * GRAPHED[setup.graphs]
+
+
+def _kernels(stack: Stack, setup: Setup, constants: Constants) -> float:
+    """The kernels of a layer, those that are launched again included, by those of a usual one."""
+    found = CROSS_LAUNCHES if stack.source_hidden else 1.0
     found *= 1 + setup.recompute_share / 3 if setup.recompute == "full" else 1.0
     found *= SEQUENCE_LAUNCHES if setup.sequence_parallel else 1.0
-    found *= setup.wide_launch if setup.layout.tensor >= WIDE else 1.0
     if stack.experts:
         found *= constants.launch_experts
-    return found * GRAPHED[setup.graphs]
+    return found
 
 
 def _pointwise(

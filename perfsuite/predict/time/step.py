@@ -59,10 +59,10 @@ def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> 
     """The predicted seconds of one optimizer step."""
     rates = Rates.of(machine, constants)
     stages = stage_works(shape, setup, rates, constants)
-    send, host = _between(shape, setup, rates, constants, stages)
-    times = [both(work.device + send, work.launch + host) for work in stages]
+    sends, host = _between(shape, setup, rates, constants, stages)
+    times = [both(work.device + send, work.launch + host) for work, send in zip(stages, sends, strict=True)]
     slowest = max(range(len(times)), key=times.__getitem__)
-    work, count = stages[slowest], setup.accumulation
+    work, send, count = stages[slowest], sends[slowest], setup.accumulation
     data, optimizer, offload = _update(shape, setup, machine, rates, constants, times[slowest])
     filling = bubble(times, setup.interleave)
     return Breakdown(
@@ -103,7 +103,7 @@ def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constan
     """Seconds of one micro-batch in every stage: forward, backward, and the parts of a Breakdown that it has too."""
     rates = Rates.of(machine, constants)
     stages = stage_works(shape, setup, rates, constants)
-    send, host = _between(shape, setup, rates, constants, stages)
+    sends, host = _between(shape, setup, rates, constants, stages)
     return [
         {
             "forward": work.forward,
@@ -114,7 +114,7 @@ def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constan
             "sends": send,
             "launch": both(work.device + send, work.launch + host) - work.device - send,
         }
-        for work in stages
+        for work, send in zip(stages, sends, strict=True)
     ]
 
 
@@ -136,17 +136,22 @@ def stage_works(shape: Shape, setup: Setup, rates: Rates, constants: Constants) 
 
 def _between(
     shape: Shape, setup: Setup, rates: Rates, constants: Constants, stages: Sequence[Work]
-) -> tuple[float, float]:
-    """Seconds that a stage needs for one micro-batch's sends: of the device, and of the host.
+) -> tuple[list[float], float]:
+    """Seconds that one micro-batch's sends need: of every stage's device, and of its host.
 
-    With several chunks per rank a send can run beside another chunk's computation (Megatron's overlap_p2p_comm).
+    A stage exchanges with the one before it and with the one behind it, but both ends have only one such neighbour,
+    unless a rank has several chunks. Then a send can run beside another chunk's computation (Megatron's
+    overlap_p2p_comm).
     """
     if setup.layout.pipeline == 1:
-        return 0.0, 0.0
+        return [0.0], 0.0
     send = _send(shape, setup, rates)
     if setup.sends_overlapped and setup.interleave > 1:
         send = exposed(min(work.device for work in stages), send, constants.overlap)
-    return send, constants.launch_stage
+    sends = [send] * len(stages)
+    if setup.interleave == 1:
+        sends[0] = sends[-1] = send / 2
+    return sends, constants.launch_stage
 
 
 def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
