@@ -110,7 +110,8 @@ class Device:
     smallest relative slow-down that must be detected on a dedicated machine with locked clocks. ``domain`` is how many
     devices such a link joins over several nodes, as in a rack (0: those of a node alone). ``peers``: devices of a node
     may read each other's memory over PCIe. ``network`` is a device's share of a node's usual network (0: the usual one
-    of its generation).
+    of its generation). A ``topology`` is what XLA's compiler calls a slice of such devices, with a place for
+    each of its dimensions; only what XLA compiles is predicted for it.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Device:
     domain: int = 0
     peers: bool = True
     network: float = 0.0
+    topology: str = ""
 
     @property
     def usable_bytes(self) -> int:

@@ -19,7 +19,8 @@ class Process:
     empty if it can. ``whole``: its steps are measured whole, by what they cost. Otherwise a meter of its own measures
     their parts, and nothing is known of blocks of steps, of Python calls and of tensors. ``own``: its loop, its model
     and its data are the user's own, so its steps are few and nothing in them is perfsuite's. ``torch``: what its steps
-    do is in torch, whose allocator and operators tell of it.
+    do is in torch, whose allocator and operators tell of it. ``compiled``: all ranks run one program, whose compiler
+    says what it needs, also for devices that are not here.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Process:
     whole: bool = True
     own: bool = False
     torch: bool = True
+    compiled: bool = False
 
     def takes(self, model: "Model") -> bool:
         """Whether it has cells of that model."""

@@ -8,21 +8,22 @@ compiler says: nothing is in torch's allocator. A stand-in for t5x, which trains
 import dataclasses
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
+from perfsuite.catalog.slices import why_no_slice
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
 
-AXIS = "ranks"
-LEAVES = {"kernel": "weight", "embedding": "weight", "scale": "weight"}  # flax's names of what torch calls a weight
+if TYPE_CHECKING:
+    from perfsuite.engines._xla_program import Program
+
 # Megatron's cut (arXiv 1909.08053, section 3): the columns of what enters a block, the rows of what leaves it.
 COLUMNS, ROWS = {"c_attn", "c_fc", "q", "k", "v", "wi"}, {"c_proj", "o", "wo", "wte", "shared"}
-Arrays = dict[str, Any]  # by the parameter's name in torch
 
 
 class Compiled(Trainer):
@@ -35,38 +36,40 @@ class Compiled(Trainer):
         super().__init__(session, model)
         _initialize(session)
         import jax
-        import numpy
-        from flax import nnx
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-        from perfsuite.engines import _flax
-
-        config = session.job.model.config
-        self.mesh = Mesh(numpy.array(jax.devices()), (AXIS,))
-        self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
-        kind = _flax.MODELS[session.job.model.family]
-        self.graph, abstract = nnx.split(nnx.eval_shape(lambda: kind(config, nnx.Rngs(0))))
-        self.flat = nnx.to_flat_state(abstract)
-        self.names = {path: _torch_name(path) for path, _ in self.flat}
+        self.program = self.program_for(session, jax.devices())
         self.turned = {f"{name}.weight" for name, module in model.named_modules() if _is_linear(module)}
-        self.parameters: Arrays = {}
+        self.parameters: dict[str, Any] = {}
         for name, parameter in model.named_parameters():
             array = parameter.detach().numpy()
             array = array.T if name in self.turned else array
-            self.parameters[name] = jax.make_array_from_callback(
-                array.shape, NamedSharding(self.mesh, self.spec(name, array.shape)), array.__getitem__
-            )
-        if missing := {*self.names.values()} ^ {*self.parameters}:
+            sharding = self.program.sharding(name, array.shape)
+            self.parameters[name] = jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+        if missing := {*self.program.names.values()} ^ {*self.parameters}:
             raise WrongEngine(f"flax's model and torch's differ in their parameters: {', '.join(sorted(missing))}.")
-        self.optimizer = _optax(session)
-        shapes = jax.eval_shape(self.optimizer.init, self.parameters)
-        kept = jax.tree.map_with_path(self._sharding_of_state, shapes)
-        self.state = jax.jit(self.optimizer.init, out_shardings=kept)(self.parameters)
-        self.executable = self._compile()
+        kept = jax.tree.map(lambda one: one.sharding, self.program.state(self.parameters))
+        self.state = jax.jit(self.program.optimizer.init, out_shardings=kept)(self.parameters)
+        inputs = self._placed(super().batch(0)[0].inputs)
+        self.executable = self.program.compile(self.parameters, self.state, inputs, session.recipe.compute_dtype)
 
-    def spec(self, name: str, shape: tuple[int, ...]) -> Any:
+    @staticmethod
+    def spec(name: str, shape: tuple[int, ...], ranks: int) -> Any:
         """How the parameter is divided over the ranks."""
         raise NotImplementedError
+
+    @classmethod
+    def program_for(cls, session: Session, devices: Sequence[Any]) -> "Program":
+        """The program of a step on these devices. Raises WrongEngine for an optimizer that optax does not have."""
+        from perfsuite.engines._xla_program import Program, optax_of
+
+        example = session.recipe.example()
+        optimizer = optax_of(example)
+        if optimizer is None:
+            raise WrongEngine(
+                f"optax must have AdamW's or SGD's options, but the recipe's optimizer is {type(example).__name__}."
+            )
+        model = session.job.model
+        return Program(model.family, model.config, devices, cls.spec, optimizer, cls.shared_batch)
 
     def batch(self, step: int) -> list[MicroBatch]:
         return [dataclasses.replace(one, inputs=self._placed(one.inputs)) for one in super().batch(step)]
@@ -87,8 +90,7 @@ class Compiled(Trainer):
             raise WrongEngine(f"JAX must have one device in each of {ranks} ranks, but has {jax.devices()}.")
         here = sum(one.addressable_data(0).size for one in self.parameters.values())
         expected = sum(
-            one.size // (1 if self.spec(name, one.shape) == self.replicated_sharding.spec else ranks)
-            for name, one in self.parameters.items()
+            one.size // (1 if one.sharding.is_fully_replicated else ranks) for one in self.parameters.values()
         )
         if here != expected or (here < self.session.parameters) != (self.divides and ranks > 1):
             raise WrongEngine(f"A rank must keep {expected:,} parameters of {self.session.parameters:,}, not {here:,}.")
@@ -99,7 +101,7 @@ class Compiled(Trainer):
         import numpy
         import torch
 
-        gather = jax.jit(lambda array: array, out_shardings=self.replicated_sharding)
+        gather = jax.jit(lambda array: array, out_shardings=self.program.replicated)
         for name, array in self.parameters.items():
             whole = numpy.array(gather(array).addressable_data(0))
             yield name, torch.from_numpy(whole.T.copy() if name in self.turned else whole)
@@ -115,42 +117,12 @@ class Compiled(Trainer):
             if array.sharding.is_fully_replicated:
                 yield torch.from_numpy(numpy.array(array.addressable_data(0))), None
 
-    def _compile(self) -> Any:
-        """The program of a step: forward, backward, and the optimizer, in place."""
-        import jax
-        import optax
-        from flax import nnx
-
-        dtype = self.session.recipe.compute_dtype
-
-        def loss_of(parameters: Arrays, inputs: Arrays) -> Any:
-            state = [(path, one.replace(parameters[self.names[path]].astype(dtype))) for path, one in self.flat]
-            return nnx.merge(self.graph, nnx.from_flat_state(state))(inputs)
-
-        def step(parameters: Arrays, state: Any, inputs: Arrays) -> tuple[Arrays, Any, Any]:
-            loss, gradients = jax.value_and_grad(loss_of)(parameters, inputs)
-            updates, state = self.optimizer.update(gradients, state, parameters)
-            return optax.apply_updates(parameters, updates), state, loss
-
-        both = (self.parameters, self.state)
-        kept = jax.tree.map(lambda array: array.sharding, both)
-        inputs = super().batch(0)[0].inputs
-        compiled = jax.jit(step, donate_argnums=(0, 1), out_shardings=(*kept, self.replicated_sharding))
-        return compiled.lower(*both, self._placed(inputs)).compile()
-
-    def _sharding_of_state(self, path: tuple[Any, ...], leaf: Any) -> Any:
-        """That of its parameter; what belongs to none, such as the count of steps, is everywhere."""
-        name = getattr(path[-1], "key", None)
-        return self.parameters[name].sharding if name in self.parameters else self.replicated_sharding
-
-    def _placed(self, inputs: Mapping[str, Tensor]) -> Arrays:
+    def _placed(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
         """This rank's part of the global batch, or the whole if all have it."""
         import jax
-        from jax.sharding import NamedSharding, PartitionSpec
 
-        sharding = NamedSharding(self.mesh, PartitionSpec() if self.shared_batch else PartitionSpec(AXIS))
         return {
-            name: jax.make_array_from_process_local_data(sharding, one.numpy().astype("int32"))
+            name: jax.make_array_from_process_local_data(self.program.of_batch, one.numpy().astype("int32"))
             for name, one in inputs.items()
         }
 
@@ -160,7 +132,8 @@ class Replicated(Compiled):
 
     divides = False
 
-    def spec(self, name: str, shape: tuple[int, ...]) -> Any:
+    @staticmethod
+    def spec(name: str, shape: tuple[int, ...], ranks: int) -> Any:
         from jax.sharding import PartitionSpec
 
         return PartitionSpec()
@@ -169,10 +142,13 @@ class Replicated(Compiled):
 class Sharded(Compiled):
     """Every rank has its rows of each parameter that the ranks divide, and of its optimizer state."""
 
-    def spec(self, name: str, shape: tuple[int, ...]) -> Any:
+    @staticmethod
+    def spec(name: str, shape: tuple[int, ...], ranks: int) -> Any:
         from jax.sharding import PartitionSpec
 
-        return PartitionSpec(AXIS) if shape[0] % self.session.world_size == 0 else PartitionSpec()
+        from perfsuite.engines._xla_program import AXIS
+
+        return PartitionSpec(AXIS) if shape[0] % ranks == 0 else PartitionSpec()
 
 
 class Cut(Compiled):
@@ -180,8 +156,11 @@ class Cut(Compiled):
 
     shared_batch = True
 
-    def spec(self, name: str, shape: tuple[int, ...]) -> Any:
+    @staticmethod
+    def spec(name: str, shape: tuple[int, ...], ranks: int) -> Any:
         from jax.sharding import PartitionSpec
+
+        from perfsuite.engines._xla_program import AXIS
 
         *_, module, leaf = name.split(".")
         if module in COLUMNS:
@@ -194,6 +173,8 @@ def _initialize(session: Session) -> None:
     import jax
     import torch.distributed as dist
 
+    from perfsuite.engines._xla_program import pin_to_cpu
+
     if jax.distributed.is_initialized():
         return
     place: list[Any] = [None]
@@ -202,17 +183,10 @@ def _initialize(session: Session) -> None:
             free.bind((os.environ["MASTER_ADDR"], 0))
             place = ["{}:{}".format(*free.getsockname())]
     dist.broadcast_object_list(place)
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {os.environ.get('XLA_FLAGS', '')}".strip()
-    jax.config.update("jax_platforms", "cpu")
+    pin_to_cpu()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(place[0], session.world_size, session.rank)
     session.left.callback(jax.distributed.shutdown)
-
-
-def _torch_name(path: tuple[Any, ...]) -> str:
-    """The name in torch of what is there in flax's model."""
-    *modules, leaf = map(str, path)
-    return ".".join([*modules, LEAVES.get(leaf, leaf)])
 
 
 def _is_linear(module: Module) -> bool:
@@ -222,36 +196,19 @@ def _is_linear(module: Module) -> bool:
     return isinstance(module, torch.nn.Linear)
 
 
-def _optax(session: Session) -> Any:
-    """The recipe's optimizer in optax, with the numbers that torch's has. Raises WrongEngine for any but AdamW, SGD."""
-    import optax
-    import torch
-
-    there = session.recipe.example()
-    [options] = there.param_groups
-    if isinstance(there, torch.optim.AdamW):
-        (b1, b2), decay = options["betas"], options["weight_decay"]
-        return optax.adamw(options["lr"], b1, b2, options["eps"], weight_decay=decay)
-    if isinstance(there, torch.optim.SGD):
-        return optax.sgd(options["lr"])
-    raise WrongEngine(
-        f"optax must have AdamW's or SGD's options, but the recipe's optimizer is {type(there).__name__}."
-    )
-
-
 def why_not(proposal: Proposal) -> str:
     """JAX's cells are those whose numbers torch has too."""
     model, layout = proposal.model, proposal.layout
     if model.family not in ("gpt2", "t5"):
         return f"{model.name} is not written in flax: {proposal.engine.name} trains GPT-2 and T5."
-    if proposal.device is not None:
-        return "perfsuite's JAX cells run on a CPU."
+    if proposal.device is not None and not proposal.device.topology:
+        return "perfsuite's JAX cells run on a CPU, or are compiled for a TPU."
     if "nodrop" not in proposal.techniques:
         return f"JAX draws other random numbers than torch: write {proposal.engine.name}+nodrop."
     heads = model.config.get("n_head") or model.config["num_heads"]
     if heads % layout.tensor or model.config["vocab_size"] % layout.tensor:
         return f"{layout.tensor} ranks do not divide the {heads} heads and the vocabulary of {model.name}."
-    return ""
+    return why_no_slice(proposal.device.name, proposal.device.topology, layout.ranks) if proposal.device else ""
 
 
 def _engine(name: str, trainer: type[Compiled], dimension: str, shards: frozenset[str] = frozenset()) -> Engine:

@@ -10,8 +10,10 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.allocator import CachingAllocator, Event, replay, smallest_capacity
+from perfsuite.predict.compiled_memory import of_program
 from perfsuite.predict.overhead import overhead
 from perfsuite.predict.theory import model_state
 from perfsuite.predict.trace.tracing import TraceFailed, Tracer, job_of, kept_at, trace_each
@@ -174,6 +176,8 @@ def ranks_of(cell: Cell) -> list[int]:
     the layers of the second, and no more micro-batches in flight.
     """
     layout = cell.layout
+    if PROCESSES[cell.strategy.engine.process].compiled:
+        return [0]  # all run one program
     width = layout.stage_ranks
     inside = {0, width - 1} if cell.strategy.engine.shards else {0}
     stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
@@ -182,6 +186,8 @@ def ranks_of(cell: Cell) -> list[int]:
 
 def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
     """The prediction for the rank from its trace."""
+    if PROCESSES[cell.strategy.engine.process].compiled:
+        return of_program(cell, trace)
     device = cell.hardware.device
     marks = {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)}
     on_device = [event for event in trace.events if event[3] != HOST]

@@ -5,6 +5,8 @@ from typing import Literal
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
 
+WHOLE_STEP = "step"  # the phase of a peak whose step is one program
+
 
 class Held(Record, frozen=True, kw_only=True):
     """Storages that are alive at a predicted peak, by operator and module: ``count`` storages of together ``bytes``."""
@@ -22,12 +24,13 @@ class Prediction(Record, frozen=True, kw_only=True):
     ``peak_bytes`` are live tensors, as requested, and the sum of ``parts``; ``ranks`` has the peaks of all traced
     ranks. ``allocated_bytes`` and ``reserved_bytes`` are what the device's caching allocator would report,
     ``smallest_bytes`` is the smallest capacity that suffices for it; all three are 0 for a CPU, whose allocator caches
-    nothing. ``setup_bytes`` is the most that building and preparing needed before the first step, ``host_bytes`` the
-    most that a rank of a GPU has offloaded to host memory from then on. ``overhead`` is what a device needs outside of
-    tensors. ``outcome`` is "fits", "oom" or "unsupported", with its ``reason``; on a CPU it is "fits" if no capacity is
-    given. ``theory`` are the closed forms of the model state. ``curve`` is live memory over the last traced step:
-    (phase, bytes by category in the order of ``categories``). ``readings`` are the peak and what a step computes and
-    sends, with its operators, if that was counted.
+    nothing, and for a compiled step, whose compiler places all buffers. ``setup_bytes`` is the most that building and
+    preparing needed before the first step, ``host_bytes`` the most that a rank of a GPU has offloaded to host memory
+    from then on. ``overhead`` is what a device needs outside of tensors. ``outcome`` is "fits", "oom" or "unsupported",
+    with its ``reason``; on a CPU it is "fits" if no capacity is given. ``theory`` are the closed forms of the model
+    state. ``curve`` is live memory over the last traced step: (phase, bytes by category in the order of
+    ``categories``). ``readings`` are the peak and what a step computes and sends, with its operators, if that was
+    counted.
     """
 
     format: int

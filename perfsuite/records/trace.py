@@ -24,16 +24,17 @@ class TraceJob(Record, frozen=True, kw_only=True):
     """One rank of a cell as a job for the process that traces its memory.
 
     ``job.device`` is the cell's; fake tensors are on a CPU, and look like CUDA tensors if the cell is on CUDA.
-    ``capability`` is the compute capability of an NVIDIA device, by which torch selects attention kernels. ``padded``
-    says whether batches have padding, as perfsuite's own do, ``counted`` whether there is one more step with counted
-    operators, ``timed`` whether there is one more whose operators are listed with what decides their time. With 0
-    ``steps`` the trace ends before the first batch.
+    ``capability`` is the compute capability of an NVIDIA device, by which torch selects attention kernels; ``topology``
+    is what XLA's compiler calls its slices. ``padded`` says whether batches have padding, as perfsuite's own do,
+    ``counted`` whether there is one more step with counted operators, ``timed`` whether there is one more whose
+    operators are listed with what decides their time. With 0 ``steps`` the trace ends before the first batch.
     """
 
     job: Job
     rank: int
     steps: int
     capability: float | None = None
+    topology: str = ""
     padded: bool = True
     counted: bool = False
     timed: bool = False
@@ -53,6 +54,7 @@ class Trace(Record, frozen=True, kw_only=True):
     has storage -1 and its number as the bytes. Storages in host memory have the stream HOST. (CACHE, 0, 0, 0): the
     allocator returns what it has cached to the device.
     ``labels`` are "operator" or "operator<tab>module", ``readings`` those of the counted step, if there is one.
+    What XLA compiles has no events, and one reading: its memory.
     ``setup`` is a digest of everything before the first batch: operators with the shapes of their results, allocations,
     and what the trainer names. ``operations`` are those of the timed step, if there is one, as the host issues them.
     """

@@ -14,6 +14,8 @@ DEVICES = Catalog().all("device")
 MIB = 2**20
 
 every_device = pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+GPUS = {name: device for name, device in DEVICES.items() if not device.topology}
+every_gpu = pytest.mark.parametrize("device", GPUS.values(), ids=GPUS)
 
 # The chips: multiprocessors (compute units), fp16 or bf16 multiply-adds per clock in the matrix units of each of them
 # (accumulating in fp32), and the clock in GHz at which the vendor states the peak.
@@ -143,6 +145,9 @@ REPORTED = (
     ("AMD Instinct MI250X", 65520, "mi250x"),
     ("AMD Instinct MI300X", 196592, "mi300x"),
     ("AMD Instinct MI355X", 294896, "mi355x"),
+    ("TPU v5 lite", 16384, "tpu_v5e"),
+    ("TPU v5", 98304, "tpu_v5p"),
+    ("TPU v6 lite", 32768, "tpu_v6e"),
 )
 
 # Devices with names like ours that are none of ours.
@@ -220,9 +225,9 @@ def test_units(device):
     assert device.source
 
 
-@every_device
+@every_gpu
 def test_dtypes(device):
-    """Every device states fp32 and fp16, and no dtype that is unknown."""
+    """Every GPU states fp32 and fp16, and no dtype that is unknown."""
 
     assert {"fp32", "fp16"} <= device.dense_flops.keys() <= {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"}
 
@@ -235,7 +240,7 @@ def test_fragments_are_lower_case(device):
     assert all(fragment == fragment.lower() for fragment in device.matches)
 
 
-@every_device
+@every_gpu
 def test_dtypes_are_in_proportion(device):
     """bf16 runs at fp16's rate, tf32 at half of it and fp8 at twice: a figure with sparsity would stand out."""
     flops = device.dense_flops
@@ -246,7 +251,7 @@ def test_dtypes_are_in_proportion(device):
     assert flops.get("fp8", half * 2) == pytest.approx(half * 2, rel=0.02)
 
 
-@every_device
+@every_gpu
 def test_peak_is_the_chips(device):
     """The fp16 peak is what the chip's matrix units, counted one by one, do at the stated clock."""
     units, multiply_adds, clock_ghz = CHIPS[device.name]
@@ -254,7 +259,7 @@ def test_peak_is_the_chips(device):
     assert device.dense_flops["fp16"] == pytest.approx(units * multiply_adds * 2 * clock_ghz * 1e9, rel=0.02)
 
 
-@every_device
+@every_gpu
 def test_bandwidth_is_the_memorys(device):
     """The memory bandwidth is the bus's width times the rate of its pins."""
     bits, gigabits = MEMORIES[device.name]
@@ -269,7 +274,7 @@ def test_peak_is_what_others_state(who, name, dtype, teraflops):
     assert DEVICES[name].dense_flops[dtype] == pytest.approx(teraflops * 1e12, rel=0.05), f"{who} states {teraflops}e12"
 
 
-@every_device
+@every_gpu
 def test_measured_matmul_is_below_the_peak(device):
     """No measured matmul is above the dense peak, or below 40 % of it."""
     peak = device.dense_flops.get("bf16", device.dense_flops["fp16"])

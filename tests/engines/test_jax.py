@@ -7,6 +7,7 @@ from sampling import slow_unless
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import RankError, Refused
 from perfsuite.meters.xla import collectives
+from perfsuite.predict.traced_memory import predict
 
 pytest.importorskip("jax", reason="the extra `jax` is not installed")
 LAYOUTS = ["jax_dp", "jax_fsdp", "jax_tp"]
@@ -22,6 +23,18 @@ def test_layout_agrees_with_torch(measure, model, engine):
 
     assert worst(single, parallel, "loss") < 1e-4
     assert parallel.readings["update_error"].value < 1e-4
+
+
+@pytest.mark.parametrize("engine", slow_unless({"jax_fsdp"}.__contains__, LAYOUTS))
+def test_memory_is_predicted_to_the_byte(measure, catalog, engine):
+    """Compiled ahead of time for two devices of one process, the step needs what the compiler tells two ranks."""
+    cell = f"gpt2_tiny-{engine}+nodrop-cpu_x2"
+    [predicted] = predict([parse_cell(cell, catalog)], catalog, fresh=True)
+    measured = measure(cell).readings["compiled_bytes"]
+
+    assert predicted.peak_bytes == sum(predicted.parts.values()) == measured.value
+    assert predicted.parts["parameters"] + predicted.parts["optimizer_state"] > 0
+    assert predicted.needed_bytes == predicted.peak_bytes
 
 
 HLO = """\
@@ -72,6 +85,8 @@ def test_a_collective_in_a_loop_is_refused():
         ("llama_tiny-jax_dp+nodrop-cpu_x2", "llama_tiny is not written in flax"),
         ("gpt2_tiny-jax_dp-cpu_x2", "write jax_dp\\+nodrop"),
         ("gpt2_tiny-jax_dp+nodrop-h100_x2", "run on a CPU"),
+        ("gpt2_tiny-jax_dp+nodrop-tpu_v5e_x3", "slices of 1, 4, 8 and on to 256 devices"),
+        ("gpt2_tiny-ddp-tpu_v5e_x4", "ddp runs in torch"),
         ("gpt2_tiny-jax_dp+nodrop+ckpt-cpu_x2", "XLA compiles the whole step"),
         ("gpt2_tiny-jax_tp+nodrop-cpu_x8", "8 ranks do not divide the 4 heads"),
     ],

@@ -21,6 +21,10 @@ EXPRESSIONS = {
         r"\b(?:pred|[a-z]+(?P<bits>\d+)\w*)\[(?P<sizes>[\d,]*)\]": "XLA's text of a program: a shape",
         r"^(?P<entry>ENTRY )?%?[\w.\-]+ \(.*\{$": "XLA's text of a program",
     },
+    "predict/trace/ahead.py": {
+        r"HLO temporaries \((?P<size>[\d.]+)(?P<unit>[KMGT])\)": "the refusal of XLA's compiler for TPUs",
+        r"Used (?P<size>[\d.]+)(?P<unit>[KMGT]) of [\d.]+[KMGT] hbm": "the refusal of XLA's compiler for TPUs",
+    },
     "records/older_formats.py": {
         "(.+?) (\\S+) -> (\\S+?)(?: \\((.*)\\))?": "files of formats 1 to 4, which older releases wrote",
         "([+-]?\\d+(?:\\.\\d+)?(?:e[+-]?\\d{1,2})?) %": "files of formats 1 to 4, which older releases wrote",

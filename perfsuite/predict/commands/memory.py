@@ -137,8 +137,9 @@ def run(arguments: argparse.Namespace) -> int:
     print_table(parts(prediction))
     print()
     print("\n".join(bar(prediction)))
-    print()
-    print_table(largest(prediction))
+    if prediction.held:
+        print()
+        print_table(largest(prediction))
     explanation = explain(prediction, cell.model.parameters)
     if arguments.explain:
         print()

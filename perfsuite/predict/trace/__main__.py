@@ -17,12 +17,13 @@ import traceback
 from pathlib import Path
 from typing import TextIO
 
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.compat import lacking
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure, FailureKind
 from perfsuite.records.processes import end_with_parent
-from perfsuite.records.trace import TraceJob
+from perfsuite.records.trace import Trace, TraceJob
 
 MANY = 6  # jobs from which on the first is worth the wait of all others
 
@@ -30,9 +31,7 @@ MANY = 6  # jobs from which on the first is worth the wait of all others
 def run(job: TraceJob, out: Path) -> None:
     """Trace one rank and leave the Trace or the Failure."""
     try:
-        from perfsuite.predict.trace.fake_rank import trace
-
-        codec.write_bytes(out, codec.encode_line(trace(job)).encode())
+        codec.write_bytes(out, codec.encode_line(_traced(job)).encode())
     except Exception as caught:
         if not isinstance(caught, RankError):
             traceback.print_exc()
@@ -42,6 +41,19 @@ def run(job: TraceJob, out: Path) -> None:
         frames = traceback.extract_tb(caught.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         codec.write(out, Failure(kind=kind, rank=job.rank, message=text.strip().split("\n\n")[0], tail=where))
+
+
+def _traced(job: TraceJob) -> Trace:
+    """The trace of the rank, or of the program that all ranks run."""
+    from perfsuite.rank.session import Session
+
+    if PROCESSES[Session.open(job.job, job.rank).strategy.engine.process].compiled:
+        from perfsuite.predict.trace.ahead import compile_ahead
+
+        return compile_ahead(job)
+    from perfsuite.predict.trace.fake_rank import trace
+
+    return trace(job)
 
 
 def preload(jobs: list[TraceJob]) -> None:

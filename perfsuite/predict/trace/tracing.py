@@ -31,7 +31,21 @@ from perfsuite.records.waits import wait_readable
 from perfsuite.records.workspaces import Workspace
 
 STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
-PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao", "megatron-core")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "peft",
+    "bitsandbytes",
+    "torchao",
+    "megatron-core",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "libtpu",
+)
 WAIT_SECONDS = 60.0  # of one wait for the next trace
 
 
@@ -53,6 +67,7 @@ def job_of(
         rank=rank,
         steps=TRACED_STEPS if device is None else STEPS,
         capability=device.compute_capability if device else None,
+        topology=device.topology if device else "",
         padded=padded,
         counted=counted,
         timed=timed,

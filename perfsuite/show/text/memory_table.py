@@ -6,7 +6,7 @@ from rich.table import Table
 
 from perfsuite.catalog.definitions import Workload
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.prediction import Estimate, Prediction
+from perfsuite.records.prediction import WHOLE_STEP, Estimate, Prediction
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.tables import bare_table
 from perfsuite.units import show_bytes, show_change, show_several
@@ -21,7 +21,11 @@ CATEGORIES = {  # the letter in the bar, and the meaning
     "batch": ("B", "token ids, masks, labels"),
     "activations": ("A", "tensors that forward keeps for backward"),
     "temporaries": ("T", "tensors that live within one phase"),
+    "tiles": ("L", "what the device's layout adds to parameters, state and batch"),
+    "program": ("X", "its code on the device"),
 }
+
+BESIDE = (". allocator", "+ overhead")
 
 
 def batches(workload: Workload, padded: bool) -> str:
@@ -49,7 +53,10 @@ def parts(prediction: Prediction) -> Table:
         here, theory = prediction.parts.get(name, 0), prediction.theory.get(name)
         if here or theory:
             row(name, here, CATEGORIES[name][1], theory)
-    row("live tensors", prediction.peak_bytes, f"peak of rank {prediction.rank}, in its {phase(prediction)}")
+    if prediction.phase == WHOLE_STEP:
+        row("in all", prediction.peak_bytes, "of each rank, as the compiler says")
+    else:
+        row("live tensors", prediction.peak_bytes, f"peak of rank {prediction.rank}, in its {phase(prediction)}")
     if prediction.smallest_bytes:
         row("allocated", prediction.allocated_bytes, "in blocks of 512 bytes and more")
         row("reserved", prediction.reserved_bytes, "on an idle GPU with enough memory")
@@ -107,8 +114,7 @@ def bar(prediction: Prediction) -> list[str]:
     return [
         f"[{text[:edge]}|{text[edge:]}",
         f"{show_bytes(prediction.needed_bytes)} of {show_bytes(prediction.capacity_bytes)}: {verdict}",
-        "P parameters  M master parameters  O optimizer state  G gradients  A activations  T temporaries  "
-        "C communication buffers  . allocator  + overhead",
+        "  ".join([*(f"{CATEGORIES[name][0]} {part_name(name)}" for name in prediction.parts), *BESIDE]),
     ]
 
 
