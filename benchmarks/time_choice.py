@@ -18,6 +18,7 @@ from perfsuite.predict.plan.layout_memory import capacity, needed_bytes, tensor_
 GIB = 2**30
 IRREGULAR = 1.5  # times as long as predicted: single iterations that something else disturbed
 FEWEST = 3  # layouts of a model, a batch and a number of devices
+FIRST = "4"  # micro-batches of simumax_b200's rows that are compared
 SHOWN = 0.05  # a regret from which on a group is listed
 
 
@@ -76,16 +77,17 @@ class Printed(NamedTuple):
 
 def printed() -> Iterator[Printed]:
     """The rows of which a memory is published. nanotron's and torchtitan's are what was reserved, Megatron's what was
-    allocated on the last rank, whose stage is not the fullest: it is compared where there is one stage.
+    allocated: of its tests on the last rank, whose stage is not the fullest, so where there is one stage; on B200 the
+    most of all ranks.
     """
     for name in ("nanotron_playbook", "nanotron_multi_node"):
         for line in lines(HERE / f"{name}.csv"):
             if line["status"] == "ok" and line["memory_gb"]:
                 yield Printed(name, nanotron_row(name, line), float(line["memory_gb"]))
-    for name in ("megatron_goldens", "torchtitan"):
+    for name in ("megatron_goldens", "torchtitan", "simumax_b200"):
         for line, row in zip(lines(HERE / f"{name}.csv"), table(name), strict=True):
-            if line["peak_gib"]:
-                yield Printed(name, row, float(line["peak_gib"]), name == "megatron_goldens")
+            if line["peak_gib"] and line.get("micro_batches", FIRST) == FIRST:  # others of the layout need the same
+                yield Printed(name, row, float(line["peak_gib"]), name != "torchtitan")
 
 
 def refused_cells() -> tuple[int, int, int, int]:

@@ -62,6 +62,28 @@ def _switches(line: Mapping[str, str], *names: str) -> dict[str, str]:
     return {name: "on" if line[name] == "1" else "off" for name in names}
 
 
+def simumax(path: Path) -> Iterator[Row]:
+    """Megatron-LM on eight B200, with nothing overlapped: models of a few layers."""
+    quiet = {"gradient_overlap": "off", "tensor_overlap": "none", "send_overlap": "off", "graphs": "none"}
+    quiet |= {"cross_entropy": "fused", "step": "adam+clip", "gradient_bytes": "4", "dispatch": "all_to_all"}
+    for line in lines(path):
+        number = numbers(line) | {"micro_batch": 1}
+        shape, layers = replace(shape_of(line["model"]), extra=0), number["layers"]
+        *first, last = shape.stacks
+        if line["model"] == "llama_405b":
+            last = replace(last, kv_heads=16)
+        stacks = (*(replace(stack, layers=1) for stack in first), replace(last, layers=layers - len(first)))
+        widths = " ".join(f"{name}{number[name]}" for name in ("tp", "pp", "cp", "ep") if number[name] > 1)
+        label = f"{line['model']} of {layers} layers, s{line['seq']} {widths}"
+        yield Row(
+            table=path.stem, label=f"{label} x{number['micro_batches']}", device="b200", stack="megatron_core",
+            shape=replace(shape, stacks=stacks), layout=words(number, "zero1"), sequence=number["seq"],
+            batch=number["micro_batches"] * number["dp"], options=quiet, network=EFA,
+            seconds=float(line["iter_ms"]) / 1e3, family=line["model"],
+            group=f"{line['model']} {line['seq']} {number['micro_batches'] * number['dp']}",
+        )  # fmt: skip
+
+
 def automodel(path: Path) -> Iterator[Row]:
     """NeMo Automodel on H100."""
     for line in lines(path):

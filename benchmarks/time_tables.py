@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from time_recent import automodel, bridge, bridge_other, moe_goldens, torchtitan
+from time_recent import automodel, bridge, bridge_other, moe_goldens, simumax, torchtitan
 from time_rows import Row, lines
 from time_words import EDR, EFA, GBIT, ROCE, SELENE, VTRAIN, numbers, words
 
@@ -210,6 +210,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "automodel": automodel,
     "torchtitan": torchtitan,
     "megatron_moe": moe_goldens,
+    "simumax_b200": simumax,
 }
 CALIBRATION = (
     "vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook", "megatron_tiny_t5", "nemo_dgxc",
@@ -217,7 +218,7 @@ CALIBRATION = (
 )  # fmt: skip
 JUDGED = (
     "megatron_sc21", "megatron_goldens", "fms_fsdp", "nanotron_multi_node", "megatron_v100", "automodel", "torchtitan",
-    "megatron_moe", "megatron_bridge_other",
+    "megatron_moe", "megatron_bridge_other", "simumax_b200",
 )  # fmt: skip
 
 

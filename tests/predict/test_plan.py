@@ -117,6 +117,15 @@ def test_software_keeps_what_it_gathers():
     assert more == pytest.approx(24 * 6 * elements)
 
 
+def test_a_product_that_adds_to_the_sum_returns_a_gradient_that_nobody_reads():
+    """One of each shape of a layer's, in half precision, instead of a gradient for every parameter."""
+    apart = Setup(sequence=2048, gradient_bytes=4)
+    fused = dataclasses.replace(apart, parameter_bytes_moved=0.0)
+    [stack] = GPT.stacks
+
+    assert state_bytes(GPT, apart) - state_bytes(GPT, fused) == 2 * (GPT.parameters - stack.layer_parameters)
+
+
 def test_fsdp_has_fp32_shards_and_makes_gradients_anew():
     """12 bytes per parameter: gradients take the place of the logits. The tables and two layers are gathered."""
     setup = Setup(sequence=2048, layout=Layout(shards=8), sharded=ALL, cross_entropy="compiled")

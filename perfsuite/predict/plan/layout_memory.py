@@ -62,7 +62,8 @@ def state_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
     """Parameters, gradients and optimizer state of the fullest rank.
 
     Where products add to an fp32 sum themselves, or each layer's gradients are scattered, no gradients in half
-    precision are beside it. Gradients that backward makes anew are ``gradient_bytes``.
+    precision are beside it, but one of each shape that Transformer Engine returns instead (get_dummy_wgrad of
+    transformer_engine/pytorch/module/base.py). Gradients that backward makes anew are ``gradient_bytes``.
     """
     dense, experts = held(shape, setup)
     found = 0.0
@@ -81,6 +82,8 @@ def state_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
         found += count * (
             (setup.gradient_bytes + beside) * share["gradients"] + (MASTER + setup.moment_bytes) * share["optimizer"]
         )
+    if setup.parameter_bytes_moved == 0.0:  # autograd gets a gradient that nobody reads, one of each shape
+        found += 2 * max(stack.dense_parameters for stack in shape.stacks) / setup.layout.tensor
     if "parameters" in setup.sharded:
         found += FLAT_LAYERS * max(map(partial(_whole, setup), shape.stacks)) * (2 + setup.gradient_bytes)
     return found

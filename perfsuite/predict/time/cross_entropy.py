@@ -27,6 +27,9 @@ CROSS_ENTROPIES = {
     # Compiled: logits are read for the maximum, for the sum, and in backward, which writes their gradient. Held are
     # these two, in half precision.
     "compiled": CrossEntropy(8.0, 4.0),
+    # Transformer Engine's: logits are read for maximum and sum (2), and replaced by their gradient (4), which the loss
+    # scales (4): transformer_engine/pytorch/cross_entropy.py and common/triton/cross_entropy.py.
+    "fused": CrossEntropy(10.0, 2.0),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.predict.time import costs
+from perfsuite.predict.time.cross_entropy import CROSS_ENTROPIES
 from perfsuite.predict.time.recipes import RELEASES, check_release
 
 STEP_PARTS = {  # bytes per parameter of what Megatron does in a step besides Adam, by name
@@ -114,6 +115,7 @@ OPTIONS = {
         Option(
             "compile", "on|layers|off", "what is compiled: layers and cross entropy, layers alone, nothing", _compile
         ),
+        _choice("cross_entropy", "cross_entropy", {one: one for one in CROSS_ENTROPIES}, "the cross entropy's kernels"),
         _choice("graphs", "graphs", {one: one for one in ("none", "attention", "all")}, "what CUDA graphs launch"),
         _choice("dispatch", "dispatch", {"all_to_all": "all_to_all", "fused": "fused"}, "how tokens get to experts"),
         _choice("dispatch_overlap", "dispatch_overlapped", SWITCH, "experts' messages run during another micro-batch"),
