@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import grid_delays
 from record_trials import DATA, Recorded
 
 from perfsuite.prove.selftest.fault_rows import interval_of as binomial
@@ -19,11 +20,13 @@ PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
 def main() -> None:
     """Write the page, and print the sentence for the README's front."""
     trials = [codec.decode(line, Recorded, f"{DATA}:{n}") for n, line in enumerate(DATA.read_bytes().splitlines(), 1)]
-    PAGE.write_text(page(trials))
+    delays = grid_delays.DATA
+    runs = [codec.decode(line, grid_delays.DelayRun, f"{delays}:{n}") for n, line in enumerate(delays.open("rb"), 1)]
+    PAGE.write_text(page(trials, runs))
     print(sentence(trials))
 
 
-def page(trials: Sequence[Recorded]) -> str:
+def page(trials: Sequence[Recorded], runs: Sequence[grid_delays.DelayRun]) -> str:
     """The whole page."""
     loads = [one.load for one in trials]
     rounds = sorted({one.round for one in trials})
@@ -43,9 +46,16 @@ def page(trials: Sequence[Recorded]) -> str:
         "launches in turns are, without a delay:",
         "\n".join(spreads(trials)),
         "`python benchmarks/error_rates.py` simulates the same rule with normal and with heavy noise, for runs of one "
-        "and of 93 cells, and stored times with noise between runs. A whole grid (`--perf-against`) has "
-        "[error rates of its own](grid_error_rates.md).",
-        "Made by `python benchmarks/record_trials.py` and `python benchmarks/detection.py`.",
+        "and of 93 cells, and stored times with noise between runs.",
+        "## What a grid trial can see",
+        f"{len(runs)} trials of {len(grid_delays.CELLS)} cells with every engine and every family of the default grid "
+        "(`--perf-against`), against a wheel of transformers whose layers take longer: in all cells, in those of one "
+        f"engine, in one cell, or in none. The load was {min(one.load for one in runs):.1f} to "
+        f"{max(one.load for one in runs):.1f}, of {trials[0].cores} cores. A delay is found if a line names exactly "
+        "the cells that have it. [Simulated error rates](grid_error_rates.md) are of 10,000 runs.",
+        "\n".join(grid_table(runs)),
+        "Made by `python benchmarks/record_trials.py`, `python benchmarks/grid_delays.py` and "
+        "`python benchmarks/detection.py`.",
     ]
     wrapped = [part if part.startswith(("#", "|")) else textwrap.fill(part, 120) for part in parts]
     return "\n\n".join(wrapped) + "\n"
@@ -64,6 +74,21 @@ def table(trials: Sequence[Recorded]) -> list[str]:
                 f"| {statistics.median(pairs_of(one) for one in made):g} "
                 f"| {statistics.median(one.seconds for one in made):.0f} | {max(one.seconds for one in made):.0f} |"
             )
+    return rows
+
+
+def grid_table(runs: Sequence[grid_delays.DelayRun]) -> list[str]:
+    """One row for each delay."""
+    rows = ["| delay | found | red elsewhere | pairs, median | seconds, median | slowest |", "|---" * 6 + "|"]
+    for case in grid_delays.CASES:
+        made = [one for one in runs if one.case == case.name]
+        if not made:
+            continue
+        rows.append(
+            f"| {case.name} | {share([one.found for one in made]) if case.share else '–'} "
+            f"| {share([bool(one.elsewhere) for one in made])} | {statistics.median(one.pairs for one in made):g} "
+            f"| {statistics.median(one.seconds for one in made):.0f} | {max(one.seconds for one in made):.0f} |"
+        )
     return rows
 
 
@@ -91,10 +116,14 @@ def pairs_of(one: Recorded) -> int:
 
 
 def counted(trials: Sequence[Recorded], asks: Callable[[Recorded], bool]) -> str:
+    """Of how many it is true."""
+    return share([asks(one) for one in trials])
+
+
+def share(hits: Sequence[bool]) -> str:
     """``29 of 30 (83 to 100 %)``."""
-    hits = sum(map(asks, trials))
-    low, high = binomial(hits, len(trials))
-    return f"{hits} of {len(trials)} ({100 * low:.0f} to {100 * high:.0f} %)"
+    low, high = binomial(sum(hits), len(hits))
+    return f"{sum(hits)} of {len(hits)} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def sentence(trials: Sequence[Recorded]) -> str:

@@ -1,14 +1,16 @@
 """Does a grid trial find delays that are put into a wheel, and what does it say where there are none?
 
-    python benchmarks/grid_delays.py [--runs N] [--only CASE …]
+    python -u benchmarks/grid_delays.py [--runs N] [--only CASE …]
 
 The wheel is transformers as it is installed, whose layers take longer: each spins for a share of the processor time
 since the last layer began, in all cells, in those of one engine, in one cell, or in none. 24 cells have every engine
-and every family of the default grid. One line is printed per run, with what it found, and a summary at the end; its
-progress goes to the standard error.
+and every family of the default grid. One line is printed per run, with what it found; its progress
+goes to the standard error. Each run is appended to benchmarks/data/grid_delays.jsonl, from which
+benchmarks/detection.py makes a table. A run takes some minutes.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -22,6 +24,9 @@ from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pooling import Effect
 from perfsuite.environments.environments import with_releases
+from perfsuite.records import codec
+from perfsuite.records.formats import timestamp
+from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
 from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.grid import Grid, Progress
@@ -29,6 +34,7 @@ from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.runner import Settings
 from perfsuite.show.text.grid_words import effect_text
 
+DATA = Path(__file__).parent / "data" / "grid_delays.jsonl"
 METRICS = ("step_time_seconds", "processor_time_seconds")
 MODULE = "transformers/modeling_layers.py"  # all four families' layers are its GradientCheckpointingLayer
 CELLS = tuple(
@@ -70,6 +76,21 @@ GradientCheckpointingLayer.__call__ = _slower
 INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json")  # what they leave
 STEP_SECONDS = 0.03  # of a step, until a run has measured it
 SHARDED = 'any(hasattr(one, "ds_id") for one in self.parameters())'  # by ZeRO-3
+
+
+class DelayRun(Record, frozen=True, kw_only=True):
+    """One grid trial: whether it found the delay and named the cells that have it, which cells else it made red, how
+    many pairs it needed, and what it said. ``load`` are the processes that wanted a core when it ended.
+    """
+
+    date: str
+    case: str
+    found: bool
+    elsewhere: list[str]
+    pairs: int
+    seconds: float
+    load: float
+    said: list[str]
 
 
 @dataclass(frozen=True)
@@ -118,6 +139,21 @@ def found_in(grid: Grid) -> Iterator[tuple[str, Effect]]:
             yield metric, effect
 
 
+def judged(case: Case, grid: Grid, seconds: float) -> DelayRun:
+    """What a grid trial has found of a delay, and what else."""
+    slower = [one for _, one in found_in(grid) if one.status == Status.REGRESSED]
+    return DelayRun(
+        date=timestamp(),
+        case=case.name,
+        found=any({*one.cells} == {cell for cell in CELLS if cell in case} for one in slower),
+        elsewhere=sorted({cell for one in slower for cell in one.cells if cell not in case}),
+        pairs=sum(map(len, grid.pairs.values())),
+        seconds=seconds,
+        load=os.getloadavg()[0],
+        said=[f"{metric}: {effect_text(one)} [{one.status}]" for metric, one in found_in(grid)],
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
@@ -127,7 +163,6 @@ def main() -> None:
     catalog = Catalog()
     cells = [parse_cell(name, catalog) for name in CELLS]
     hints = dict.fromkeys(CELLS, STEP_SECONDS)
-    named, red = dict.fromkeys(cases, 0), dict.fromkeys(cases, 0)
     with tempfile.TemporaryDirectory() as folder:
         sides = {
             case: Side(case.name, catalog, with_releases([wheel(Path(folder), number, case)]))
@@ -150,21 +185,15 @@ def main() -> None:
             for cell, pairs in grid.pairs.items():
                 if "step_time_seconds" in pairs.launches[0][0].readings:
                     hints[cell] = float(pairs.launches[0][0].readings["step_time_seconds"].value)
-            slower = [(metric, one) for metric, one in found_in(grid) if one.status == Status.REGRESSED]
-            hit = any({*one.cells} == {cell for cell in hints if cell in case} for _, one in slower)
-            wrong = {cell for _, one in slower for cell in one.cells if cell not in case}
-            named[case] += hit
-            red[case] += bool(wrong)
-            texts = [f"{metric}: {effect_text(one)} [{one.status}]" for metric, one in found_in(grid)]
-            pairs_made = sum(map(len, grid.pairs.values()))
+            run = judged(case, grid, time.monotonic() - begin)
+            with DATA.open("a") as file:
+                print(codec.encode_line(run), file=file)
             print(
-                f"run {number + 1}, {case.name}: {'found' if hit else 'not found' if case.share else 'no delay'}"
-                f"{', red elsewhere: ' + ' '.join(sorted(wrong)) if wrong else ''}; {pairs_made} pairs in "
-                f"{time.monotonic() - begin:.0f} s; " + "; ".join(texts),
+                f"run {number + 1}, {case.name}: {'found' if run.found else 'not found' if case.share else 'no delay'}"
+                f"{', red elsewhere: ' + ' '.join(run.elsewhere) if run.elsewhere else ''}; {run.pairs} pairs in "
+                f"{run.seconds:.0f} s; " + "; ".join(run.said),
                 flush=True,
             )
-    for case in cases:
-        print(f"{case.name}: found {named[case]} of {arguments.runs}, red elsewhere in {red[case]} of {arguments.runs}")
 
 
 if __name__ == "__main__":

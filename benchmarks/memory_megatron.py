@@ -1,19 +1,30 @@
 """One rank of Megatron's own models in their own layouts: memory per GPU, by trace. Writes docs/memory_megatron.md.
 
-    python benchmarks/memory_megatron.py           # all rows, some minutes of a core per row
+    python benchmarks/memory_megatron.py           # all rows, up to a minute of a core per row
     python benchmarks/memory_megatron.py 1.7B 18B  # these; the others stay
 
 Layouts and micro-batches are those of arXiv 2104.04473, table 1, which has no memory. It recomputes all activations, in
 fp16. A stage has at most as many micro-batches in flight as there are stages, so a step has as many. The static memory
 by theory is 18 bytes per parameter of the rank, as Megatron's documentation counts them without a distributed optimizer
 (docs/source/api-guide/core/dist_optimizer.md). Exit code 1 if a rank's differs by more than MOST.
+
+Activations beside it are those of arXiv 2205.05198, figures 1 and 7, as calculon-ai/calculon has read them off. The
+authors counted them, and did not measure. Its other models have three chunks a rank, and ours two. SimuMax measured
+peaks of Llama in Megatron-LM, which the engines here do not train: the planner's closed form is beside them.
 """
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from time_choice import FIRST
+from time_rows import lines
+from time_summary import percent
+from time_tables import HERE, table
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.predict.plan.layout_memory import tensor_bytes
 from perfsuite.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
@@ -37,6 +48,32 @@ PAPER = {  # model, TP, PP, DP
     "1T": ("gpt_1t", 8, 64, 6),
     "GPT-3": ("gpt3_175b", 8, 16, 8),
 }
+# Model, TP, PP, GiB without recomputation, and the share of them that selective and full recomputation keep.
+COUNTED = {
+    "22B": ("gpt_22b", 8, 1, 59.25, 0.4942, 0.0764),
+    "1T without replicas": ("gpt_1t", 8, 64, 131.25, 0.6204, 0.0942),
+}
+KINDS = ("", "ckpt_selective", "ckpt")
+ACTIVATIONS = """
+## Activations that Megatron's authors counted
+
+GiB of the fullest rank, of arXiv 2205.05198, figures 1 and 7, without sequence parallelism. Nobody measured them.
+Predicted is what is alive when a backward begins. If nothing is recomputed, the softmax, which is not fused here, keeps
+its input too: two bytes per score. The mask of the embedding's dropout and the logits are predicted, but not counted.
+
+| model | TP | PP | recomputed | counted | predicted | off |
+|---|---|---|---|---|---|---|
+"""
+PEAKS = """
+## Peaks that SimuMax measured
+
+The most GiB that a rank of Megatron-LM allocated on eight B200 (docs/b200 of MooreThreads/SimuMax at 4dcaae513b). The
+engines here train GPT alone: the predictions are of the [planner's closed
+form](time_published.md#the-memory-that-prunes).
+
+| model, sequence and layout | measured | predicted | off |
+|---|---|---|---|
+"""
 HEAD = """# Megatron's models, one rank of many
 
 Predicted, not measured. Written by `python benchmarks/memory_megatron.py`. One rank is traced without the others, so
@@ -87,19 +124,56 @@ def line(row: str, cell: Cell, one: Prediction) -> tuple[str, float]:
     return f"| {' | '.join(map(str, [*facts, *sizes, *needs]))} |", off
 
 
+def activations(row: str, catalog: Catalog) -> Iterator[str]:
+    """The rows of a model whose activations the paper counts."""
+    model, tensor, stages, whole, selective, full = COUNTED[row]
+    for kind, share in zip(KINDS, (1.0, selective, full), strict=True):
+        named = "".join(f"+{name}" for name in (kind, f"tp{tensor}", f"acc{stages}" if stages > 1 else "") if name)
+        nodes = f"n{tensor * stages // 8}" if stages > 1 else ""
+        (one,) = predict([parse_cell(f"{model}-megatron+fp16{named}-a100_80g_x8{nodes}", catalog)], catalog)
+        here, counted = one.largest["activations"] / GIB, share * whole
+        facts = [row, tensor, stages, {"": "nothing", "ckpt": "all", "ckpt_selective": "attention"}[kind]]
+        yield f"| {' | '.join(map(str, facts))} | {counted:.2f} | {here:.2f} | {percent(here / counted - 1, '+')} |"
+
+
+def peaks() -> Iterator[str]:
+    """The rows that SimuMax measured, each layout once."""
+    for one, row in zip(lines(HERE / "simumax_b200.csv"), table("simumax_b200"), strict=True):
+        if one["micro_batches"] == FIRST:
+            measured, here = float(one["peak_gib"]), tensor_bytes(row.shape, row.setup, row.stack) / GIB
+            label = row.label.rpartition(" x")[0]
+            yield f"| {label} | {measured:.2f} | {here:.2f} | {percent(here / measured - 1, '+')} |"
+
+
+def page(rows: Mapping[str, str], counted: Mapping[str, Sequence[str]]) -> str:
+    """The whole page."""
+    text = HEAD + "".join(f"{rows[name]}\n" for name in PAPER if name in rows)
+    text += ACTIVATIONS + "".join(f"{one}\n" for name in COUNTED for one in counted.get(name, ()))
+    return text + PEAKS + "".join(f"{one}\n" for one in peaks())
+
+
 def main() -> int:
     """Trace the rows, and write the page after each."""
     catalog, worst = Catalog(), 0.0
-    kept = OUT.read_text().splitlines() if OUT.exists() else []
-    rows = {text.split(" | ")[0].removeprefix("| "): text for text in kept if text.startswith("| ")}
-    for row in sys.argv[1:] or PAPER:
-        cell = cell_of(row, catalog)
-        (one,) = predict([cell], catalog)
-        rows[row], off = line(row, cell, one)
-        worst = max(worst, abs(off))
-        print(rows[row], flush=True)
-        text = HEAD + "".join(f"{rows[name]}\n" for name in PAPER if name in rows)
-        write_bytes(OUT, text.encode())
+    rows: dict[str, str] = {}
+    counted: dict[str, list[str]] = {}
+    for text in OUT.read_text().splitlines() if OUT.exists() else []:
+        name = text.split(" | ")[0].removeprefix("| ")
+        if name in COUNTED:
+            counted.setdefault(name, []).append(text)
+        elif name in PAPER:
+            rows[name] = text
+    for row in sys.argv[1:] or [*PAPER, *COUNTED]:
+        if row in COUNTED:
+            counted[row] = list(activations(row, catalog))
+            print("\n".join(counted[row]), flush=True)
+        else:
+            cell = cell_of(row, catalog)
+            (one,) = predict([cell], catalog)
+            rows[row], off = line(row, cell, one)
+            worst = max(worst, abs(off))
+            print(rows[row], flush=True)
+        write_bytes(OUT, page(rows, counted).encode())
     return int(worst > MOST)
 
 
