@@ -18,7 +18,7 @@ CROSS_LAUNCHES = 1.5  # a layer with two attentions has half as many kernels aga
 # with sequence parallelism, the median of five hosts (test_cases/t5/t5_mcore_te_tp2_pp1_vp1, at d98e8a64dd).
 SEQUENCE_LAUNCHES = 1.12
 # Of a layer of Megatron, forward and backward, a third of them forward: four products, three kernels of attention
-# and its dropout, two norms, two sums with bias and dropout, an activation, four copies (core/transformer of
+# and its dropout, two norms, two sums with bias and dropout, an activation, three copies (core/transformer of
 # NVIDIA/Megatron-LM). Each product has two in backward.
 KERNELS = 48
 WIDE = 8  # tensor-parallel ranks whose processes share a host and wait for each other in every layer
