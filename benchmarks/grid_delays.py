@@ -10,7 +10,6 @@ benchmarks/detection.py makes a table. A run takes some minutes.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -80,7 +79,7 @@ SHARDED = 'any(hasattr(one, "ds_id") for one in self.parameters())'  # by ZeRO-3
 
 class DelayRun(Record, frozen=True, kw_only=True):
     """One grid trial: whether it found the delay and named the cells that have it, which cells else it made red, how
-    many pairs it needed, and what it said. ``load`` are the processes that wanted a core when it ended.
+    many pairs it needed, and what it said.
     """
 
     date: str
@@ -89,7 +88,6 @@ class DelayRun(Record, frozen=True, kw_only=True):
     elsewhere: list[str]
     pairs: int
     seconds: float
-    load: float
     said: list[str]
 
 
@@ -149,7 +147,6 @@ def judged(case: Case, grid: Grid, seconds: float) -> DelayRun:
         elsewhere=sorted({cell for one in slower for cell in one.cells if cell not in case}),
         pairs=sum(map(len, grid.pairs.values())),
         seconds=seconds,
-        load=os.getloadavg()[0],
         said=[f"{metric}: {effect_text(one)} [{one.status}]" for metric, one in found_in(grid)],
     )
 
