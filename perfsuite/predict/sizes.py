@@ -7,7 +7,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.shallow import estimate_each, shallow
 from perfsuite.predict.trace.tracing import Tracer
 from perfsuite.predict.traced_memory import attempt_each, is_kept
-from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.predict.untraceable import why_no_operators
 from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Estimate, Prediction
 
@@ -29,7 +29,7 @@ def sizes_each(
 
     def deep(cell: Cell) -> bool:
         known = not fresh and is_kept(cell, catalog, padded)
-        return not (whole or known or why_not_traced(cell)) and bool(shallow(cell))
+        return not (whole or known or why_no_operators(cell)) and bool(shallow(cell))
 
     def trace(numbers: Sequence[int]) -> Iterator[tuple[int, Size | Failure]]:
         chosen = [cells[number] for number in numbers]

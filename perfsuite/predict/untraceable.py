@@ -10,6 +10,14 @@ from perfsuite.catalog.processes import PROCESSES
 REASONS: dict[str, str] = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes())
 
 
+def why_no_operators(cell: Cell) -> str:
+    """The reason why no trace of the cell tells its operators and their storages one by one; empty if one does."""
+    engine = cell.strategy.engine
+    if PROCESSES[engine.process].compiled:
+        return f"{engine.name}: its step is compiled, and the compiler says only what it needs in all."
+    return why_not_traced(cell)
+
+
 def why_not_traced(cell: Cell) -> str:
     """The reason why the cell's memory cannot be predicted; empty if it can."""
     engine = cell.strategy.engine

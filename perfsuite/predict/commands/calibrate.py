@@ -12,11 +12,12 @@ from rich.table import Table
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_catalog, add_settings, catalog_of, settings_of
-from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.errors import PerfsuiteError, Refused, UsageError
 from perfsuite.launch.machine import cores, refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.predict.time.counted import Counted, Row, calibrate, predicted_parts, row_of
 from perfsuite.predict.traced_memory import predict
+from perfsuite.predict.untraceable import why_no_operators
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.calibration import Calibration
@@ -143,6 +144,8 @@ def _predict(cells: Sequence[Cell], measured: dict[str, float], found: Calibrati
     """The cells that were asked for, and what was measured; that was not used for the fit."""
     table: Table = bare_table("cell", "predicted step (90 %)", "measured", "error", "operators", "messages", "matmuls")
     for cell, one in zip(cells, predict(cells, catalog, counted=True), strict=True):
+        if "operators" not in one.readings:
+            raise Refused(f"{cell.id} has no predicted step: {one.reason or why_no_operators(cell)}")
         parts = predicted_parts(Counted.of(cell, one.readings), found)
         total = sum(parts.values())
         low, high = (show_seconds(total * factor) for factor in found.interval)

@@ -16,7 +16,7 @@ from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.traced import Replayed, together
 from perfsuite.predict.time.work import Rates
 from perfsuite.predict.trace.tracing import TraceFailed, Tracer, job_of
-from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.predict.untraceable import why_no_operators
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import chrome
 from perfsuite.records.chrome import MICRO
@@ -43,7 +43,7 @@ def costs_of(cell: Cell) -> Costs:
     device = cell.hardware.device
     if device is None:
         raise Refused(f"{cell.id} is on a CPU: `perfsuite calibrate --predict {cell.id}` predicts its step.")
-    if reason := why_not_traced(cell):
+    if reason := why_no_operators(cell):
         raise Refused(f"{cell.id} cannot be traced: {reason}")
     for choice in cell.strategy.choices:
         if choice.technique.name in SINGLE_PRECISION:
