@@ -409,10 +409,11 @@ def test_the_committed_predictions_hold(verdicts, cell):
 
 
 def test_every_predicted_cell_is_committed():
-    """Each cell of benchmarks/test_predicted.py has its baseline; all others are of benchmarks/test_gpu_cells.py."""
+    """Each cell of the benchmarks of predictions has its baseline; all others are of benchmarks/test_gpu_cells.py."""
     folder = COMMITTED.parent / "benchmarks"
-    grid = runpy.run_path(str(folder / "test_predicted.py"))["test_predicted_cell"]
-    named = {cell for mark in grid.pytestmark for cell in mark.args}
+    files = [folder / name for name in ("test_predicted.py", "test_tpu_cells.py")]
+    grids = [runpy.run_path(str(file))["test_predicted_cell"] for file in files]
+    named = {cell for grid in grids for mark in grid.pytestmark for cell in mark.args}
     (real,) = runpy.run_path(str(folder / "test_gpu_cells.py"))["test_gpu_cell"].pytestmark
     committed = {path.stem for path in (COMMITTED / "predicted").glob("*/*.json")}
     others = [cell.split("-") for cell in committed - named]
