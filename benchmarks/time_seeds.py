@@ -89,7 +89,7 @@ QUESTIONS = (
         "GPT-3 175B on nodes of four V100: 135 or 400 Gbit/s?",
         ((f"{V100}135Gbit/s --top 3", 99), (f"{V100}400Gbit/s --top 3", 11)),
         "A pipeline is best with both. The faster network saves a few percent of the days: most of a step is "
-        "computation. No table has a V100; its constants are those of "
+        "computation. No constant was fitted on a V100; it borrows those of "
         "the A100.",
     ),
     Question(

@@ -149,7 +149,8 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
     if not process.takes(model):
         return f"{model.name} has no weights, so {engine.name} has nothing to do."
     if hardware.device is not None and hardware.device.topology and not process.compiled:
-        return f"{engine.name} runs in torch, and for {hardware.device.name} steps are compiled ahead of time."
+        there = hardware.device.name
+        return f"{engine.name} runs in torch, but {there} takes compiled steps alone, such as those of jax_fsdp+nodrop."
     try:
         layout = lay_out(strategy, hardware.world_size, hardware.name)
     except Refused as error:

@@ -12,13 +12,12 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import Refused
 from perfsuite.predict.allocator import CachingAllocator, Event, replay, smallest_capacity
 from perfsuite.predict.compiled_memory import of_program
 from perfsuite.predict.overhead import overhead
 from perfsuite.predict.theory import model_state
 from perfsuite.predict.trace.tracing import TraceFailed, Tracer, job_of, kept_at, trace_each
-from perfsuite.predict.untraceable import why_no_operators, why_not_traced
+from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.memory.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
 from perfsuite.rank.memory.snapshot import make_snapshot, pickled
 from perfsuite.records import codec
@@ -263,11 +262,7 @@ def host_bytes(cell: Cell, trace: Trace) -> int:
 
 
 def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> bytes:
-    """What the rank would allocate, as a file with a memory snapshot in torch's format. Raises TraceFailed, and Refused
-    for a cell whose storages are not known one by one.
-    """
-    if reason := why_no_operators(cell):
-        raise Refused(f"{cell.id} has no snapshot: {reason}")
+    """What the rank would allocate, as a file with a memory snapshot in torch's format. Raises TraceFailed."""
     ((_, trace),) = trace_each([job_of(cell, rank, catalog, padded, counted=False)], 1)
     if isinstance(trace, Failure):
         raise TraceFailed(cell.id, trace)

@@ -117,6 +117,29 @@ def test_software_keeps_what_it_gathers():
     assert more == pytest.approx(24 * 6 * elements)
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("tp2 tp4 dp2 b2", "both 'tp2' and 'tp4'"),
+        ("dp8 b1 ckpt ckpt_selective", "both 'ckpt' and 'ckpt_selective'"),
+        ("dp8 b1 zero1 zero3", "both 'zero1' and 'zero3'"),
+        ("dp8 b1 ckpt150%", "at most 100 %"),
+        ("dp8 b1 ckpt0%", "more than 0 %"),
+    ],
+)
+def test_a_layout_that_contradicts_itself_is_refused(words, reason, capsys):
+    """No word wins over another, and no more than all layers are recomputed."""
+    assert main(["plan", "llama_8b", "--hardware", "h100_x8", "--tokens", "1e9", "--layout", words]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_node_that_nobody_has_is_refused(capsys):
+    """With the usual way to write so many devices; a rack of 72 is one domain."""
+    assert main(["plan", "llama_8b", "--hardware", "h100_x1000", "--tokens", "1e9"]) != 0
+    assert "No node has 1000 h100: write h100_x8n125" in capsys.readouterr().err
+    assert main(["plan", "llama_8b", "--hardware", "gb200_x72", "--tokens", "1e9"]) == 0
+
+
 def test_a_product_that_adds_to_the_sum_returns_a_gradient_that_nobody_reads():
     """One of each shape of a layer's, in half precision, instead of a gradient for every parameter."""
     apart = Setup(sequence=2048, gradient_bytes=4)
@@ -610,10 +633,10 @@ def test_a_catalog_imports_the_projects_own_package(tmp_path, monkeypatch, capsy
 
 
 def test_a_layout_alone_is_predicted(capsys):
-    """Whether it fits or not."""
+    """Whether it fits or not, which the exit code says."""
     asked = ["plan", "llama_70b", "--hardware=h100_x8", "--tokens=1e9", "--batch=64", "--layout=tp8 pp1 dp1 b1"]
 
-    assert main(asked) == 0
+    assert main(asked) == 1
     printed = capsys.readouterr().out
     assert "tp8 pp1 dp1 b1 does not fit: it needs" in printed
     assert "assumed: --stack megatron_core" in printed

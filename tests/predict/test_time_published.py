@@ -119,7 +119,7 @@ def test_the_command_line_says_what_a_table_is_judged_by(tables, tmp_path, name,
     words += [f"--precision={row.precision}"] if row.precision else []
     words += [f"--set={one}={value}" for one, value in row.options.items()]
 
-    assert main([*words, f"--json={file}"]) == 0
+    main([*words, f"--json={file}"])  # the exit code says whether it fits by the coarse closed form
     found = codec.read(file, Plan).layouts[0]
     assert found.predicted_step_seconds == pytest.approx(row.question.step(row.setup).total, rel=1e-3)
 

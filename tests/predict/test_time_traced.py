@@ -158,7 +158,7 @@ def test_a_pipeline_has_a_row_for_each_stage(tmp_path, capsys):
     [
         ("gpt2_tiny-single-cpu_x1", "perfsuite calibrate"),
         ("gpt2_tiny-single-a100_80g_x1", r"\+bf16"),
-        ("gpt2_tiny-pp_deepspeed+bf16+acc4-a100_80g_x2", "cannot be traced"),
+        ("gpt2_tiny-pp_deepspeed+bf16+acc4-a100_80g_x2", "has no predicted step"),
         ("llama_1b-fsdp2+bf16-t4_x2", "none is known for bf16 on t4. It has fp16"),
         ("llama_1b-fsdp2+pure_bf16-t4_x2", "none is known for bf16 on t4. It has fp16"),
         ("wire-all_reduce-h100_x8", "messages have no model"),

@@ -60,6 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     asked = [parse_cell(name, catalog) for name in arguments.predict]
     if wrong := [cell.id for cell in asked if cell.hardware.device is not None]:
         raise UsageError(f"{wrong[0]} is not on a CPU: `perfsuite fit` and `perfsuite plan` predict other devices.")
+    for cell in asked:
+        if reason := why_no_operators(cell):
+            raise Refused(f"{cell.id} has no predicted step: {reason}")
     found = _here(arguments, catalog) if not arguments.measured else _kept(arguments.measured)
     rows, machine, count = _rows(list(found), catalog)
     if len(rows) < FEWEST:
@@ -145,7 +148,7 @@ def _predict(cells: Sequence[Cell], measured: dict[str, float], found: Calibrati
     table: Table = bare_table("cell", "predicted step (90 %)", "measured", "error", "operators", "messages", "matmuls")
     for cell, one in zip(cells, predict(cells, catalog, counted=True), strict=True):
         if "operators" not in one.readings:
-            raise Refused(f"{cell.id} has no predicted step: {one.reason or why_no_operators(cell)}")
+            raise Refused(f"{cell.id} has no predicted step: {one.reason}")
         parts = predicted_parts(Counted.of(cell, one.readings), found)
         total = sum(parts.values())
         low, high = (show_seconds(total * factor) for factor in found.interval)

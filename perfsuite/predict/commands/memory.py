@@ -26,7 +26,7 @@ from perfsuite.paths import check_output
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, show
 from perfsuite.predict.scripts import cell_of_command, is_command
 from perfsuite.predict.traced_memory import attempt_each, predict, trace_snapshot, unsupported
-from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.predict.untraceable import why_no_operators, why_not_traced
 from perfsuite.records.codec import write, write_bytes
 from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Prediction
@@ -123,6 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _sweep(cell, arguments, catalog, page)
     if arguments.emulated and not is_here():
         again(cell.hardware, arguments, "memory", cell.id, *given(arguments, "--json"))
+    _check_snapshot(cell, arguments)
     (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
     if arguments.emulated:
         return show(cell, prediction, measure([cell], catalog)[0], arguments.json)
@@ -163,6 +164,12 @@ def _script(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, words: 
             again(cell.hardware, arguments, "memory", "--hardware", cell.hardware.name, *json, script=words)
         again(cell.hardware, arguments, "memory", cell.id, *json)
     return show(cell, unsupported(cell, why_not_traced(cell)), measure([cell], catalog)[0], arguments.json)
+
+
+def _check_snapshot(cell: Cell, arguments: argparse.Namespace) -> None:
+    """Raise Refused for the snapshot of a cell whose storages are not known one by one."""
+    if arguments.snapshot and (reason := why_no_operators(cell)):
+        raise Refused(f"{cell.id} has no snapshot: {reason}")
 
 
 def _check_options(arguments: argparse.Namespace) -> None:

@@ -74,7 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan. Exit code 1 if no layout fits, or none finishes in time."""
+    """Print the plan. Exit code 1 if no layout fits, or not the one of --layout, or none finishes in time."""
     catalog = catalog_of(arguments)
     check_output("--json", arguments.json, ".json")
     check_output("--trace", arguments.trace, ".json")
@@ -111,7 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.trace:
         print(f"\n{arguments.trace} is not written: no layout fits.")
     write_html(page, plan_page(chosen, found))
-    return 0 if chosen.layouts and not late else 1
+    fits = bool(chosen.layouts) and (chosen.fitting > 0 or not wish.layout)
+    return 0 if fits and not late else 1
 
 
 def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, catalog: Catalog) -> Wish:

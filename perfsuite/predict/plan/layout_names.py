@@ -43,19 +43,28 @@ def fields_of(text: str, samples: int) -> dict[str, Any]:
     """
     number = dict.fromkeys(NUMBERS, 1)
     found: dict[str, Any] = {}
+    said: dict[str, str] = {}  # the words, by what they set
     for word in text.split():
         if match := re.fullmatch(rf"({'|'.join(NUMBERS)})([1-9]\d*)", word):
-            number[match[1]] = int(match[2])
+            sets, number[match[1]] = match[1], int(match[2])
         elif word in SHARDED:
-            found["sharded"] = SHARDED[word]
+            sets, found["sharded"] = "sharded", SHARDED[word]
         elif word in RECOMPUTE:
-            found["recompute"] = RECOMPUTE[word]
+            sets, found["recompute"] = "recompute", RECOMPUTE[word]
         elif match := re.fullmatch(r"ckpt(\d+\.?\d*)%", word):
-            found |= {"recompute": "full", "recompute_share": float(match[1]) / 100}
+            sets, share = "recompute", float(match[1]) / 100
+            if not 0 < share <= 1:
+                raise UsageError(
+                    f"--layout has {word!r}: it recomputes some layers, so more than 0 % and at most 100 %."
+                )
+            found |= {"recompute": "full", "recompute_share": share}
         elif word == "offload":
-            found["offload"] = True
+            sets, found["offload"] = "offload", True
         else:
             raise UsageError(f"--layout has the word {word!r}: known are {WORDS}.")
+        if sets in said:
+            raise UsageError(f"--layout has both {said[sets]!r} and {word!r}: leave out one of them.")
+        said[sets] = word
     ranks, micro = number["dp"], number["b"]
     if samples % (ranks * micro):
         raise UsageError(f"--layout {text!r} divides no batch of {samples}: dp{ranks} times b{micro} must divide it.")

@@ -17,6 +17,7 @@ from perfsuite.predict.time.shape import Shape
 from perfsuite.predict.time.software import Software, check_precision, half, software
 from perfsuite.predict.time.step import Breakdown, step
 
+MOST_IN_A_NODE = 16  # devices: DGX-2
 BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
 HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
 
@@ -142,9 +143,13 @@ def usual(shape: Shape, device: Device, node: int) -> str:
 
 
 def on_hardware(shape: Shape, hardware: Hardware, **asked: Any) -> Question:
-    """The question of a shape on some hardware. Raises Refused for a CPU."""
+    """The question of a shape on some hardware. Raises Refused for a CPU, and for a node that nobody has."""
     if hardware.device is None:
         raise Refused("No time is predicted for a CPU: name a device and its nodes, e.g. --hardware a100_80g_x8n16.")
+    device, ranks = hardware.device, hardware.ranks
+    if ranks > max(MOST_IN_A_NODE, device.domain):
+        usual = f"{device.name}_x8n{-(-ranks * hardware.nodes // 8)}"
+        raise Refused(f"No node has {ranks} {device.name}: write {usual} for nodes of eight.")
     return question(shape, hardware.device, hardware.ranks, ranks=hardware.world_size, **asked)
 
 

@@ -41,10 +41,10 @@ class Costs:
 def costs_of(cell: Cell) -> Costs:
     """The costs of a cell's device, those of the closed form. Raises Refused for a cell that a replay cannot say."""
     device = cell.hardware.device
+    if reason := why_no_operators(cell):
+        raise Refused(f"{cell.id} has no predicted step: {reason}")
     if device is None:
         raise Refused(f"{cell.id} is on a CPU: `perfsuite calibrate --predict {cell.id}` predicts its step.")
-    if reason := why_no_operators(cell):
-        raise Refused(f"{cell.id} cannot be traced: {reason}")
     for choice in cell.strategy.choices:
         if choice.technique.name in SINGLE_PRECISION:
             raise Refused(f"{cell.id} computes in {choice.technique.name}, and only half precision has costs: +bf16.")
