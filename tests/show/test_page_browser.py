@@ -60,7 +60,11 @@ def test_the_culprit_is_on_the_first_screen(visit, report):
 
 
 def test_folding(visit, report):
-    """A click and a key open a cell; a link opens the cell that it leads to; green cells are closed at first."""
+    """A click and a key open a cell; a link opens the cell that it leads to; green cells are closed at first.
+
+    The page's script answers a click after it, so the assertions wait.
+    """
+    expect = pytest.importorskip("playwright.sync_api").expect
     page = visit(report)
     green = page.locator("main > section > details")
     cell = page.locator(f'[id="cell-{RED}"]')
@@ -68,11 +72,13 @@ def test_folding(visit, report):
     green.locator("summary").first.click()
     cell.locator("summary").first.focus()
     page.keyboard.press("Enter")
-    assert green.get_attribute("open") == "" == cell.get_attribute("open")
+    expect(green).to_have_attribute("open", "")
+    expect(cell).to_have_attribute("open", "")
     page.reload()
     page.locator("#cells").get_by_role("link", name=RED, exact=True).click()
 
-    assert cell.get_attribute("open") == "" and cell.locator("figure").first.is_visible()
+    expect(cell).to_have_attribute("open", "")
+    expect(cell.locator("figure").first).to_be_visible()
 
 
 def test_filtering(visit, report):
