@@ -19,9 +19,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
 
 def main() -> None:
     """Write the page, and print the sentence for the README's front."""
-    trials = [codec.decode(line, Recorded, f"{DATA}:{n}") for n, line in enumerate(DATA.read_bytes().splitlines(), 1)]
-    delays = grid_delays.DATA
-    runs = [codec.decode(line, grid_delays.DelayRun, f"{delays}:{n}") for n, line in enumerate(delays.open("rb"), 1)]
+    trials = codec.read_lines(DATA, Recorded)
+    runs = codec.read_lines(grid_delays.DATA, grid_delays.DelayRun)
     PAGE.write_text(page(trials, runs))
     print(sentence(trials))
 

@@ -4,9 +4,9 @@
 
 The wheel is transformers as it is installed, whose layers take longer: each spins for a share of the processor time
 since the last layer began, in all cells, in those of one engine, in one cell, or in none. 24 cells have every engine
-and every family of the default grid. One line is printed per run, with what it found; its progress
-goes to the standard error. Each run is appended to benchmarks/data/grid_delays.jsonl, from which
-benchmarks/detection.py makes a table. A run takes some minutes.
+and every family of the default grid. One line is printed per run, with what it found; its progress goes to the
+standard error. Each run is appended to benchmarks/data/grid_delays.jsonl, from which benchmarks/detection.py makes a
+table. A run takes some minutes.
 """
 
 import argparse

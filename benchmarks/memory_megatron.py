@@ -17,14 +17,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from time_choice import FIRST
-from time_rows import lines
+from time_choice import printed
 from time_summary import percent
-from time_tables import HERE, table
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.plan.layout_memory import tensor_bytes
 from perfsuite.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
@@ -138,11 +135,10 @@ def activations(row: str, catalog: Catalog) -> Iterator[str]:
 
 def peaks() -> Iterator[str]:
     """The rows that SimuMax measured, each layout once."""
-    for one, row in zip(lines(HERE / "simumax_b200.csv"), table("simumax_b200"), strict=True):
-        if one["micro_batches"] == FIRST:
-            measured, here = float(one["peak_gib"]), tensor_bytes(row.shape, row.setup, row.stack) / GIB
-            label = row.label.rpartition(" x")[0]
-            yield f"| {label} | {measured:.2f} | {here:.2f} | {percent(here / measured - 1, '+')} |"
+    for one in printed():
+        if one.table == "simumax_b200":
+            label, here = one.row.label.rpartition(" x")[0], one.gib * (1 + one.off)
+            yield f"| {label} | {one.gib:.2f} | {here:.2f} | {percent(one.off, '+')} |"
 
 
 def page(rows: Mapping[str, str], counted: Mapping[str, Sequence[str]]) -> str:

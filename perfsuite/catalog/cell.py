@@ -16,6 +16,7 @@ from perfsuite.catalog.expressions import Matcher, matcher
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.slices import why_no_slice
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError
 
@@ -148,9 +149,13 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
         return f"{engine.name} {process.does} without a model: write {own}."
     if not process.takes(model):
         return f"{model.name} has no weights, so {engine.name} has nothing to do."
-    if hardware.device is not None and hardware.device.topology and not process.compiled:
-        there = hardware.device.name
-        return f"{engine.name} runs in torch, but {there} takes compiled steps alone, such as those of jax_fsdp+nodrop."
+    if hardware.device is not None and hardware.device.topology:
+        there = hardware.device
+        if not process.compiled:
+            alone = "takes compiled steps alone, such as those of jax_fsdp+nodrop"
+            return f"{engine.name} runs in torch, but {there.name} {alone}."
+        if reason := why_no_slice(there, hardware.world_size):
+            return reason
     try:
         layout = lay_out(strategy, hardware.world_size, hardware.name)
     except Refused as error:

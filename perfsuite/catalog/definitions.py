@@ -110,8 +110,7 @@ class Device:
     smallest relative slow-down that must be detected on a dedicated machine with locked clocks. ``domain`` is how many
     devices such a link joins over several nodes, as in a rack (0: those of a node alone). ``peers``: devices of a node
     may read each other's memory over PCIe. ``network`` is a device's share of a node's usual network (0: the usual one
-    of its generation). A ``topology`` is what XLA's compiler calls a slice of such devices, with a place for
-    each of its dimensions; only what XLA compiles is predicted for it.
+    of its generation). ``topology``: what XLA's compiler calls a slice of them, with a place for each dimension.
     """
 
     name: str

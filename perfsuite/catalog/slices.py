@@ -6,6 +6,8 @@ dimensions 2×2×1, 2×2×2, 2×2×4, 2×4×4 and so on.
 
 import math
 
+from perfsuite.catalog.definitions import Device
+
 MOST = 256  # devices of the largest slice of v5e and v6e
 
 
@@ -22,8 +24,9 @@ def slice_of(topology: str, ranks: int) -> tuple[int, ...]:
     return tuple(shape if min(shape) == 1 else sorted(shape))
 
 
-def why_no_slice(name: str, topology: str, ranks: int) -> str:
-    """The reason why so many devices of that name are no slice; empty if they are, or if there are no slices."""
-    if not topology or slice_of(topology, ranks):
+def why_no_slice(device: Device, ranks: int) -> str:
+    """The reason why so many devices are no slice; empty if they are."""
+    if slice_of(device.topology, ranks):
         return ""
-    return f"{name} comes in slices of 1, 4, 8 and on to {MOST} devices, each twice the one before, so not of {ranks}."
+    sizes = f"1, 4, 8 and on to {MOST} devices"
+    return f"{device.name} comes in slices of {sizes}, each twice the one before, so not of {ranks}."

@@ -13,6 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from perfsuite.engines import _flax
+from perfsuite.errors import WrongEngine
 
 AXIS = "ranks"
 LEAVES = {"kernel": "weight", "embedding": "weight", "scale": "weight"}  # flax's names of what torch calls a weight
@@ -76,9 +77,8 @@ class Program:
 
         both = (parameters, state)
         kept = jax.tree.map(lambda array: array.sharding, both)
-        return (
-            jax.jit(step, donate_argnums=(0, 1), out_shardings=(*kept, self.replicated)).lower(*both, inputs).compile()
-        )
+        compiled = jax.jit(step, donate_argnums=(0, 1), out_shardings=(*kept, self.replicated))
+        return compiled.lower(*both, inputs).compile()
 
 
 def pin_to_cpu() -> None:
@@ -88,14 +88,18 @@ def pin_to_cpu() -> None:
 
 
 def optax_of(example: Any) -> Any:
-    """An optimizer of torch in optax, with its numbers; None for any but AdamW and SGD."""
+    """An optimizer of torch in optax, with its numbers. Raises WrongEngine for any but AdamW and SGD."""
     import torch
 
     [options] = example.param_groups
     if isinstance(example, torch.optim.AdamW):
         (b1, b2), decay = options["betas"], options["weight_decay"]
         return optax.adamw(options["lr"], b1, b2, options["eps"], weight_decay=decay)
-    return optax.sgd(options["lr"]) if isinstance(example, torch.optim.SGD) else None
+    if isinstance(example, torch.optim.SGD):
+        return optax.sgd(options["lr"])
+    raise WrongEngine(
+        f"optax must have AdamW's or SGD's options, but the recipe's optimizer is {type(example).__name__}."
+    )
 
 
 def _torch_name(path: tuple[Any, ...]) -> str:

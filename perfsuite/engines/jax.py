@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
-from perfsuite.catalog.slices import why_no_slice
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.session import Session
@@ -62,13 +61,7 @@ class Compiled(Trainer):
         """The program of a step on these devices. Raises WrongEngine for an optimizer that optax does not have."""
         from perfsuite.engines._xla_program import Program, optax_of
 
-        example = session.recipe.example()
-        optimizer = optax_of(example)
-        if optimizer is None:
-            raise WrongEngine(
-                f"optax must have AdamW's or SGD's options, but the recipe's optimizer is {type(example).__name__}."
-            )
-        model = session.job.model
+        model, optimizer = session.job.model, optax_of(session.recipe.example())
         return Program(model.family, model.config, devices, cls.spec, optimizer, cls.shared_batch)
 
     def batch(self, step: int) -> list[MicroBatch]:
@@ -208,7 +201,7 @@ def why_not(proposal: Proposal) -> str:
     heads = model.config.get("n_head") or model.config["num_heads"]
     if heads % layout.tensor or model.config["vocab_size"] % layout.tensor:
         return f"{layout.tensor} ranks do not divide the {heads} heads and the vocabulary of {model.name}."
-    return why_no_slice(proposal.device.name, proposal.device.topology, layout.ranks) if proposal.device else ""
+    return ""
 
 
 def _engine(name: str, trainer: type[Compiled], dimension: str, shards: frozenset[str] = frozenset()) -> Engine:

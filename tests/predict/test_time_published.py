@@ -119,8 +119,9 @@ def test_the_command_line_says_what_a_table_is_judged_by(tables, tmp_path, name,
     words += [f"--precision={row.precision}"] if row.precision else []
     words += [f"--set={one}={value}" for one, value in row.options.items()]
 
-    main([*words, f"--json={file}"])  # the exit code says whether it fits by the coarse closed form
-    found = codec.read(file, Plan).layouts[0]
+    code, planned = main([*words, f"--json={file}"]), codec.read(file, Plan)
+    assert code == (0 if planned.fitting else 1)
+    found = planned.layouts[0]
     assert found.predicted_step_seconds == pytest.approx(row.question.step(row.setup).total, rel=1e-3)
 
 

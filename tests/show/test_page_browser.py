@@ -64,7 +64,8 @@ def test_folding(visit, report):
 
     The page's script answers a click after it, so the assertions wait.
     """
-    expect = pytest.importorskip("playwright.sync_api").expect
+    from playwright.sync_api import expect
+
     page = visit(report)
     green = page.locator("main > section > details")
     cell = page.locator(f'[id="cell-{RED}"]')

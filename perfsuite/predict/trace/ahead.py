@@ -83,7 +83,7 @@ def _devices(session: Session, topology: str) -> list[Any]:
     shape = slice_of(topology, ranks)
     # No machine is asked what it is, and several processes may compile at once.
     os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-    alone = {"chips_per_host_bounds": [1, 1, 1]} if math.prod(shape) == 1 else {}
+    alone = {"chips_per_host_bounds": [1, 1, 1]} if ranks == 1 else {}
     return topologies.get_topology_desc(topology.format(*shape), platform="tpu", **alone).devices
 
 
