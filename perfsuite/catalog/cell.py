@@ -162,12 +162,13 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
         return str(error)
     if layout.devices > hardware.ranks:
         return f"{engine.name} is one process, which has no devices of another node: {hardware.name} has several nodes."
-    return objection(model, strategy, hardware, layout)
+    proposal = propose(model, strategy, hardware, layout)
+    return next((reason for rule in strategy.rules if (reason := rule(proposal))), "")
 
 
-def objection(model: Model, strategy: Strategy, hardware: Hardware, layout: Layout) -> str:
-    """The objection of engine or techniques to the model in that layout, the strategy's own; empty if there is none."""
-    proposal = Proposal(
+def propose(model: Model, strategy: Strategy, hardware: Hardware, layout: Layout) -> Proposal:
+    """What the rules of the strategy are asked about."""
+    return Proposal(
         model=model,
         engine=strategy.engine,
         techniques=frozenset(choice.technique.name for choice in strategy.choices),
@@ -175,8 +176,6 @@ def objection(model: Model, strategy: Strategy, hardware: Hardware, layout: Layo
         layout=layout,
         device=hardware.device,
     )
-    rules = [strategy.engine.why_not, *(choice.technique.why_not for choice in strategy.choices)]
-    return next((reason for rule in rules if rule and (reason := rule(proposal))), "")
 
 
 MOST_TOKENS = 2**24  # of a micro-batch; even a prediction allocates their ids

@@ -3,11 +3,13 @@
 Techniques may have any order; the canonical name orders them by slot and omits defaults.
 """
 
+import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.definitions import Engine, Technique
+from perfsuite.catalog.definitions import Engine, Proposal, Technique
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
@@ -45,6 +47,12 @@ class Strategy:
         """The packages that it needs in addition to every cell's: names of distributions."""
         parts: tuple[Engine | Technique, ...] = (self.engine, *(choice.technique for choice in self.choices))
         return tuple(dict.fromkeys(name for part in parts for name in part.packages))
+
+    @functools.cached_property
+    def rules(self) -> tuple[Callable[[Proposal], str], ...]:
+        """What may object to a proposal: the engine's rule first, then those of the techniques."""
+        rules = (self.engine.why_not, *(choice.technique.why_not for choice in self.choices))
+        return tuple(rule for rule in rules if rule)
 
     @property
     def loop(self) -> Any:

@@ -24,7 +24,8 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 
 def print_support(catalog: Catalog, path: Path) -> None:
     """The matrix, the reasons, and what the last run does not prove for these versions."""
-    table = matrix(catalog, claims(catalog), load(path))
+    known = load(path)  # before the catalog is searched, which takes seconds
+    table = matrix(catalog, claims(catalog), known)
     console = Console()
     for part in _parts(table, console.width if console.is_terminal else None):
         print_table(part)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import slow_unless
 
 from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import Doubt
@@ -223,7 +224,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", slow_unless({"changed", "removed"}.__contains__, ACTIONS))
 def test_a_crash_at_every_call_leaves_both_whole(store: Store, shim: Path, action: str, tmp_path: Path) -> None:
     """For every n: the next start finds the old or the new baseline, with a ledger that says which."""
     script = SCRIPT.format(tests=FOLDERS, action=ACTIONS[action])

@@ -7,6 +7,7 @@ from explained_faults import EXPLAINED
 from gate_samples import METRICS, baseline, measurement, times, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.explain import explain, explain_time
@@ -37,7 +38,7 @@ def note(new, old):
     return moves_text(explain(METRICS[0], new, old), BYTES)
 
 
-@pytest.mark.parametrize("fault", EXPLAINED)
+@pytest.mark.parametrize("fault", slow_unless("gathered_twice".__ne__, EXPLAINED))
 def test_a_regression_names_category_operator_and_module(measure, catalog, fault):
     """The verdict on a real cell into which a fault was put."""
     cell, named = EXPLAINED[fault]

@@ -115,7 +115,7 @@ def contradiction(line: Line, metric: Metric, tolerance: float, paired: Paired) 
     return "" if line.status in ("regressed", "improved", "same", "ok", "undecided") else f"{line.status} of a time"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(noises(), st.sampled_from([3, 5, 8, 24, 30]), st.sampled_from([None, 0.005, 0.03, 0.1]), st.integers(1, 100))
 def test_the_interval_of_an_ab_implies_the_status(
     noise: Noise, pairs: int, tolerance: float | None, run_size: int
@@ -165,7 +165,7 @@ def tried(tmp_path: Path, noise: Noise, quiet: Collection[str], faster: Collecti
     return verdict, trial.compared[0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(noises(), st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES)))
 def test_the_interval_of_a_trial_implies_the_status(
     tmp_path_factory: pytest.TempPathFactory, noise: Noise, quiet: set[str], faster: set[str]
@@ -232,7 +232,7 @@ def test_a_trial_asks_only_whether_a_time_is_slower(tmp_path: Path) -> None:
     assert note_text(line) == "-8.5 % to -0.7 %, 24 pairs; stored times: +64.9 %"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(noises(), st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES)))
 def test_no_time_that_cannot_be_slower_is_undecided(
     tmp_path_factory: pytest.TempPathFactory, noise: Noise, quiet: set[str], faster: set[str]

@@ -168,7 +168,9 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
     [
         pytest.param("picked", "DynamicOutputShapeException: aten.nonzero", id="a Function with data-dependent shape"),
         pytest.param("shaped", "RuntimeError: ", id="item() that shapes a tensor"),
-        pytest.param("waits", "it reads more than 10,000 numbers on the host", id="item() in a loop"),
+        pytest.param(
+            "waits", "it reads more than 10,000 numbers on the host", id="item() in a loop", marks=pytest.mark.slow
+        ),
         pytest.param("op", "twice", id="an operator without a meta kernel"),
         pytest.param("pointer", "it died by SIGSEGV", id="a kernel that takes a pointer"),
         pytest.param("nothing", "it has no operator that torch's counter of FLOPs knows", id="nothing to count"),

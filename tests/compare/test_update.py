@@ -25,7 +25,6 @@ CELLS = {
 FAULTS = ("wrong_reduction", "last_micro_batch", "not_divided", "wrong_scale")
 WITHOUT = {("single", "wrong_reduction"), ("autotp", "wrong_reduction")}  # they reduce nothing over replicas here
 QUICK = {
-    ("zero3", "wrong_reduction"),
     ("single", "last_micro_batch"),
     ("ddp", "not_divided"),
     ("pp_deepspeed", "wrong_scale"),

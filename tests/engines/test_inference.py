@@ -54,7 +54,7 @@ def test_training_metrics_do_not_exist(measure, catalog, engine):
     assert not TRAINING_ONLY & measure(f"gpt2_tiny-{engine}-cpu_x1").readings.keys()
 
 
-@pytest.mark.parametrize("model", WRITERS)
+@pytest.mark.parametrize("model", slow_unless("t5_tiny".__eq__, WRITERS))
 def test_number_of_new_tokens(measure, model):
     """Every sample gets as many tokens as the workload says: T5 its target, the others half of their sequence."""
     measurement = measure(f"{model}-generate-cpu_x1")
@@ -104,7 +104,7 @@ def test_wrong_inference_is_red(measure, fault, message):
     assert message in measurement.failure.message
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", slow_unless("bf16".__eq__, ["bf16", "fp16"]))
 @pytest.mark.parametrize("engine", ["forward", "generate"])
 def test_low_precision_is_near(measure, engine, precision):
     """Autocast changes the loss by rounding."""

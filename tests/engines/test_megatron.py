@@ -16,9 +16,10 @@ BOUND = 1e-4
 SCALARS = 64  # bytes: the square of the gradient's norm
 MISSING = importlib.util.find_spec("megatron") is None
 needs_megatron = pytest.mark.skipif(MISSING, reason="needs megatron-core, of the extra megatron")
-SHORT = {"megatron+tp2-cpu_x2-b4", "megatron+acc2-cpu_x2", "megatron_distributed+dp2-cpu_x2"}
+SHORT = {"megatron+tp2-cpu_x2-b4", "megatron_distributed+dp2-cpu_x2"}
 PARALLEL = [
     *sorted(SHORT),
+    "megatron+acc2-cpu_x2",
     "megatron+dp2-cpu_x2",
     "megatron_interleaved+acc2-cpu_x2",
     "megatron+tp4-cpu_x4-b4",

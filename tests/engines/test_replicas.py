@@ -1,6 +1,7 @@
 """Replicas, sharded or divided or cut into stages, stay equal; a layout that is not what it is named is seen."""
 
 import pytest
+from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
 
@@ -13,6 +14,7 @@ DRIFTS = [
     ("llama_tiny-fsdp2+tp2-cpu_x4", "layout_faults:tp_wrong_norm"),
     ("llama_tiny-autotp+dp2-cpu_x4", "layout_faults:divided_part_drifts"),
 ]
+QUICK = [DRIFTS[0], DRIFTS[3], DRIFTS[5]]
 CLAIMS = [
     ("llama_tiny-fsdp2+tp2-cpu_x4", "layout_faults:fsdp_not_sharded", "lm_head.weight must be sharded over 2 ranks"),
     (
@@ -29,7 +31,9 @@ STEPS = {  # each way to step, once, in the first engine that has it
 }
 
 
-@pytest.mark.parametrize(("cell", "fault"), DRIFTS, ids=[f"{cell}-{fault}" for cell, fault in DRIFTS])
+@pytest.mark.parametrize(
+    ("cell", "fault"), slow_unless(QUICK.__contains__, DRIFTS), ids=[f"{cell}-{fault}" for cell, fault in DRIFTS]
+)
 def test_replicas_that_drift_apart_are_seen(measure, cell, fault):
     """What ranks hold in common differs after the steps, and that ends the cell."""
     broken = measure(cell, fault)

@@ -85,6 +85,7 @@ def test_whatever_is_loaded_from_the_cache_says_so(mounted: Run, tmp_path: Path,
     assert NOEXEC in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_temporary_files_need_not_be_executable(mounted: Run, tmp_path: Path) -> None:
     """Many machines mount /tmp so."""
     variables = {"TMPDIR": str(tmp_path / "mount"), "XDG_RUNTIME_DIR": ""}

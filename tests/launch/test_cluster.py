@@ -34,7 +34,6 @@ PAIRS = [
     ("llama_tiny-tp-cpu_x1n2", "llama_tiny-tp-cpu_x2"),
     ("gpt2_tiny-fsdp2-cpu_x2n2", "gpt2_tiny-fsdp2-cpu_x4"),
 ]
-SLURM = [PAIRS[0], PAIRS[-1]]  # with one rank on each node and with two
 SCRIPT = """
 import os, torch
 rank, ranks = (int(os.environ[name]) for name in ("SLURM_PROCID", "SLURM_NTASKS"))
@@ -118,7 +117,7 @@ def running(cluster: slurm_cluster.Slurm) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(("two_nodes", "one_node"), slow_unless(SLURM.__contains__, PAIRS))  # torchrun has the others
+@pytest.mark.parametrize(("two_nodes", "one_node"), slow_unless(PAIRS[-1:].__contains__, PAIRS))
 def test_two_nodes_have_the_numbers_of_one(
     measure_there: Callable[[str], Measurement], measure: Measure, two_nodes: str, one_node: str
 ) -> None:
@@ -206,6 +205,7 @@ def test_a_node_without_its_slurmd_is_blamed(cluster: slurm_cluster.Slurm) -> No
     assert seconds < MOST_SECONDS
 
 
+@pytest.mark.slow
 def test_a_full_folder_is_named(cluster: slurm_cluster.Slurm, tmp_path: Path) -> None:
     """The second node's working folder fills up: its rank cannot even write why it ends."""
     small = tmp_path / "small"

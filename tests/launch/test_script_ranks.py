@@ -6,6 +6,7 @@ import sys
 import time
 
 import psutil
+import pytest
 from small_scripts import measured
 
 TRAIN = """
@@ -49,6 +50,7 @@ def test_what_a_rank_raised_before_it_trained_is_said(tmp_path):
     assert "before its first optimizer step: LookupError: no data for this rank" in told.failure.message
 
 
+@pytest.mark.slow
 def test_a_script_hashes_alike_in_each_launch(tmp_path, monkeypatch, cold):
     """Else it goes through a set of labels in another order, and trains on other numbers."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)

@@ -75,7 +75,7 @@ REFUSED = {
 
 AT_NIGHT = (
     *("goes elsewhere", "handles signals", "evaluates", "reads its own file", "removes its folder", "ends in finally"),
-    *("kills itself", "recurses", "exits in step 3"),
+    *("kills itself", "recurses", "exits in step 3", "spawns its ranks", "has no variables"),
 )
 
 
@@ -128,7 +128,9 @@ def test_a_bad_script_is_refused(tmp_path, monkeypatch, capsys, text, said):
     assert said in capsys.readouterr().out.splitlines()[0]
 
 
-@pytest.mark.parametrize("words", [("-m", "nets.train"), ("nets/train_by_path.py",)])
+@pytest.mark.parametrize(
+    "words", [("-m", "nets.train"), pytest.param(("nets/train_by_path.py",), marks=pytest.mark.slow)]
+)
 def test_a_package_with_relative_paths_is_measured(tmp_path, monkeypatch, capsys, words):
     """Its imports and its files are found from where the user stands."""
     package = tmp_path / "nets"

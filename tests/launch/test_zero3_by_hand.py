@@ -29,6 +29,7 @@ def both(tmp_path_factory):
         return [runner.measure(cell) for cell in cells]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ALIKE)
 def test_a_script_has_the_numbers_of_its_cell(both, metric):
     """To the byte, and for each kind of collective."""
@@ -39,6 +40,7 @@ def test_a_script_has_the_numbers_of_its_cell(both, metric):
         assert other.parts == cell.parts
 
 
+@pytest.mark.slow
 def test_its_losses_are_those_of_its_cell(both):
     """The cell's first steps show a script's loop, and are not measured."""
     cell, other = (one.readings["loss"].samples for one in both)

@@ -91,6 +91,7 @@ def test_wrong_result_is_red(measure, engine, fault):
     assert f"{engine} of 1KiB left numbers with an error" in measurement.failure.message
 
 
+@pytest.mark.slow
 def test_another_collective_is_a_wrong_engine(measure):
     """An all-gather that is made of broadcasts is not an all-gather; the end of the cell proves it again."""
     measurement = measure("wire-all_gather-cpu_x2", "gathers_by_broadcast")

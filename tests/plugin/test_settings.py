@@ -10,6 +10,7 @@ from perfsuite.records.verdict import Consent
 STATED = "gpt2_tiny-zero2+nodrop-cpu_x2"
 
 
+@pytest.mark.slow
 def test_a_quick_start_has_deepspeeds_own_default(measure):
     """DeepSpeed clips to 1 unless told otherwise: the quick start does what +clip does, and not what is stated."""
     quick, clipped, stated = (

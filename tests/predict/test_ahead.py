@@ -16,6 +16,7 @@ from perfsuite.predict.trace import ahead
 GIB = 2**30
 
 
+@pytest.mark.slow
 def test_a_step_that_does_not_fit_is_refused_with_the_bytes_that_are_missing(catalog):
     """65,536 samples on each of four chips of 15.75 GiB: the compiler says what their temporaries would need."""
     [found] = predict([parse_cell("gpt2_tiny-jax_fsdp+nodrop-tpu_v5e_x4-b65536", catalog)], catalog, fresh=True)

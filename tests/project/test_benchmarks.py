@@ -32,6 +32,7 @@ def _seconds(text):
     return float(number) * {"s": 1, "ms": 1e-3}[unit]
 
 
+@pytest.mark.slow
 def test_cell_overhead_adds_up():
     """Whole time is the steps and what is beyond them, cold and warm; the engine is part of that."""
     output = _run("cell_overhead.py", CELL, "--repeat=1")
@@ -44,6 +45,7 @@ def test_cell_overhead_adds_up():
     assert all(number > 0 for row in rows for number in row)
 
 
+@pytest.mark.slow
 def test_a_script_trains_alike_with_and_without():
     """Each loss has the same bits, and both sides of a pair are timed."""
     output = _run("script_overhead.py", "--pairs=1", "--steps=3")

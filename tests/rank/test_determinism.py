@@ -41,6 +41,7 @@ def test_steps_are_timed_apart_from_the_recorded_ones(measure):
     assert len(readings["loss"].samples) == 3 + 1 + 3 + 3 + 1 + 1  # recorded, warm-up, timed, unfenced, called, counted
 
 
+@pytest.mark.slow
 def test_fp16_steps_that_overflow_are_no_leak(measure):
     """The recorded steps are those that were not skipped, so that the optimizer's state is in the peak."""
     plain = measure("t5_tiny-single+fp16-cpu_x1")

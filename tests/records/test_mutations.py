@@ -24,7 +24,7 @@ from perfsuite.records.sample import RankSample
 from perfsuite.records.verdict import RED
 
 CONSENT = Acceptance(how="a test", metrics=METRICS)
-BASELINES, RESULTS, SETTINGS = 5000, 3000, 2000
+BASELINES, RESULTS, SETTINGS = 1500, 1000, 700
 JUNK: tuple[object, ...] = (
     None,
     True,

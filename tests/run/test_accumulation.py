@@ -67,7 +67,7 @@ def test_a_loop_that_forgets_to_divide_is_red(tmp_path, kind, status, ratio):
     assert ("2 times as large: is the loss divided by the accumulation?" in text) == (kind == "wrong")
 
 
-@pytest.mark.parametrize(("kind", "status"), [("right", 0), ("wrong", 1)])
+@pytest.mark.parametrize(("kind", "status"), [pytest.param("right", 0, marks=pytest.mark.slow), ("wrong", 1)])
 def test_a_trainer_that_counts_other_labels_than_its_model_is_red(tmp_path, kind, status):
     """As transformers 5.9.0 did. Padding, which differs between micro-batches, is no difference."""
     done, text = prove(tmp_path, TRAINER, *TRAIN.split(), "--run_name", kind, "--remove_unused_columns", "false")

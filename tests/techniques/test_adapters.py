@@ -2,6 +2,7 @@
 
 import pytest
 from parity import difference_of
+from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
@@ -45,7 +46,7 @@ def test_qlora_keeps_half_a_byte_per_element(measure, lora):
     assert qlora["update_error"].value < 1e-5
 
 
-@pytest.mark.parametrize("technique", ["dora", "qlora"])
+@pytest.mark.parametrize("technique", slow_unless("qlora".__eq__, ["dora", "qlora"]))
 def test_adapters_mean_the_same_with_ddp(measure, technique):
     """Two ranks with two samples each train as one with four."""
     parallel = _readings(measure, technique, "ddp", "cpu_x2")

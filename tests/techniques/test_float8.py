@@ -4,6 +4,7 @@ import re
 
 import pytest
 from parity import difference_of
+from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
@@ -19,7 +20,7 @@ def _readings(measure, cell):
     return measurement.readings
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", slow_unless("fp8_rowwise".__eq__, RECIPES))
 def test_float8_trains_near_bf16(measure, recipe):
     """Every layer multiplies three times in float8; the loss is bf16's but for the rounding, and is not bf16's."""
     half, float8 = (_readings(measure, f"llama_tiny-single+{name}+nodrop-cpu_x1-b4") for name in ("bf16", recipe))

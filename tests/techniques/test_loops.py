@@ -111,6 +111,7 @@ def test_the_trainer_needs_a_named_loss(measure):
     assert "GPT2LMHeadModel returns Tensor: return a transformers.utils.ModelOutput." in bare.failure.message
 
 
+@pytest.mark.slow
 def test_the_trainer_multiplies_t5_s_gradient(measure):
     """A known defect of transformers 5.23: T5 returns the mean of its loss, and the Trainer scales it as if it were a
     sum, by ranks and micro-batches. The update shows it. If this test fails, it has been mended.

@@ -22,7 +22,7 @@ ON_HOST = [
     "zero3+offload+nodrop-cpu_x2",
     "zero3+offload+ckpt+nodrop-cpu_x2",
 ]
-QUICK = ("zero2+offload_optimizer+nodrop-cpu_x2", "zero3+offload+nodrop-cpu_x2")
+QUICK = ("zero3+offload+nodrop-cpu_x2",)
 needs_libaio = pytest.mark.skipif(not Path("/usr/include/libaio.h").exists(), reason="libaio-dev is not installed")
 
 
@@ -35,6 +35,7 @@ def test_offload_agrees_with_single(measure, cell):
     assert worst(single, offloaded, "gradient_norm") < BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", slow_unless("zero3+offload".__eq__, ["zero2+offload_optimizer", "zero3+offload"]))
 def test_offload_clips(measure, strategy):
     """Gradients on the host are clipped by the norm of the whole gradient."""
@@ -45,6 +46,7 @@ def test_offload_clips(measure, strategy):
     assert worst(single, offloaded, "gradient_norm") < BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", slow_unless("zero2".__eq__, ["zero1", "zero2", "zero3"]))
 def test_offload_accumulates(measure, engine):
     """Gradients that are gathered on the host over two micro-batches are those of a larger one."""
@@ -55,6 +57,7 @@ def test_offload_accumulates(measure, engine):
     assert worst(single, offloaded, "gradient_norm") < BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     slow_unless(

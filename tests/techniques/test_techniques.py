@@ -54,10 +54,8 @@ def _engines(technique):
     ("technique", "engine"),
     slow_unless(
         {
-            ("adamw_fused", "zero3"),
             ("prune", "ddp"),
             ("lora", "ddp"),
-            ("clip", "zero3"),
         }.__contains__,
         [(technique, engine) for technique in (*OPTIMIZERS, *OTHERS, "pure_bf16") for engine in _engines(technique)],
     ),
@@ -246,7 +244,7 @@ def losses(runner, catalog):
     return functools.cache(losses)
 
 
-@pytest.mark.parametrize("engine", slow_unless({"single", "zero3"}.__contains__, ["single", "zero1", "zero2", "zero3"]))
+@pytest.mark.parametrize("engine", slow_unless({"single"}.__contains__, ["single", "zero1", "zero2", "zero3"]))
 def test_clipping_bounds_the_step(losses, engine):
     """With steps large enough to be seen, clipped SGD goes the way of single's, and the norm told is the unclipped."""
     ranks = "cpu_x1-b4" if engine == "single" else "cpu_x2"

@@ -7,14 +7,15 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from perfsuite.catalog.cell import Cell, Hardware, make_cell, objection
-from perfsuite.catalog.definitions import Device, Engine, Model, Technique
+from perfsuite.catalog.cell import Cell, Hardware, make_cell, propose
+from perfsuite.catalog.definitions import Device, Engine, Model, Proposal, Technique
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.strategies import Strategy, parse_strategy
+from perfsuite.catalog.strategies import DIMENSIONS, Strategy, parse_strategy
 from perfsuite.errors import Refused, UsageError
 
 TINY = 10_000_000  # parameters; a model with fewer trains in milliseconds
@@ -56,42 +57,40 @@ def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
     base = None
     if not engine.refused:  # models that the engine accepts come first: their refusals come from the technique
         alone = parse_strategy(engine.name, catalog)
-        known = {cell.model.name for cell in _cells(alone, tiny)[0]}
+        known = {cell.model.name for cell in _search(alone, tiny).cells}
         tiny.sort(key=lambda model: model.name not in known)
-        base = next((one for one in (alone, *_with_another(engine.name, catalog)) if _cells(one, tiny)[0]), None)
+        candidates = (alone, *_with_another(engine.name, techniques, catalog))
+        base = next((one for one in candidates if _search(one, tiny).cells), None)
     for technique in techniques:
         yield _claim(engine, technique, tiny, base, catalog)
 
 
 def _claim(engine: Engine, technique: Technique, tiny: list[Model], base: Strategy | None, catalog: Catalog) -> Claim:
     claim = functools.partial(Claim, engine=engine.name, technique=technique.name)
-    names = list(_spellings(technique))
+    roots = dict.fromkeys([engine.name, base.name if base else engine.name])
+    texts = [f"{root}+{name}" for root in roots for name in _spellings(technique)]
     try:
-        alone = [parse_strategy(f"{engine.name}+{name}", catalog) for name in names]
+        alone = parse_strategy(texts[0], catalog)
     except Refused as error:
         return claim(reason=str(error), why=error.why)
-    if cells := _first_cells(alone, tiny):
-        return claim(cells=cells)
-    roots = dict.fromkeys([engine.name, base.name if base else engine.name])
-    helped = [one for root in roots for name in names for one in _with_another(f"{root}+{name}", catalog)]
-    if cells := _first_cells(helped, tiny):
-        return claim(cells=cells)
-    devices = {frozenset(device.dense_flops): device for device in catalog.all("device").values()}  # one of each kind
-    for strategy, device in itertools.product((*alone, *helped), devices.values()):
-        there, _ = _cells(strategy, tiny, device)
-        if there:  # a GPU supports it, so the reason of that model counts, whatever other models lack
-            return claim(reason=_cells(strategy, [there[0].model])[1], on_cpu=True)
-    on = None if base else next(iter(devices.values()))  # a CPU would refuse the engine, whatever the technique
-    return claim(reason=_cells(alone[0], tiny, on)[1])
+    gpus = {frozenset(device.dense_flops): device for device in catalog.all("device").values()}  # one of each kind
+    for device in (None, *gpus.values()):
+        read = set[str]()
+        for search in _searches(texts, tiny, device, catalog):
+            read |= search.read
+            if search.cells and device is None:
+                return claim(cells=search.cells)
+            if search.cells:  # a GPU supports it, so the reason of that model counts, whatever other models lack
+                return claim(reason=_search(search.strategy, [search.cells[0].model]).reason, on_cpu=True)
+        if "device" not in read:
+            break
+    on = None if base else next(iter(gpus.values()))  # a CPU would refuse the engine, whatever the technique
+    return claim(reason=_search(alone, tiny, on).reason)
 
 
-def _first_cells(strategies: Iterable[Strategy], models: list[Model]) -> tuple[Cell, ...]:
-    return next((cells for strategy in strategies if (cells := _cells(strategy, models)[0])), ())
-
-
-def _with_another(text: str, catalog: Catalog) -> Iterator[Strategy]:
+def _with_another(text: str, others: Iterable[Technique], catalog: Catalog) -> Iterator[Strategy]:
     """The strategy with one more technique: some techniques need another."""
-    for other in catalog.all("technique").values():
+    for other in others:
         for more in _spellings(other) if not other.default else ():
             try:
                 yield parse_strategy(f"{text}+{more}", catalog)
@@ -113,13 +112,62 @@ def _spellings(technique: Technique) -> Iterator[str]:
         yield from (f"{technique.name}{number}" for number in NUMBERS)
 
 
-def _cells(strategy: Strategy, models: Iterable[Model], device: Device | None = None) -> tuple[tuple[Cell, ...], str]:
-    """A cell for every model that accepts the strategy on some number of ranks, and the first model's reason against
-    it.
+@dataclass(frozen=True, kw_only=True)
+class _Watched(Proposal):
+    """A proposal that notes which fields a rule reads: whatever the others are, that rule says the same."""
 
-    A reason other than the number of ranks comes first.
+    read: set[str] = field(default_factory=set)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "read":
+            self.read.add(name)
+        return super().__getattribute__(name)
+
+    def objection(self, strategy: Strategy) -> str:
+        """The first objection; ``read`` is what it depends on."""
+        for rule in strategy.rules:
+            self.read.clear()
+            if reason := rule(self):
+                return reason
+        return ""
+
+
+def _searches(
+    texts: Iterable[str], models: Iterable[Model], device: Device | None, catalog: Catalog
+) -> Iterator["_Search"]:
+    """Of the strategies alone first, then with another technique that can change why every one is refused."""
+    helpful = list(catalog.all("technique").values())
+    alone = []
+    for text in texts:
+        with contextlib.suppress(Refused):
+            search = _search(parse_strategy(text, catalog), models, device)
+            yield search
+            alone.append(text)
+            helpful = [technique for technique in helpful if search.may_change_with(technique)]
+    for text in alone:
+        for strategy in _with_another(text, helpful, catalog):
+            yield _search(strategy, models, device)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A cell for every model that accepts the strategy on some number of ranks, and the first model's reason against
+    it; a reason other than the number of ranks comes first. ``read`` is what the refusals depend on.
     """
-    cells, reasons, counts = [], [], []
+
+    strategy: Strategy
+    cells: tuple[Cell, ...]
+    reason: str
+    read: frozenset[str]
+
+    def may_change_with(self, technique: Technique) -> bool:
+        """Whether one more technique can change why it is refused."""
+        wider = "layout" in self.read and technique.parameter in DIMENSIONS
+        return wider or bool(self.read & {"techniques", "numbers"})
+
+
+def _search(strategy: Strategy, models: Iterable[Model], device: Device | None = None) -> _Search:
+    cells, reasons, counts, read = [], [], [], set[str]()
     layouts = []
     for ranks in RANKS:
         hardware = Hardware(device.name if device else "cpu", ranks, device=device)
@@ -127,11 +175,20 @@ def _cells(strategy: Strategy, models: Iterable[Model], device: Device | None = 
             layouts.append((hardware, lay_out(strategy, ranks, hardware.name)))
         except Refused as error:
             counts.append(str(error))
+            read.add("layout")
     for model in models:
+        asked, reason = set[str](), ""
         for hardware, layout in layouts:
-            reason = objection(model, strategy, hardware, layout)
+            proposal = _Watched(**vars(propose(model, strategy, hardware, layout)))
+            reason = proposal.objection(strategy)
             if not reason:
                 cells.append(Cell(model, strategy, hardware, model.workload))
                 break
             reasons.append(reason)
-    return tuple(cells), next(iter(reasons + counts), "")
+            asked |= proposal.read
+            if "layout" not in proposal.read:
+                break
+        read |= asked
+        if reason and "model" not in asked:
+            break
+    return _Search(strategy, tuple(cells), next(iter(reasons + counts), ""), frozenset(read))
