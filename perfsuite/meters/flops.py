@@ -256,6 +256,11 @@ def _flop_counter(recomputing: Callable[[], bool] = bool, phase: Callable[[], st
     """
     from torch.utils.flop_counter import FlopCounterMode
 
+    class Everything(contextlib.nullcontext[None]):
+        """Torch's tracker of modules hooks their inputs, which autograd.grad refuses for a leaf."""
+
+        parents = frozenset({"Global"})
+
     class Counting(FlopCounterMode):
         why_not = ""
         recomputed = 0
@@ -263,6 +268,7 @@ def _flop_counter(recomputing: Callable[[], bool] = bool, phase: Callable[[], st
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
+            self.mod_tracker: Any = Everything()
             self.unknown = Counter()
             self.flop_registry = {name: self._safe(name, formula) for name, formula in self.flop_registry.items()}
 

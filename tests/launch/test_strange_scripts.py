@@ -36,7 +36,14 @@ for at in range(60):
         with torch.no_grad(): model(torch.randn(4, 8))
         model.train()
 """
+DIFFERENTIATES = """
+for _ in range(60):
+    x = torch.randn(4, 8, requires_grad=True)
+    (slope,) = torch.autograd.grad(model(x).pow(2).sum(), x, create_graph=True)
+    optimizer.zero_grad(); slope.pow(2).mean().backward(); optimizer.step()
+"""
 MEASURED = {
+    "differentiates its inputs": START + DIFFERENTIATES,
     "catches everything": START + "\nfor _ in range(999):\n    try: step()\n    except BaseException: pass",
     "spawns its ranks": START + SPAWNS,
     "forks a daemon": START + DAEMON + LOOP,
