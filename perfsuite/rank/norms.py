@@ -11,6 +11,15 @@ def local(tensor: Any) -> Any:
     return getattr(tensor, "_local_tensor", tensor)
 
 
+def unwrapped(tensor: Any) -> Any:
+    """What a transform of torch.func has wrapped, or the tensor itself: only that has a storage."""
+    from torch._C import _functorch
+
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def stored(parameter: Any) -> Iterator[Any]:
     """What this rank keeps of a parameter between its uses, which ZeRO-3 gathers: its shard, and a small one whole."""
     yield local(getattr(parameter, "ds_tensor", parameter))

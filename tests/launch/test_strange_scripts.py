@@ -42,7 +42,23 @@ for _ in range(60):
     (slope,) = torch.autograd.grad(model(x).pow(2).sum(), x, create_graph=True)
     optimizer.zero_grad(); slope.pow(2).mean().backward(); optimizer.step()
 """
+IN_BACKWARD = """
+optimizers = {one: torch.optim.SGD([one], lr=0.1) for one in model.parameters()}
+def hook(parameter): optimizers[parameter].step(); optimizers[parameter].zero_grad()
+for one in model.parameters(): one.register_post_accumulate_grad_hook(hook)
+for _ in range(60): model(torch.randn(4, 8)).pow(2).mean().backward()
+"""
+TRANSFORMS = """
+from torch.func import functional_call, grad
+for _ in range(60):
+    x, weights = torch.randn(4, 8), dict(model.named_parameters())
+    slopes = grad(lambda weights: functional_call(model, weights, (x,)).pow(2).mean())(weights)
+    for name, one in model.named_parameters(): one.grad = slopes[name].detach()
+    optimizer.step()
+"""
 MEASURED = {
+    "steps in its backward": START + IN_BACKWARD,
+    "transforms functions": START + TRANSFORMS,
     "differentiates its inputs": START + DIFFERENTIATES,
     "catches everything": START + "\nfor _ in range(999):\n    try: step()\n    except BaseException: pass",
     "spawns its ranks": START + SPAWNS,

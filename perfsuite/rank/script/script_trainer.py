@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from perfsuite.rank.norms import local, stored
+from perfsuite.rank.norms import local, stored, unwrapped
 from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.watched import Watched
@@ -49,8 +49,11 @@ class ScriptTrainer(Trainer):
         return StepOutcome(loss, norm, skipped, size.samples, size.tokens, new_tokens)
 
     def _read_norm(self) -> None:
-        """The 2-norm of the gradients that this rank has before they are clipped, or when its optimizer steps."""
-        if not self.reads_norm or self.watched.clipped:
+        """The 2-norm of the gradients that this rank has before they are clipped, or when its optimizer steps.
+
+        Unknown if that is in a backward: then they are never there together.
+        """
+        if not self.reads_norm or self.watched.clipped or self.watched.runs("backward"):
             return
         import torch
 
@@ -68,7 +71,7 @@ class ScriptTrainer(Trainer):
         """Every (category, tensor) that the modules and the optimizers know."""
         known = set()
         for module in [*self.watched.roots.values(), *self.watched.frozen.values()]:
-            for parameter in module.parameters():
+            for parameter in map(unwrapped, module.parameters()):
                 known.add(id(parameter))
                 yield from (("parameters", here) for here in stored(parameter))
                 if parameter.grad is not None:

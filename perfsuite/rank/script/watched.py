@@ -50,7 +50,7 @@ class Watched:
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
         self.by_hand = False  # the script says itself where a step ends
         self._running: list[str] = []
-        self._stepped = False
+        self._stepped = self._ended = False
         self._thread = threading.get_ident()
 
     @property
@@ -110,6 +110,9 @@ class Watched:
         self._running.pop()
         self.note(LETTERS.get(phase, ""))
         self.resume()
+        if self._ended and not self.runs("backward"):
+            self._ended = False
+            self.iterated(False)
 
     def resume(self) -> None:
         """The phase that has not ended goes on."""
@@ -128,7 +131,11 @@ class Watched:
         self._stepped = True
         number = self._number(optimizer)
         self.note(f"O{number}")
-        if number == 0 and self.counts and not self.runs("optimizer"):  # else its GradScaler goes on
+        if number or not self.counts:
+            return
+        if self.runs("backward"):  # a hook of a parameter's gradient steps: the iteration ends with the backward
+            self._ended = True
+        elif not self.runs("optimizer"):  # else its GradScaler goes on
             self.iterated(False)
 
     def scaled(self, optimizer: Any, step: Callable[[], Any]) -> Any:
