@@ -20,6 +20,17 @@ def unwrapped(tensor: Any) -> Any:
     return tensor
 
 
+def with_storage(tensor: Any) -> Iterator[Any]:
+    """What keeps the numbers of a tensor: of a sparse one, as of an embedding's gradient, its indices and values."""
+    tensor = unwrapped(tensor)
+    yield from (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
+
+
+def elements_of(gradient: Any) -> Any:
+    """The elements that are there: all, or those of a sparse gradient, each once."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
 def stored(parameter: Any) -> Iterator[Any]:
     """What this rank keeps of a parameter between its uses, which ZeRO-3 gathers: its shard, and a small one whole."""
     yield local(getattr(parameter, "ds_tensor", parameter))

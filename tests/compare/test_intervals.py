@@ -68,6 +68,7 @@ def launched(metric: Metric, logarithm: float) -> Reading:
 
 def simulated(noise: Noise, pairs: int, tolerance: float | None, run_size: int, one_sided: bool = False) -> Comparison:
     """What an experiment concludes, which decides after each look whether to go on."""
+    random.seed(noise.seed)  # the order in a pair is drawn
     chance, sides = random.Random(noise.seed), iter(range(10**6))
 
     class Fake:

@@ -49,16 +49,24 @@ for one in model.parameters(): one.register_post_accumulate_grad_hook(hook)
 for _ in range(60): model(torch.randn(4, 8)).pow(2).mean().backward()
 """
 TRANSFORMS = """
-from torch.func import functional_call, grad
+from torch.func import functional_call, grad, vmap
 for _ in range(60):
-    x, weights = torch.randn(4, 8), dict(model.named_parameters())
-    slopes = grad(lambda weights: functional_call(model, weights, (x,)).pow(2).mean())(weights)
-    for name, one in model.named_parameters(): one.grad = slopes[name].detach()
+    weights = {name: one.detach() for name, one in model.named_parameters()}
+    slope = grad(lambda weights, row: functional_call(model, weights, (row,)).pow(2).mean())
+    slopes = vmap(slope, in_dims=(None, 0))(weights, torch.randn(4, 8))
+    for name, one in model.named_parameters(): one.grad = slopes[name].mean(0)
     optimizer.step()
+"""
+SPARSE = """
+model = nn.Embedding(99, 8, sparse=True)
+optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.1)
+for _ in range(60):
+    optimizer.zero_grad(); model(torch.randint(0, 99, (4,))).pow(2).mean().backward(); optimizer.step()
 """
 MEASURED = {
     "steps in its backward": START + IN_BACKWARD,
     "transforms functions": START + TRANSFORMS,
+    "has sparse gradients": START + SPARSE,
     "differentiates its inputs": START + DIFFERENTIATES,
     "catches everything": START + "\nfor _ in range(999):\n    try: step()\n    except BaseException: pass",
     "spawns its ranks": START + SPAWNS,
@@ -99,6 +107,7 @@ REFUSED = {
 AT_NIGHT = (
     *("goes elsewhere", "handles signals", "evaluates", "reads its own file", "removes its folder", "ends in finally"),
     *("kills itself", "recurses", "exits in step 3", "spawns its ranks", "has no variables"),
+    *("transforms functions", "has sparse gradients"),
 )
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from perfsuite.rank.norms import local
+from perfsuite.rank.norms import elements_of, local
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.watched import Watched, replace
 from perfsuite.rank.torch_types import Module
@@ -82,8 +82,7 @@ class Proving:
         with torch.no_grad():
             for one in parameters:
                 if one.grad is not None and id(one) not in self._norms:
-                    gradient = local(one.grad)
-                    gradient = gradient.coalesce().values() if gradient.is_sparse else gradient
+                    gradient = elements_of(local(one.grad))
                     self._norms[id(one)] = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
 
     def _forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:

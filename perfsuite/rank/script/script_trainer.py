@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from perfsuite.rank.norms import local, stored, unwrapped
+from perfsuite.rank.norms import elements_of, local, stored, unwrapped, with_storage
 from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.watched import Watched
@@ -58,7 +58,7 @@ class ScriptTrainer(Trainer):
         import torch
 
         with torch.no_grad():
-            gradients = [local(one.grad) for one in self._optimized() if one.grad is not None]
+            gradients = [elements_of(local(one.grad)) for one in self._optimized() if one.grad is not None]
             if gradients:
                 self.norm = math.hypot(*(float(torch.linalg.vector_norm(one.float())) for one in gradients))
 
@@ -69,6 +69,9 @@ class ScriptTrainer(Trainer):
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every (category, tensor) that the modules and the optimizers know."""
+        return ((category, part) for category, tensor in self._known() for part in with_storage(tensor))
+
+    def _known(self) -> Iterator[tuple[str, Tensor]]:
         known = set()
         for module in [*self.watched.roots.values(), *self.watched.frozen.values()]:
             for parameter in map(unwrapped, module.parameters()):

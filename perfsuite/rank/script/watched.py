@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from perfsuite.rank.norms import unwrapped
 from perfsuite.rank.script.batch_size import BatchSize, size_of
 from perfsuite.rank.torch_types import Module, Tensor
 
@@ -323,7 +324,7 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
         def running(*args: Any, **kwargs: Any) -> Any:
             if not watched.is_here or watched.runs("backward"):
                 return run(*args, **kwargs)
-            first = args[0][0] if args and args[0] else None
+            first = unwrapped(args[0][0]) if args and args[0] else None
             if first is not None and first.numel() == 1:
                 watched.losses.append(first.detach())
             watched.begin("backward")
