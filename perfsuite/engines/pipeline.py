@@ -4,6 +4,7 @@
     pp_gpipe        all forwards, then all backwards (arXiv 1811.06965)
     pp_1f1b         one forward, one backward in turn: fewer activations are alive (arXiv 2104.04473, section 2.2)
     pp_interleaved  the same with two stages per rank: a smaller bubble for more messages (section 2.3)
+    pp_zero_bubble  the same, the gradients of weights later than those of inputs, in bubbles (arXiv 2401.10241)
 
 The micro-batches of a step are those of ``acc<n>``.
 """
@@ -32,6 +33,7 @@ class Pipeline(LoopTrainer):
     scheduler = "ScheduleGPipe"  # a class of torch.distributed.pipelining
     per_rank = 1  # stages
     fills = True  # whether it needs as many micro-batches as ranks
+    timed = True  # whether the closed form of a step's time knows the schedule
 
     def __init__(self, session: Session, model: Module) -> None:
         assert session.job.model.cut
@@ -203,7 +205,7 @@ class Pipeline(LoopTrainer):
 class Naive(Pipeline):
     """One micro-batch: all schedules are then the same."""
 
-    fills = False
+    fills = timed = False
 
 
 class OneForwardOneBackward(Pipeline):
@@ -217,6 +219,20 @@ class Interleaved(Pipeline):
 
     scheduler = "ScheduleInterleaved1F1B"
     per_rank = 2
+
+
+class ZeroBubble(Interleaved):
+    """The gradients of weights apart from those of inputs, in what would be bubbles."""
+
+    scheduler = "ScheduleInterleavedZeroBubble"
+    timed = False
+
+    def wrap(self, model: Module) -> Module:
+        """Torch detaches a stage's output in place, which no view can be."""
+        stages = super().wrap(model)
+        for stage in stages.children():
+            stage.register_forward_hook(lambda _, inputs, output: output.clone() if output._is_view() else None)
+        return stages
 
 
 def why_not(proposal: Proposal) -> str:
@@ -239,7 +255,7 @@ NO_LOSS_SCALE = {"fp16": "torch's pipeline schedules have no loss scale that all
 def _engine(name: str, trainer: type[Pipeline], refuses: Mapping[str, str] | None = None) -> Engine:
     return Engine(
         name=name,
-        timed=trainer.fills,
+        timed=trainer.timed,
         chunks=trainer.per_rank,
         trainer=trainer,
         dimension="pipeline",
@@ -256,4 +272,9 @@ ENGINES = (
     _engine("pp_gpipe", Pipeline),
     _engine("pp_1f1b", OneForwardOneBackward),
     _engine("pp_interleaved", Interleaved),
+    _engine(
+        "pp_zero_bubble",
+        ZeroBubble,
+        refuses={"ckpt_selective": "it goes backward twice, which selective checkpointing allows once"},
+    ),
 )

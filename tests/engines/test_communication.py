@@ -46,6 +46,7 @@ CELLS = [
     "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4",
     "gpt2_tiny_l4-pp_1f1b+dp2+acc2-cpu_x4",
     "gpt2_tiny_l4-pp_interleaved+acc2-cpu_x2",
+    "gpt2_tiny_l4-pp_zero_bubble+acc2-cpu_x2",
     "llama_tiny_l4-pp_1f1b+acc4-cpu_x4",
     "gpt2_tiny_l4-pp_deepspeed+acc2-cpu_x2",
     "gpt2_tiny_l4-pp_deepspeed+acc4+bf16-cpu_x4",

@@ -8,7 +8,7 @@ FAMILIES = ["t5_tiny", "gpt2_tiny", "llama_tiny", "bloom_tiny"]
 BOUND = 1e-4
 ENGINES = ["ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "fairscale_sdp", "fairscale_fsdp"]
 DECODERS = ["gpt2_tiny_l4", "llama_tiny_l4", "bloom_tiny"]
-PIPELINES = ["pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_deepspeed"]
+PIPELINES = ["pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_zero_bubble", "pp_deepspeed"]
 
 
 @pytest.mark.parametrize("engine", slow_unless({"ddp", "zero3", "fsdp2"}.__contains__, ENGINES))
@@ -25,12 +25,13 @@ def test_engine_agrees_with_single(measure, model, engine):
 @pytest.mark.parametrize(
     ("model", "engine"),
     slow_unless(
-        {("gpt2_tiny_l4", "pp_interleaved"), ("gpt2_tiny_l4", "pp_deepspeed")}.__contains__,
+        {("gpt2_tiny_l4", "pp_zero_bubble"), ("gpt2_tiny_l4", "pp_deepspeed")}.__contains__,
         [
             (model, engine)
             for model in DECODERS
             for engine in PIPELINES
-            if (model, engine) != ("bloom_tiny", "pp_interleaved")  # two layers make no four stages
+            if model != "bloom_tiny"
+            or engine not in ("pp_interleaved", "pp_zero_bubble")  # two layers
         ],
     ),
 )
