@@ -32,12 +32,13 @@ def page(trials: Sequence[Recorded], runs: Sequence[grid_delays.DelayRun]) -> st
     cells = sorted({one.cell for one in trials})
     parts = [
         "# What a trial can see",
-        f"{len(trials)} trials of {' and '.join(f'`{cell}`' for cell in cells)} against themselves, side B with a real "
-        f"delay in every step, in {len(rounds)} rounds from {rounds[0]} to {rounds[-1]} on a shared machine of "
-        f"{trials[0].cores} cores. Its load was {min(loads):.1f} to {max(loads):.1f}, median "
-        f"{statistics.median(loads):.1f}: the rounds ran beside other work. A stored time rules out nothing as small "
-        "on such a machine, so every change calls for a trial, and what the trial finds is what alarm and trial find "
-        "together. Each count is k of n, with its 95 % interval (Clopper and Pearson 1934).",
+        "When is a slower step red? A trial launches two sides in turns and compares their times. Here both sides were "
+        "the same code, but side B waited a little longer in every step. A good trial is red where there is a delay, "
+        "and never where there is none. Each count is k of n, with its 95 % interval (Clopper and Pearson 1934).",
+        f"{len(trials)} trials of {' and '.join(f'`{cell}`' for cell in cells)}, in {len(rounds)} rounds from "
+        f"{rounds[0]} to {rounds[-1]}, on a shared machine of {trials[0].cores} cores. Other work ran beside them: the "
+        f"load was {min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}. On such a machine "
+        "stored times differ by more than these delays, so every change began a trial.",
         "\n".join(table(trials)),
         "A trial compares four times: the fenced and the unfenced step, the iteration, and the processor time. It ends "
         "with the first that is slower beyond doubt, and is red for it. It is undecided if none is slower, and the "
