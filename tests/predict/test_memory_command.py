@@ -187,7 +187,7 @@ def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys):
     [
         ("single+bf16", "nothing"),
         ("single+adamw4bit_ao", "moments rounded to 4 bits"),
-        ("single+nodrop", "nodrop: unknown"),
+        ("single+prune", "prune: unknown"),
     ],
 )
 def test_a_cost_that_is_not_known_is_not_nothing(catalog, strategy, told):

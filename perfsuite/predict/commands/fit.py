@@ -11,6 +11,8 @@ import msgspec
 from rich.table import Table
 
 from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
+from perfsuite.catalog.definitions import Device
+from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, given, html_of, write_html
 from perfsuite.errors import Refused, UsageError
@@ -50,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=text)
     parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
     text = f"Strategies to try ({', '.join(CHOICES.strategies)})."
-    parser.add_argument("--strategy", nargs="+", default=CHOICES.strategies, metavar="S", help=text)
+    parser.add_argument("--strategy", nargs="+", metavar="S", help=text)
     add_workload(parser)
     text = f"Predict the steps of other software with the same layouts ({', '.join(SOFTWARE)})."
     parser.add_argument("--stack", choices=SOFTWARE, metavar="S", help=text)
@@ -71,9 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
         raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
+    strategies = arguments.strategy or usual(hardware.device, catalog)
     if arguments.emulated and not is_here():
-        _again(arguments, model.name, hardware)
-    cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
+        _again(arguments, model.name, hardware, strategies)
+    cells, refused = possible(model.name, strategies, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     stack = arguments.stack
     times = {one.id: time_with(one, stack) if stack else time_of(one, not arguments.unpadded) for one in cells}
@@ -104,12 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if "fits" in outcomes and not failed else 1
 
 
-def _again(arguments: argparse.Namespace, model: str, hardware: Hardware) -> NoReturn:
+def _again(arguments: argparse.Namespace, model: str, hardware: Hardware, strategies: Sequence[str]) -> NoReturn:
     """Replace this process by the same command on emulated GPUs. Raises UsageError if they cannot run it."""
     if arguments.unpadded:
         raise UsageError("--emulated runs padded batches: leave out --unpadded.")
     lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
-    again(hardware, arguments, "fit", model, "--hardware", hardware.name, *lengths, "--strategy", *arguments.strategy)
+    again(hardware, arguments, "fit", model, "--hardware", hardware.name, *lengths, "--strategy", *strategies)
 
 
 def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str, PredictedTime]) -> Table:
@@ -158,6 +161,13 @@ def progress(number: int, all_: int, one: Size) -> None:
     size = f"{_about(one)}{show_bytes(one.needed_bytes)}, {one.outcome}"
     text = "not predicted" if one.outcome == "unsupported" else size
     print(f"[{number}/{all_}] {one.cell}: {text}", file=sys.stderr, flush=True)
+
+
+def usual(device: Device, catalog: Catalog) -> list[str]:
+    """The strategies that are tried if none is named: those of compiled steps on a device that takes no others."""
+    engines = {one: catalog.get("engine", one.partition("+")[0]) for one in CHOICES.strategies}
+    compiled = bool(device.topology)
+    return [one for one, engine in engines.items() if PROCESSES[engine.process].compiled == compiled]
 
 
 def possible(
