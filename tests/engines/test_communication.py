@@ -20,6 +20,7 @@ CELLS = [
     "gpt2_tiny-zero3+offload-cpu_x2",
     "llama_tiny-tp-cpu_x2",
     "llama_tiny-tp+dp2-cpu_x4",
+    "llama_tiny-autotp-cpu_x2",
     "llama_tiny-autotp+dp2+acc2-cpu_x4",
     "gpt2_tiny-fsdp1-cpu_x2",
     "gpt2_tiny-fsdp1+bf16-cpu_x4",
@@ -58,16 +59,7 @@ CELLS = [
 ]
 
 
-QUICK = (
-    "gpt2_tiny-fsdp2-cpu_x2",
-    "gpt2_tiny-ddp-cpu_x2",
-    "gpt2_tiny-zero3-cpu_x2",
-    "gpt2_tiny_l4-pp_1f1b+dp2+acc2-cpu_x4",
-    "llama_tiny-autotp-cpu_x2",
-    "llama_tiny-tp-cpu_x2",
-    "llama_tiny_l4-pp_deepspeed+acc2-cpu_x2",
-    "llama_tiny-ulysses-cpu_x2",
-)
+QUICK = ("gpt2_tiny-fsdp2-cpu_x2", "gpt2_tiny-zero3-cpu_x2", "llama_tiny-tp-cpu_x2", "llama_tiny-ulysses-cpu_x2")
 
 
 @pytest.mark.parametrize("cell", slow_unless(QUICK.__contains__, CELLS))

@@ -30,8 +30,7 @@ def test_engine_agrees_with_single(measure, model, engine):
             (model, engine)
             for model in DECODERS
             for engine in PIPELINES
-            if model != "bloom_tiny"
-            or engine not in ("pp_interleaved", "pp_zero_bubble")  # two layers
+            if model != "bloom_tiny" or engine not in ("pp_interleaved", "pp_zero_bubble")  # two layers
         ],
     ),
 )

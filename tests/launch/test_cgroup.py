@@ -128,20 +128,22 @@ def test_a_real_one(tmp_path: Path, limited: Callable[[int], Path]) -> None:
             "",
             "killed 0 Rank 0 was killed by SIGKILL: memory ran out, for the cgroup's oom_kill counter rose ",
         ),
-        (
+        pytest.param(
             "eaters:server",
             "",
             "raised None The rank server failed: it died by SIGKILL: memory ran out, for the cgroup's ",
+            marks=pytest.mark.slow,
         ),
         (
             "",
             "imports",
             "raised None The rank server failed: it died by SIGKILL: memory ran out, for the cgroup's oom_kill ",
         ),
-        (
+        pytest.param(
             "eaters:nobody",
             "",
             "killed 0 Rank 0 was killed by SIGKILL, not for memory: the cgroup's oom_kill counter did not ",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["rank", "server beside its rank", "server in its imports", "killed by hand"],

@@ -145,7 +145,7 @@ def test_more_than_there_are() -> None:
 
 
 def test_who_came_first_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In 200 random schedules no device is held twice, and nobody is passed, however many devices somebody needs."""
+    """In 80 random schedules no device is held twice, and nobody is passed, however many devices somebody needs."""
     monkeypatch.setattr(leases, "POLL_SECONDS", 0.0005)
     served, held, chance, find = list[int](), list[int](), random.Random(0), leases._first_free
     threads: dict[int, int] = {}
@@ -168,7 +168,7 @@ def test_who_came_first_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None
             for one in got:
                 held.remove(one)
 
-    for _ in range(200):
+    for _ in range(80):
         served.clear()
         threads.clear()
         devices = list(range(chance.choice((2, 4, 8))))

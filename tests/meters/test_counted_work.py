@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gate_samples import VERSIONS, baseline, measurement, with_measurement
+from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.compare.explain import explain
@@ -249,7 +250,12 @@ def test_nothing_fences_the_steps_of_a_block(catalog, pytestconfig):
     assert told.count("step") == 3 + 10 + 5 * 2 + 1
 
 
-@pytest.mark.parametrize("cell", [GPT2, "t5_tiny-single+fp16-cpu_x1", "gpt2_tiny-fsdp1-cpu_x2"])
+@pytest.mark.parametrize(
+    "cell",
+    slow_unless(
+        {"t5_tiny-single+fp16-cpu_x1"}.__contains__, [GPT2, "t5_tiny-single+fp16-cpu_x1", "gpt2_tiny-fsdp1-cpu_x2"]
+    ),
+)
 def test_timed_steps_do_what_the_library_does(measure, cell):
     """No gradient norm of ours and no read of the loss scale; the norm is that of the steps before them."""
     measurement = measure(cell, "own_norm_forbidden")

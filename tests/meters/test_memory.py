@@ -1,6 +1,7 @@
 """Peak memory and its anatomy, on real ranks: what ZeRO, checkpointing and accumulation promise."""
 
 import pytest
+from sampling import slow_unless
 
 from perfsuite.records.curves import unpack
 
@@ -21,7 +22,7 @@ LARGEST_PARAMETER = 512 * 64 * 4  # the gradient of the parameter that a partiti
 SMALL_PARAMETERS = 20_000  # ZeRO-3 leaves parameters of less than ten times the hidden size whole on every rank
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", slow_unless({CELLS[0], CELLS[-1]}.__contains__, CELLS))
 def test_categories_sum_to_the_peak(measure, cell):
     """The anatomy adds up to the peak that the allocator counted, exactly."""
     peak = measure(cell).readings["peak_memory_bytes"]

@@ -14,7 +14,7 @@ from perfsuite.run.runner import Runner, Settings
 LOOPS = ["accelerate", "hf_trainer"]
 BOUND = 1e-4
 SCALARS = 64  # bytes: a loop may keep a loss or a norm longer than another
-every_loop = pytest.mark.parametrize("loop", LOOPS)
+every_loop = pytest.mark.parametrize("loop", slow_unless("hf_trainer".__eq__, LOOPS))
 SAMPLES = {"accelerate": (), "hf_trainer": ("without_padding",)}  # faults that give the native loop the same ones
 
 
