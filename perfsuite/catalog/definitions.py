@@ -213,7 +213,9 @@ class Engine:
     the library that knows its state, and so saves it: "torch" or "deepspeed"; empty if none does.
 
     The closed form of a step's time knows it if it is ``timed``: as a pipeline with so many ``chunks`` of the model on
-    a rank, and with gradients that a rank gets its share of alone if ``scatters``, and otherwise whole.
+    a rank, and with gradients that a rank gets its share of alone if ``scatters``, and otherwise whole. ``stacks`` are
+    the planner's software of which it is a part, so that a trace of it checks their closed form. ``computes`` are
+    fields of that form (predict/time/setup.py) in which its own layers differ from transformers'.
 
     ``refuses`` maps a technique to the reason why the engine does not support it. ``why_not`` returns what a Proposal
     lacks, or nothing. ``refused`` is the reason why the engine can run nowhere, for names that people ask for.
@@ -244,6 +246,8 @@ class Engine:
     timed: bool = False
     chunks: int = 1
     scatters: bool = True
+    stacks: frozenset[str] = frozenset()
+    computes: Mapping[str, Any] = field(default_factory=dict)
     finds_device: bool = False
 
     @property

@@ -110,6 +110,7 @@ ENGINES = (
         name="fsdp2",
         saves="torch",
         timed=True,
+        stacks=frozenset({"fsdp2"}),
         keeps="dtensors",
         trainer=Fsdp2,
         dimension="shards",

@@ -220,6 +220,9 @@ def _engine(name: str, trainer: type[Megatron], **more: Any) -> Engine:
         name=name,
         trainer=trainer,
         chunks=trainer.per_rank,
+        stacks=frozenset({"megatron_core", "megatron"}),
+        # No fused kernels, and each gradient is added to its fp32 sum as soon as it is made.
+        computes={"attention": "unfused", "cross_entropy": "megatron", "parameter_bytes_moved": 0.0},
         dimension="pipeline",
         combines=frozenset({"dp", "tp"}),
         casts=True,

@@ -158,6 +158,7 @@ ENGINES = tuple(
     Engine(
         name=f"zero{trainer.stage}",
         timed=True,
+        stacks=frozenset({"deepspeed"}),
         scatters=trainer.stage == 3,  # stages 1 and 2 all-reduce whole gradients
         trainer=trainer,
         keeps="pieces",

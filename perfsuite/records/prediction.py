@@ -133,6 +133,47 @@ class PlannedLayout(Record, frozen=True, kw_only=True):
     loses_by: str = ""
 
 
+class ClosedMemory(Record, frozen=True, kw_only=True):
+    """The memory of a planned layout's fullest rank by the closed form, in bytes by part. Never a Prediction."""
+
+    closed_bytes: int
+    closed_parts: dict[str, int]
+
+
+class TracedMemory(Record, frozen=True, kw_only=True):
+    """The memory of the rank that needs most, by a trace of its code without the others, in bytes by part. Never a
+    Measurement. ``micro_batches`` of the step were traced, and ``fits`` says whether it fits the device.
+    """
+
+    traced_bytes: int
+    traced_parts: dict[str, int]
+    rank: int
+    micro_batches: int
+    fits: bool
+    seconds: float
+
+
+class VerifiedLayout(Record, frozen=True, kw_only=True):
+    """A planned layout beside a trace of the ``cell`` that is its code; ``not_traced`` is the reason if there is none.
+
+    ``otherwise`` is what the traced code computes otherwise than the plan's software, by field of the closed form: what
+    is traced, and what is planned. ``closed`` is the closed form of the traced code, and ``planned_bytes`` the plan's.
+    """
+
+    layout: str
+    planned_bytes: int
+    not_traced: str = ""
+    cell: str = ""
+    otherwise: dict[str, tuple[str, str]] = {}
+    closed: ClosedMemory | None = None
+    traced: TracedMemory | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Traced by closed form; None if it was not traced."""
+        return self.traced.traced_bytes / self.closed.closed_bytes if self.traced and self.closed else None
+
+
 class Plan(Record, frozen=True, kw_only=True):
     """The best layouts of a model on some hardware, best first; none if none fits. All of it is predicted.
 
@@ -141,7 +182,8 @@ class Plan(Record, frozen=True, kw_only=True):
     node's ``host_memory_bytes``. Times have the constants of the software ``stack``, which ``stack_says`` describes and
     which was assumed if it is ``stack_usual``. ``experts``: the model has some. If nothing
     fits, ``other_stacks`` have a layout that does. ``days`` (low, predicted, high),
-    ``gpu_hours`` and ``cost`` are of a training of ``tokens`` with the best one.
+    ``gpu_hours`` and ``cost`` are of a training of ``tokens`` with the best one. ``verified`` are the first layouts
+    beside their traces, if that was asked for.
     """
 
     format: int
@@ -169,3 +211,4 @@ class Plan(Record, frozen=True, kw_only=True):
     days: list[float] = []
     gpu_hours: list[float] = []
     cost: list[float] = []
+    verified: list[VerifiedLayout] = []

@@ -1,9 +1,13 @@
 """``perfsuite plan MODEL``: which layout trains fastest on absent hardware, for how long, and what that costs."""
 
 import argparse
+import contextlib
 import dataclasses
 import math
+import sys
 from pathlib import Path
+
+import msgspec
 
 from perfsuite.catalog.cell import Hardware, parse_hardware
 from perfsuite.catalog.registry import Catalog
@@ -17,24 +21,29 @@ from perfsuite.cli.shared_options import (
     write_html,
 )
 from perfsuite.errors import Refused, UsageError
+from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
-from perfsuite.predict.plan.answer import Wish, plan, spans_of_best
+from perfsuite.predict.own_model import find_model, is_config
+from perfsuite.predict.plan.answer import Wish, plan, question_of, spans_of_best
 from perfsuite.predict.plan.network import Network, network_of
 from perfsuite.predict.plan.planned import NUMBERS, Planned, of_model, planned
 from perfsuite.predict.plan.question import options_of, usual
+from perfsuite.predict.plan.traced_layouts import verify_each
 from perfsuite.predict.time.chrome_schedule import write_trace
 from perfsuite.predict.time.constants import NETWORK
 from perfsuite.predict.time.options import OPTIONS
 from perfsuite.predict.time.precision import PRECISIONS
 from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records import codec
-from perfsuite.records.prediction import Plan
+from perfsuite.records.prediction import Plan, VerifiedLayout
 from perfsuite.show.html.prediction_pages import plan_page
-from perfsuite.show.text.plan_table import breakdown, choices, lacking, scaling, summary
+from perfsuite.show.text.plan_table import breakdown, choices, lacking, scaling, summary, verified, verified_notes
 from perfsuite.show.text.tables import print_table
 from perfsuite.units import parse_bytes, parse_days, parse_network, show_count, show_rate
 
 HELP = "Which layout trains fastest, for how long."
+STARTS_PROCESSES = True  # to trace
+VERIFY = 3  # layouts
 MOST = 1e18  # tokens, samples or a price: more is a slip of the hand
 
 
@@ -68,13 +77,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price", type=float, metavar="X", help="Of one device for one hour.")
     text = "Write the best layout's step for Perfetto to this file."
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
+    text = f"Trace the best N layouts, one rank of all, and compare their memory with the closed form ({VERIFY})."
+    parser.add_argument("--verify", nargs="?", type=count, const=VERIFY, metavar="N", help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the plan to this file too.")
     add_html(parser)
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan. Exit code 1 if no layout fits, or not the one of --layout, or none finishes in time."""
+    """Print the plan. Exit code 1 if no layout fits, or not the one of --layout, or none finishes in time; and if a
+    layout of --verify was not traced, or its trace does not fit.
+    """
     catalog = catalog_of(arguments)
     check_output("--json", arguments.json, ".json")
     check_output("--trace", arguments.trace, ".json")
@@ -100,6 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(found) > 1:
         print()
         print_table(scaling(found))
+    chosen = _verified(chosen, model, wish, arguments, catalog)
     if arguments.json:
         codec.write(arguments.json, chosen)
     if arguments.trace and chosen.layouts:
@@ -112,7 +126,31 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"\n{arguments.trace} is not written: no layout fits.")
     write_html(page, plan_page(chosen, found))
     fits = bool(chosen.layouts) and (chosen.fitting > 0 or not wish.layout)
-    return 0 if fits and not late else 1
+    return 0 if fits and not late and all(one.traced and one.traced.fits for one in chosen.verified) else 1
+
+
+def _verified(found: Plan, model: Planned, wish: Wish, arguments: argparse.Namespace, catalog: Catalog) -> Plan:
+    """The plan with as many traced layouts as --verify asks for. Prints them, and on stderr when one is traced."""
+    if not arguments.verify or not found.layouts:
+        return found
+    hardware, known = parse_hardware(found.hardware, catalog), catalog.all("model")
+    traced = known.get(found.model)
+    if is_config(arguments.model):
+        with contextlib.suppress(UsageError):  # it names no class, and so no code
+            traced = find_model(arguments.model, catalog)
+    layouts = found.layouts[: arguments.verify]
+    done: dict[str, VerifiedLayout] = {}
+    asked = question_of(model, hardware, wish)
+    for one in verify_each(layouts, traced, asked, hardware, catalog, cores()):
+        done[one.layout] = one
+        said = "traced" if one.traced else "not traced"
+        print(f"[{len(done)}/{len(layouts)}] {one.layout}: {said}", file=sys.stderr, flush=True)
+    found = msgspec.structs.replace(found, verified=[done[one.layout] for one in layouts])
+    if any(one.traced for one in found.verified):
+        print()
+        print_table(verified(found))
+    print("".join(f"\n{note}" for note in verified_notes(found)))
+    return found
 
 
 def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, catalog: Catalog) -> Wish:
@@ -120,7 +158,7 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
     for name, number in (("--tokens", arguments.tokens), ("--batch", arguments.batch), ("--price", arguments.price)):
         if number is not None and not 0 < number <= MOST:
             raise UsageError(f"{name} must be a number above 0 and at most {MOST:.0e}, not {number}.")
-    check_counts(arguments, "top")
+    check_counts(arguments, "top", "verify")
     if arguments.min_nodes and arguments.deadline:
         raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
     if arguments.layout and (arguments.min_nodes or arguments.deadline or arguments.scaling or arguments.max_model):
@@ -140,7 +178,7 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
         layout=arguments.layout or "",
         price=arguments.price,
         host_memory=parse_bytes(arguments.host_memory),
-        count=arguments.top,
+        count=max(arguments.top, arguments.verify or 0),
     )
 
 

@@ -59,33 +59,38 @@ FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 
 
 def state_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
-    """Parameters, gradients and optimizer state of the fullest rank.
+    """Parameters, gradients and optimizer state of the fullest rank, with the layers that it gathers."""
+    return sum(state_parts(shape, setup, kept).values())
+
+
+def state_parts(shape: Shape, setup: Setup, kept: Kept = FUSED) -> dict[str, float]:
+    """The bytes of ``parameters``, ``gradients``, ``optimizer`` and whole layers that are ``gathered``.
 
     Where products add to an fp32 sum themselves, or each layer's gradients are scattered, no gradients in half
     precision are beside it, but one of each shape that Transformer Engine returns instead (get_dummy_wgrad of
     transformer_engine/pytorch/module/base.py). Gradients that backward makes anew are ``gradient_bytes``.
     """
     dense, experts = held(shape, setup)
-    found = 0.0
     if kept.fp32_shards and "parameters" in setup.sharded:
         own = dense / setup.shards + experts / setup.expert_shards
         tables = shape.hidden * shape.vocabulary * 2 * (1 if shape.tied else 2) / setup.layout.tensor
-        return (MASTER + setup.moment_bytes) * own + tables + 2 * max(map(partial(_whole, setup), shape.stacks)) * 2
+        gathered = tables + 2 * max(map(partial(_whole, setup), shape.stacks)) * 2
+        return {"parameters": MASTER * own, "optimizer": setup.moment_bytes * own, "gathered": gathered}
+    found = dict.fromkeys((*WHAT, "gathered"), 0.0)
     whole = setup.parameter_bytes_moved != 0.0 and "parameters" not in setup.sharded
     beside = 2 if setup.gradient_bytes == 4 and whole else 0
     for count, shards in ((dense, float(setup.shards)), (experts, setup.expert_shards)):
         share = {what: 1 / shards if what in setup.sharded else 1.0 for what in WHAT}
-        found += 2 * count * share["parameters"]
+        found["parameters"] += 2 * count * share["parameters"]
         if setup.offload:
-            found += 2 * count * share["gradients"] if "gradients" not in setup.sharded else 0.0
+            found["gradients"] += 2 * count * share["gradients"] if "gradients" not in setup.sharded else 0.0
             continue
-        found += count * (
-            (setup.gradient_bytes + beside) * share["gradients"] + (MASTER + setup.moment_bytes) * share["optimizer"]
-        )
+        found["gradients"] += count * (setup.gradient_bytes + beside) * share["gradients"]
+        found["optimizer"] += count * (MASTER + setup.moment_bytes) * share["optimizer"]
     if setup.parameter_bytes_moved == 0.0:  # autograd gets a gradient that nobody reads, one of each shape
-        found += 2 * max(stack.dense_parameters for stack in shape.stacks) / setup.layout.tensor
+        found["gradients"] += 2 * max(stack.dense_parameters for stack in shape.stacks) / setup.layout.tensor
     if "parameters" in setup.sharded:
-        found += FLAT_LAYERS * max(map(partial(_whole, setup), shape.stacks)) * (2 + setup.gradient_bytes)
+        found["gathered"] += FLAT_LAYERS * max(map(partial(_whole, setup), shape.stacks)) * (2 + setup.gradient_bytes)
     return found
 
 
@@ -171,7 +176,12 @@ def activation_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
 
 
 def tensor_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
-    """All tensors of the fullest rank, as the software ``stack`` keeps them.
+    """All tensors of the fullest rank, as the software ``stack`` keeps them."""
+    return sum(tensor_parts(shape, setup, stack).values())
+
+
+def tensor_parts(shape: Shape, setup: Setup, stack: str = "") -> dict[str, float]:
+    """The bytes of state_parts, and of ``activations``.
 
     Gradients that backward makes anew take the place of what it has used, the logits first.
     """
@@ -180,7 +190,7 @@ def tensor_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
     if kept.fp32_shards and "parameters" in setup.sharded:
         dense, experts = held(shape, setup)
         activations = max(activations, 4 * (dense / setup.shards + experts / setup.expert_shards))
-    return state_bytes(shape, setup, kept) + activations
+    return state_parts(shape, setup, kept) | {"activations": activations}
 
 
 def needed_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:

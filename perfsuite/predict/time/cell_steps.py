@@ -6,7 +6,7 @@ measured steps of transformers' layers was fitted, so every cell's regime is new
 """
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Engine, Layout
@@ -89,40 +89,42 @@ def setup_of(cell: Cell, padded: bool = True) -> Setup:
     zero = engine.casts and bool(engine.shards)  # DeepSpeed's, which has copies and norms of its own
     drops = "nodrop" not in names and _drops(cell)
     fused = "eager" not in names and bool(cell.model.attentions - {"eager"})
-    return Setup(
-        layout=layout_of(cell),
-        sequence=cell.workload.sequence_length,
-        target=cell.workload.target_length or 0,
-        micro_batch=cell.workload.micro_batch,
-        accumulation=recipe.accumulation,
-        interleave=engine.chunks,
-        sharded=engine.shards,
-        scattered=engine.scatters,
-        overlapped=not zero or engine.scatters,
-        tensor_overlapped=False,
+    fields: dict[str, Any] = {
+        "layout": layout_of(cell),
+        "sequence": cell.workload.sequence_length,
+        "target": cell.workload.target_length or 0,
+        "micro_batch": cell.workload.micro_batch,
+        "accumulation": recipe.accumulation,
+        "interleave": engine.chunks,
+        "sharded": engine.shards,
+        "scattered": engine.scatters,
+        "overlapped": not zero or engine.scatters,
+        "tensor_overlapped": False,
         # transformers divides queries, keys, values, gate and rest apart, and autocast's gradients are fp32
-        tensor_gradients=(5 if shape.stacks[-1].gated else 4) / 2,
-        tensor_gradient_bytes=2 if engine.shards else 4,
-        logits_gathered=layout_of(cell).tensor > 1,
-        embedding_gathered=True,
-        eager=_eager(cell, drops),
-        cross_entropy="transformers",
-        parameter_bytes_moved=_moved(engine, recipe.accumulation),
-        recompute="full" if "ckpt" in names else "none",
-        early_stop=True,
-        attention=_kernel(capability, recipe.loss_scaling, drops) if fused else "unfused",
+        "tensor_gradients": (5 if shape.stacks[-1].gated else 4) / 2,
+        "tensor_gradient_bytes": 2 if engine.shards else 4,
+        "logits_gathered": layout_of(cell).tensor > 1,
+        "embedding_gathered": True,
+        "eager": _eager(cell, drops),
+        "cross_entropy": "transformers",
+        "parameter_bytes_moved": _moved(engine, recipe.accumulation),
+        "recompute": "full" if "ckpt" in names else "selective" if "ckpt_selective" in names else "none",
+        "early_stop": True,
+        "attention": _kernel(capability, recipe.loss_scaling, drops) if fused else "unfused",
         # Padding needs a mask as a tensor. A stage gets the mask from outside, and torch sees no causal one.
-        masked=(padded and recipe.padded) or engine.dimension == "pipeline",
-        precision="fp16" if recipe.loss_scaling else "bf16",
-        gradient_bytes=2 if engine.casts else 4,
-        gradient_messages=gradient_messages(shape, zero, layout_of(cell).data_ranks),
-        layer_messages=_matrices(shape.stacks[-1]) if zero and engine.scatters else 1,
-        persistent=_vectors(shape) if zero and engine.scatters else 0,
-        optimizer_bytes=(costs.FUSED_ADAM if "adamw_fused" in names else costs.FOREACH_ADAM)
+        "masked": (padded and recipe.padded) or engine.dimension == "pipeline",
+        "precision": "fp16" if recipe.loss_scaling else "bf16",
+        "gradient_bytes": 2 if engine.casts and not engine.widens else 4,
+        "gradient_messages": gradient_messages(shape, zero, layout_of(cell).data_ranks),
+        "layer_messages": _matrices(shape.stacks[-1]) if zero and engine.scatters else 1,
+        "persistent": _vectors(shape) if zero and engine.scatters else 0,
+        "optimizer_bytes": (costs.FUSED_ADAM if "adamw_fused" in names else costs.FOREACH_ADAM)
         + (ZERO_ADAM[engine.scatters] if zero else 0.0),
-        dropout=drops,
-        offload=recipe.offload_optimizer == "cpu",
-    )
+        "dropout": drops,
+        "offload": recipe.offload_optimizer == "cpu",
+        "moment_bytes": costs.MOMENTS_8BIT if "adamw8bit" in names else costs.MOMENTS,
+    }
+    return Setup(**fields | dict(engine.computes))
 
 
 def _moved(engine: Engine, accumulation: int) -> float | None:

@@ -110,6 +110,14 @@ def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
                 tables=[Table.of(texts.breakdown(chosen))],
             ),
         ]
+    if chosen.verified:
+        sections.append(
+            Section(
+                heading="Memory by a trace",
+                tables=[Table.of(texts.verified(chosen))] if any(one.traced for one in chosen.verified) else [],
+                sentences=texts.verified_notes(chosen),
+            )
+        )
     if len(plans) > 1:
         sections.append(
             Section(

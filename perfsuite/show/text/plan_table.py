@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from perfsuite.records.prediction import Plan
+from perfsuite.records.prediction import Plan, VerifiedLayout
 from perfsuite.show.text.tables import bare_table
 from perfsuite.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
 
 SURE = 0.99  # a chance from which on it is not told
+SMALL = 0.01  # of the closed form: what a part is off by less is not told
 
 
 def summary(plan: Plan) -> list[str]:
@@ -85,6 +86,45 @@ def breakdown(plan: Plan) -> Table:
         if seconds:
             table.add_row(name, show_seconds(seconds), show_ratio(seconds / best.predicted_step_seconds))
     return table
+
+
+def verified(plan: Plan) -> Table:
+    """The layouts that were traced: the closed form of the same kernels, and the parts in which the trace differs."""
+    table = bare_table("layout", "planned", "closed form", "traced", "traced / closed", "", "the closed form is off by")
+    for one in plan.verified:
+        if one.traced and one.closed and one.ratio:
+            table.add_row(
+                one.layout,
+                show_bytes(one.planned_bytes),
+                show_bytes(one.closed.closed_bytes),
+                show_bytes(one.traced.traced_bytes),
+                f"{one.ratio:.3f}",
+                "fits" if one.traced.fits else "does not fit",
+                off_by(one),
+            )
+    return table
+
+
+def off_by(one: VerifiedLayout) -> str:
+    """The parts in which the trace differs from the closed form, the largest difference first."""
+    assert one.closed and one.traced
+    traced, closed = one.traced.traced_parts, one.closed.closed_parts
+    parts = {name: traced[name] - size for name, size in closed.items()}
+    told = [name for name in parts if abs(parts[name]) >= SMALL * one.closed.closed_bytes]
+    told.sort(key=lambda name: -abs(parts[name]))
+    return ", ".join(f"{name} {'+' * (parts[name] > 0)}{show_bytes(parts[name])}" for name in told) or "no part by 1 %"
+
+
+def verified_notes(plan: Plan) -> list[str]:
+    """What the traces are, and why others are missing."""
+    traced = [one for one in plan.verified if one.traced]
+    notes = []
+    if traced:
+        notes.append("Traced is the rank that needs most, from perfsuite's own engine, without running it.")
+    if otherwise := {name: values for one in traced for name, values in one.otherwise.items()}:
+        kernels = ", ".join(f"{name} {here} (planned {there})" for name, (here, there) in otherwise.items())
+        notes.append(f"That engine has other kernels: {kernels}. The closed form next to the trace has them too.")
+    return notes + [f"{one.layout} is not traced: {one.not_traced}." for one in plan.verified if not one.traced]
 
 
 def scaling(plans: Sequence[Plan]) -> Table:
