@@ -480,6 +480,21 @@ def test_a_cpu_has_no_plan():
         question("gpt_1b7", "cpu_x2")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "step=adam", "step=adam+clip"], "--set has both step=adam and step=adam+clip: leave out one"),
+        (["--set", "imbalance=1.5"], "--set imbalance is about experts, and gpt_1b7 has none"),
+        (["--layout", "tp1 pp1 dp8 etp2 b1"], "etp2 divides experts, and the model has none"),
+        (["--hidden", "512"], "gpt_1b7 has its own numbers: give your model, which has --hidden, another name"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(capsys, words, said):
+    """One sentence, instead of a plan that silently is not the one that was asked for."""
+    assert main(["plan", "gpt_1b7", "--hardware=a100_80g_x8", "--tokens=1e9", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_the_command_prints_a_prediction(capsys, tmp_path):
     """It says that it is one, and writes what it prints."""
     file = tmp_path / "plan.json"

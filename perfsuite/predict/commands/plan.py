@@ -31,7 +31,7 @@ from perfsuite.predict.plan.question import options_of, usual
 from perfsuite.predict.plan.traced_layouts import verify_each
 from perfsuite.predict.time.chrome_schedule import write_trace
 from perfsuite.predict.time.constants import NETWORK
-from perfsuite.predict.time.options import OPTIONS
+from perfsuite.predict.time.options import OF_EXPERTS, OPTIONS
 from perfsuite.predict.time.precision import PRECISIONS
 from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records import codec
@@ -163,6 +163,11 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
         raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
     if arguments.layout and (arguments.min_nodes or arguments.deadline or arguments.scaling or arguments.max_model):
         raise UsageError("--layout is one layout on all of the hardware: leave out the options that seek another size.")
+    options = options_of(arguments.set)
+    if not any(one.experts for one in model.shape.stacks) and (
+        idle := [name for name in OF_EXPERTS if name in options]
+    ):
+        raise UsageError(f"--set {idle[0]} is about experts, and {model.name} has none.")
     stack = arguments.stack
     if hardware.device is not None:
         stack = stack or usual(model.shape, hardware.device, hardware.ranks)
@@ -174,7 +179,7 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
         latency=network.latency if network else 1.0,
         stack=arguments.stack or "",
         precision=arguments.precision or "",
-        options=options_of(arguments.set),
+        options=options,
         layout=arguments.layout or "",
         price=arguments.price,
         host_memory=parse_bytes(arguments.host_memory),

@@ -65,7 +65,10 @@ def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gate
     Raises UnknownName, UsageError for numbers that are missing, FileError for a config that cannot be read, and Refused
     for a model without a closed form.
     """
-    if any(number is not None for number in numbers.values()):
+    if given := next((name for name, number in numbers.items() if number is not None), ""):
+        if text in {*catalog.all("model"), *PUBLISHED}:
+            option = f"--{given.replace('_', '-')}"
+            raise UsageError(f"{text} has its own numbers: give your model, which has {option}, another name.")
         return _own(text or "model", numbers, gated)
     if is_config(text):
         return _of_config(*read_config(text))

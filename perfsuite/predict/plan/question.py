@@ -81,6 +81,8 @@ class Question:
             stack.experts and stack.experts.count % setup.experts == 0 for stack in stacks
         ):
             return f"ep{setup.experts} does not divide the model's experts"
+        if setup.expert_tensor > 1 and not any(stack.experts for stack in stacks):
+            return f"etp{setup.expert_tensor} divides experts, and the model has none"
         if one.pipeline * setup.interleave > self.shape.layers + ENDS:
             return f"pp{one.pipeline} v{setup.interleave} needs more than {self.shape.layers} layers"
         return ""
@@ -182,5 +184,7 @@ def options_of(texts: list[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--set {text} must be NAME=VALUE, e.g. attention=flash.")
+        if name in found:
+            raise UsageError(f"--set has both {name}={found[name]} and {text}: leave out one of them.")
         found[name] = value
     return found
