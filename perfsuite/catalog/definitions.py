@@ -201,8 +201,9 @@ class Engine:
 
     ``trainer`` is the class (a ``perfsuite.rank.trainer.Trainer``) that a rank instantiates; its module must not import
     torch when it is imported. ``dimension`` is the field of Layout for the ranks that the techniques of ``combines``
-    (``dp``, ``tp``) leave; it is at least ``min_ranks`` and at most ``max_ranks`` wide. If it is "devices", these are
-    not ranks: one rank has them all. ``preload`` names the modules that the rank server imports before it forks.
+    (``dp``, ``tp``, and ``sp`` if tensor-parallel ranks share sequences) leave; it is at least ``min_ranks`` and at
+    most ``max_ranks`` wide. If it is "devices", these are not ranks: one rank has them all. ``preload`` names the
+    modules that the rank server imports before it forks.
     ``prepare`` is a function that the server then calls once, for example to build an extension (under
     ``extensions.build_lock``). ``shards`` says which of "optimizer", "gradients" and
     "parameters" are divided over the ranks. ``keeps`` is what its optimizer gets: "tensors" of the model, "pieces"
@@ -389,6 +390,9 @@ class Study:
     of ranks. Numbers are shown with their ratio to the ``reference`` row of the same column, or to the
     ``reference_column`` of the same row. ``answer`` is called with the perfsuite.studies._study_rows.Results of one
     model and returns sentences. ``asked`` quotes who asks the question.
+
+    A study with a ``forecast`` measures nothing. It is called with models, hardware and the catalog, and returns rows
+    of perfsuite.studies._forecast, which ``answer`` gets instead. ``units`` are those of their columns.
     """
 
     name: str
@@ -396,9 +400,11 @@ class Study:
     asked: str
     model: str
     hardware: str
-    rows: tuple[Variant, ...]
+    rows: tuple[Variant, ...] = ()
     columns: tuple[Variant, ...] | Callable[[int], tuple[Variant, ...]] = (Variant(),)
     reference: str = ""
     reference_column: str = ""
     metrics: tuple[str, ...] = ("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "flops_per_rank")
     answer: Callable[[Any], list[str]]
+    forecast: Callable[[Any, Any, Any], Any] | None = None
+    units: Mapping[str, str] = field(default_factory=dict)

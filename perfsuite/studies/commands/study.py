@@ -15,6 +15,7 @@ from perfsuite.cli.shared_options import (
     settings_of,
 )
 from perfsuite.launch.machine import refuse_emulated
+from perfsuite.studies._forecast import run_forecast
 from perfsuite.studies._length_options import add_length, length_of
 from perfsuite.studies._run_study import Order, first_failure, run_study
 from perfsuite.studies._workbench import Workbench
@@ -43,11 +44,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the study. Exit code 1 if a row failed: a fault is not an answer."""
+    """Run the study. Exit code 1 if a row failed: a fault is not an answer; and if nothing could be predicted."""
     refuse_emulated("perfsuite study")
     catalog = catalog_of(arguments)
     study = catalog.get("study", arguments.name)
     check_counts(arguments, "rounds", "micro_batch", "sequence_length")
+    folder, page = arguments.out or Path("perf-studies", study.name), html_of(arguments)
+    if study.forecast:
+        rows = run_forecast(study, arguments, page, folder, catalog)
+        return 0 if any(row.predicted for row in rows) else 1
     bench = Workbench(
         models=tuple(dict.fromkeys(arguments.model or [study.model])),
         hardware=study.hardware if arguments.hardware is None else arguments.hardware,
@@ -58,10 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
         bench=bench,
         settings=settings_of(arguments, arguments.capacity),
         length=length_of(arguments, TRAIN_STEPS),
-        folder=arguments.out or Path("perf-studies", study.name),
+        folder=folder,
         rounds=arguments.rounds,
         fresh=arguments.fresh,
-        html=html_of(arguments),
+        html=page,
     )
     failure = first_failure(run_study(study, order, catalog))
     if failure:
