@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perfsuite.engines._megatron_parts import weights_of
+from perfsuite.engines._megatron_parts import is_of_tokens, weights_of
 from perfsuite.engines._megatron_weights import is_divided
 from perfsuite.errors import WrongEngine
 
@@ -39,6 +39,20 @@ def check_divided(trainer: Any) -> Evidence:
                 )
             elements += here
     return {"tensor_ranks": width, "elements_here": elements}
+
+
+def check_sequences(trainer: Any) -> Evidence:
+    """Where ranks share sequences, Megatron sums the gradients of all that is not divided, but for the embedding's:
+    it has all tokens. Elsewhere it sums none.
+    """
+    shared = trainer.config.sequence_parallel
+    for stage in trainer.stages:
+        for name, parameter in stage.named_parameters():
+            of_tokens = shared and not is_divided(parameter) and not name.startswith("embedding.")
+            if is_of_tokens(parameter) != of_tokens:
+                does = "must" if of_tokens else "must not"
+                raise WrongEngine(f"Megatron {does} sum the gradient of {name} over the tensor-parallel ranks.")
+    return {"sequence_ranks": trainer.session.layout.tensor if shared else 1}
 
 
 def check_optimizer(trainer: Any) -> Evidence:

@@ -28,12 +28,18 @@ def install(device: TorchDevice) -> None:
             f"megatron-core {release} cannot run on a CPU: perfsuite knows which calls {RELEASE} makes to CUDA."
         )
     import torch
-    from megatron.core.tensor_parallel import random
+    from megatron.core.tensor_parallel import layers, random
 
     ours = _torch(device)
     for name, module in list(sys.modules.items()):
         if name.startswith("megatron.core") and getattr(module, "torch", None) is torch:
             module.torch = ours  # type: ignore[attr-defined]
+    # Backward's collectives run beside products. gloo copies what it sends, in a thread of its own: whether a copy is
+    # there at the peak would be chance.
+    for name in (
+        ("dist_all_gather_func", "dist_reduce_scatter_func") if torch.distributed.get_backend() == "gloo" else ()
+    ):
+        setattr(layers, name, _at_once(getattr(layers, name)))
     # A state of CUDA's generator is set by a callback that waits for CUDA.
     logging.getLogger(random.__name__).setLevel(logging.ERROR)  # it warns of what follows
     random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
@@ -53,6 +59,23 @@ def answering() -> Iterator[None]:
 
     with mock.patch.object(torch.Tensor, "type", kind), mock.patch.object(torch.Tensor, "cuda", lambda one: one):
         yield
+
+
+class _Done:
+    """The handle of a collective that has ended."""
+
+    def wait(self) -> None:
+        pass
+
+
+def _at_once(collective: Any) -> Any:
+    """The collective, which has ended when it returns."""
+
+    def run(*arguments: Any, async_op: bool = False, **options: Any) -> _Done:
+        collective(*arguments, **options)
+        return _Done()
+
+    return run
 
 
 def _torch(device: TorchDevice) -> types.ModuleType:

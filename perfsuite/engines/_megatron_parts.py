@@ -63,6 +63,7 @@ def config_of(session: Session, model: Any, per_rank: int) -> Any:
         pipeline_dtype=dtype,
         bf16=dtype == torch.bfloat16,
         fp16=dtype == torch.float16,
+        sequence_parallel="sp" in techniques,
         # Fusions need kernels of apex or torch's compiler.
         gradient_accumulation_fusion=False,
         bias_dropout_fusion=False,
@@ -79,7 +80,6 @@ def stages_of(session: Session, model: Any, config: Any, per_rank: int) -> tuple
     of these as a whole, with padding.
     """
     from megatron.core import parallel_state as groups
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
 
     parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -91,7 +91,7 @@ def stages_of(session: Session, model: Any, config: Any, per_rank: int) -> tuple
         with session.device:
             stage: Any = GPTModel(
                 config=config,
-                transformer_layer_spec=get_gpt_layer_local_spec(),
+                transformer_layer_spec=_layers(config, **place),
                 vocab_size=padded(vocabulary, session.layout.tensor),
                 max_sequence_length=model.config.n_positions,
                 pre_process=groups.is_pipeline_first_stage(ignore_virtual=False, **place),
@@ -103,6 +103,34 @@ def stages_of(session: Session, model: Any, config: Any, per_rank: int) -> tuple
             elements[weight.name] = fill(weight, parameters[weight.name], groups.get_tensor_model_parallel_rank())
         stages.append(stage)
     return stages, elements
+
+
+def _layers(config: Any, **place: Any) -> Any:
+    """Megatron's layers. Its own norm without apex and Transformer Engine is torch's, which it refuses if ranks share
+    sequences, since nobody would sum the gradients of its parameters: then they are marked.
+    """
+    import torch
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
+
+    layer = get_gpt_layer_local_spec()
+    if not config.sequence_parallel:
+        return layer
+
+    class NormOfTokens(torch.nn.LayerNorm):
+        def __init__(self, config: Any, hidden_size: int, eps: float) -> None:
+            super().__init__(hidden_size, eps)
+            for parameter in self.parameters():
+                parameter.sequence_parallel = True  # type: ignore[attr-defined]
+
+    layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = NormOfTokens
+    count = get_num_layers_to_build(config, **place)
+    return TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=NormOfTokens)
+
+
+def is_of_tokens(parameter: Any) -> bool:
+    """Whether a rank's gradient of it is of its own tokens alone, so that Megatron sums those of all."""
+    return bool(getattr(parameter, "sequence_parallel", False))
 
 
 def let_go(model: Any) -> None:

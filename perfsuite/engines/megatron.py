@@ -11,15 +11,17 @@ the catalog: its weights are copied from transformers' GPT-2, so both train the 
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.engines import _megatron_on_cpu as cpu
-from perfsuite.engines._megatron_check import check_divided, check_optimizer, check_schedule
+from perfsuite.engines._megatron_check import check_divided, check_optimizer, check_schedule, check_sequences
 from perfsuite.engines._megatron_parts import (
     config_of,
     import_once,
+    is_of_tokens,
     join_groups,
     let_go,
     optimizer_of,
@@ -139,6 +141,7 @@ class Megatron(Trainer):
             "module": type(self.chunks[0]).__name__,
             **check_schedule(self),
             **check_divided(self),
+            **check_sequences(self),
             **check_optimizer(self),
         }
 
@@ -166,9 +169,14 @@ class Megatron(Trainer):
                 yield weight.name, gathered(weight, group, self.session.layout.tensor)
 
     def traffic(self) -> dict[str, int]:
-        """Two all-reduces of the hidden states per layer in forward, after attention and feed-forward, and two in
-        backward, before them. The embedding sums its output, the head its input's gradient, and the loss three numbers
-        per token (arXiv 1909.08053, section 3). A layer that is computed again repeats the two of its forward.
+        """If tensor-parallel ranks do not share sequences: two all-reduces of the hidden states per layer in forward,
+        after attention and feed-forward, and two in backward, before them. The embedding sums its output, the head its
+        input's gradient, and the loss three numbers per token (arXiv 1909.08053, section 3). A layer that is computed
+        again repeats those of its forward.
+
+        If they do, an all-reduce is a reduce-scatter and an all-gather, and backward gathers the inputs of the two
+        first matrices of a layer and of the head again (arXiv 2205.05198, section 4.2.2). Once per step the gradients
+        of norms and of biases that are not divided are summed, in fp32.
 
         Hidden states and their gradients cross the stages. The gradients in fp32 are reduced once per step, even over
         one replica, and those of a tied embedding on the first and the last stage once more (arXiv 2104.04473).
@@ -178,18 +186,24 @@ class Megatron(Trainer):
         hidden = tokens * self.config.hidden_size * self.config.params_dtype.itemsize
         layers = sum(len(stage.decoder.layers) for stage in self.stages)
         first, last = (any(getattr(stage, name) for stage in self.stages) for name in ("pre_process", "post_process"))
-        summed = (6 if self.config.recompute_granularity == "full" else 4) * layers + first + last
-        each = (summed * hidden if layout.tensor > 1 else 0) + 3 * tokens * FP32 * last
-        crossings = 2 * self.per_rank - first - last
-        volume = dict.fromkeys(("send", "recv"), crossings * recipe.accumulation * hidden if layout.pipeline > 1 else 0)
-        volume["all_reduce"] = recipe.accumulation * each
+        again, shared = self.config.recompute_granularity == "full", self.config.sequence_parallel
+        summed = 0 if layout.tensor == 1 else first if shared else (6 if again else 4) * layers + first + last
+        each = {"all_reduce": summed * hidden + 3 * tokens * FP32 * last}
+        if shared:
+            each["all_gather"] = ((8 if again else 6) * layers + first + 2 * last) * hidden
+            each["reduce_scatter"] = ((6 if again else 4) * layers + last) * hidden
+        crossings = 2 * self.per_rank - first - last if layout.pipeline > 1 else 0
+        each |= dict.fromkeys(("send", "recv"), crossings * hidden // (layout.tensor if shared else 1))
+        volume = Counter({name: recipe.accumulation * size for name, size in each.items()})
+        volume["all_reduce"] += FP32 * sum(one.numel() for one in self.model.parameters() if is_of_tokens(one))
         tied = [one for one in self.model.parameters() if getattr(one, "shared_embedding", False)]
         volume["all_reduce"] += FP32 * sum(one.numel() for one in tied)
         gradients = sum(buffer.numel for chunk in self.chunks for buffer in chunk.buffers)
         if not self.distributed:
-            return volume | {"all_reduce": volume["all_reduce"] + FP32 * gradients}
-        gathered = gradients * self.config.params_dtype.itemsize
-        return volume | {"reduce_scatter": FP32 * gradients, "all_gather": gathered}
+            return volume + Counter(all_reduce=FP32 * gradients)
+        return volume + Counter(
+            reduce_scatter=FP32 * gradients, all_gather=gradients * self.config.params_dtype.itemsize
+        )
 
     def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         layout = self.session.layout
@@ -224,7 +238,7 @@ def _engine(name: str, trainer: type[Megatron], **more: Any) -> Engine:
         # No fused kernels, and each gradient is added to its fp32 sum as soon as it is made.
         computes={"attention": "unfused", "cross_entropy": "megatron", "parameter_bytes_moved": 0.0},
         dimension="pipeline",
-        combines=frozenset({"dp", "tp"}),
+        combines=frozenset({"dp", "tp", "sp"}),
         casts=True,
         widens=True,
         packages=("megatron-core",),

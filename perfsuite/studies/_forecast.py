@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.table import Table as TextTable
@@ -20,7 +21,8 @@ from perfsuite.studies._run_study import check_folder
 from perfsuite.units import show
 
 FORMAT = 1
-PREDICTED, PUBLISHED = "predicted", "published"
+PREDICTED: Final = "predicted"
+PUBLISHED: Final = "published"
 ABSENT = "–"
 
 
@@ -63,7 +65,7 @@ def run_forecast(
     hardware: Hardware = parse_hardware(arguments.hardware or study.hardware, catalog)
     if hardware.device is None:
         raise Refused(f"{study.name} predicts for devices, and a CPU has no closed form: --hardware a100_80g_x8.")
-    rows = study.forecast(models, hardware, catalog)
+    rows: list[Forecast] = study.forecast(models, hardware, catalog)
     answers = study.answer(rows)
     table, notes = forecast_table(rows, study.units)
     print(f"{study.name}: {study.question}\nasked by {study.asked}\n")

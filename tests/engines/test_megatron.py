@@ -16,7 +16,7 @@ BOUND = 1e-4
 SCALARS = 64  # bytes: the square of the gradient's norm
 MISSING = importlib.util.find_spec("megatron") is None
 needs_megatron = pytest.mark.skipif(MISSING, reason="needs megatron-core, of the extra megatron")
-SHORT = {"megatron+tp2-cpu_x2-b4", "megatron_distributed+dp2-cpu_x2"}
+SHORT = {"megatron+tp2-cpu_x2-b4", "megatron+tp2+sp-cpu_x2-b4", "megatron_distributed+dp2-cpu_x2"}
 PARALLEL = [
     *sorted(SHORT),
     "megatron+acc2-cpu_x2",
@@ -27,6 +27,9 @@ PARALLEL = [
     "megatron_distributed+dp2+acc2-cpu_x4-b1",
     "megatron_interleaved+tp2+dp2+acc2-cpu_x8-b1",
     "megatron+tp2+ckpt-cpu_x2-b4",
+    "megatron+tp2+sp-cpu_x2-b4",
+    "megatron+tp2+sp+ckpt-cpu_x2-b4",
+    "megatron_distributed+tp2+dp2+sp+acc2-cpu_x8-b1",
     "megatron+ckpt_selective+acc2-cpu_x2",
 ]
 
@@ -106,11 +109,18 @@ def test_a_lost_reduction_is_seen(measure, parallel, fault, change):
 
 @needs_megatron
 @pytest.mark.parametrize(
-    ("fault", "message"), [("stage_lost", "must hold 1/2 of 4 layers"), ("whole_optimizer", "must step 1/2 of")]
+    ("fault", "message"),
+    [
+        ("stage_lost", "must hold 1/2 of 4 layers"),
+        ("whole_optimizer", "must step 1/2 of"),
+        ("norm_unmarked", "must sum the gradient of decoder.layers.0.input_layernorm.weight"),
+        pytest.param("norms_apart", "not reduced", marks=pytest.mark.slow),
+    ],
 )
 def test_a_false_name_is_seen(measure, fault, message):
-    """A lost layer and an optimizer that is not divided end the cell."""
-    cell = {"stage_lost": "megatron+acc2-cpu_x2", "whole_optimizer": "megatron_distributed+dp2-cpu_x2"}[fault]
+    """A lost layer, an optimizer that is not divided, and norms whose gradients nobody sums end the cell."""
+    cells = {"stage_lost": "megatron+acc2-cpu_x2", "whole_optimizer": "megatron_distributed+dp2-cpu_x2"}
+    cell = cells.get(fault, "megatron+tp2+sp-cpu_x2")
     broken = measure(f"gpt2_tiny_l4-{cell}", named(f"layout_faults:megatron_{fault}"))
 
     assert broken.outcome == "failed"
@@ -126,6 +136,9 @@ def test_a_false_name_is_seen(measure, fault, message):
         ("gpt2_tiny_l4-megatron_interleaved-cpu_x1", "needs 2 ranks in the pipeline"),
         ("gpt2_tiny_l4-megatron_interleaved-cpu_x2", r"needs a multiple of as many micro-batches: \+acc2"),
         ("gpt2_tiny-megatron+sdpa-cpu_x1", "their own attention"),
+        ("gpt2_tiny-megatron+sp-cpu_x1", "sp divides each sequence over tensor-parallel ranks: add tp2"),
+        ("gpt2_tiny-megatron+tp2+sp-cpu_x2-s33", "33 tokens over 2 ranks, which leaves a rest"),
+        ("llama_tiny-tp+sp-cpu_x2", "tp computes norms and dropout of all tokens on every tensor-parallel rank"),
         ("gpt2_tiny-megatron+adafactor-cpu_x1", "its own optimizer"),
     ],
 )

@@ -37,6 +37,7 @@ def cell(model, hardware, stack, layout, **asked):
         ("megatron_core", "tp1 pp4 dp2 b1 ckpt zero1", "megatron_distributed+dp2+bf16+ckpt+acc4+nodrop-a100_80g_x8"),
         ("megatron_core", "tp1 pp2 dp4 v2 b1", "megatron_interleaved+dp4+bf16+acc4+nodrop-a100_80g_x8"),
         ("megatron_core", "tp1 pp1 dp8 b8", "megatron+dp8+bf16+nodrop-a100_80g_x8-b8"),
+        ("megatron_core", "tp2 pp2 dp2 b1 zero1", "megatron_distributed+dp2+tp2+sp+bf16+acc2+nodrop-a100_80g_x8"),
         ("megatron", "tp1 pp8 dp1 b1 ckpt_selective", "megatron+fp16+ckpt_selective+acc8-a100_80g_x8"),
     ],
 )

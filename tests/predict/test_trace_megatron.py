@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 RUNS = [
     "gpt2_tiny_l4-megatron+tp2-cpu_x2",
+    "gpt2_tiny_l4-megatron+tp2+sp-cpu_x2",
     "gpt2_tiny_l4-megatron+dp2-cpu_x2",
     "gpt2_tiny_l4-megatron_distributed+dp2+bf16+ckpt-cpu_x2",
     "gpt2_tiny_l4-megatron+acc2-cpu_x2",

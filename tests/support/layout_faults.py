@@ -1,5 +1,8 @@
 """Faults of how ranks share a model, called as those of faults.py: what each rank holds, and who averages what."""
 
+import importlib
+from typing import Any
+
 
 def no_average(session, trainer, meters):
     """Replicas keep their own gradients, and tied stages theirs."""
@@ -130,6 +133,18 @@ def megatron_whole_optimizer(session, trainer, meters):
     (own,) = trainer.optimizer.chained_optimizers
     group = own.optimizer.param_groups[0]
     group["params"] = group["params"] * 2
+    trainer.check()
+
+
+def megatron_norms_apart(session, trainer, meters):
+    """Ranks that share sequences do not sum the gradients of norms and of biases."""
+    module: Any = importlib.import_module("megatron.core.distributed.finalize_model_grads")
+    module._allreduce_non_tensor_model_parallel_grads = lambda *arguments, **keywords: None
+
+
+def megatron_norm_unmarked(session, trainer, meters):
+    """A norm is torch's own, whose gradients Megatron does not sum; the engine is asked again."""
+    trainer.stages[0].decoder.layers[0].input_layernorm.weight.sequence_parallel = False
     trainer.check()
 
 

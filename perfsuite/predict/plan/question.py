@@ -179,7 +179,7 @@ def samples_of(samples: int | None, sequence: int, ranks: int) -> int:
 
 def options_of(texts: list[str]) -> dict[str, str]:
     """The options of ``--set``. Raises UsageError for one that is not NAME=VALUE."""
-    found = {}
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:

@@ -142,6 +142,7 @@ def words(engine: Engine, setup: Setup, catalog: Catalog) -> list[str]:
         setup.precision: True,
         next((word for word, kind in RECOMPUTE.items() if kind == setup.recompute), ""): setup.recompute != "none",
         "nodrop": not setup.dropout,
+        "sp": setup.sequence_parallel,
         "offload_optimizer": setup.offload,
         "adamw8bit": setup.moment_bytes < MOMENTS,
     }

@@ -122,6 +122,7 @@ def setup_of(cell: Cell, padded: bool = True) -> Setup:
         + (ZERO_ADAM[engine.scatters] if zero else 0.0),
         "dropout": drops,
         "offload": recipe.offload_optimizer == "cpu",
+        "sequence_parallel": "sp" in names,
         "moment_bytes": costs.MOMENTS_8BIT if "adamw8bit" in names else costs.MOMENTS,
     }
     return Setup(**fields | dict(engine.computes))
