@@ -27,7 +27,6 @@ PARALLEL = [
     "megatron_distributed+dp2+acc2-cpu_x4-b1",
     "megatron_interleaved+tp2+dp2+acc2-cpu_x8-b1",
     "megatron+tp2+ckpt-cpu_x2-b4",
-    "megatron+tp2+sp-cpu_x2-b4",
     "megatron+tp2+sp+ckpt-cpu_x2-b4",
     "megatron_distributed+tp2+dp2+sp+acc2-cpu_x8-b1",
     "megatron+ckpt_selective+acc2-cpu_x2",
