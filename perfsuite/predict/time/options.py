@@ -96,7 +96,7 @@ def _release(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SWITCH = {"on": True, "off": False}
-OF_EXPERTS = ("dispatch", "dispatch_overlap", "imbalance")  # options without effect on a model that has none
+OF_EXPERTS = ("imbalance",)  # without effect on a model that has none; recipes set dispatch for every model
 BYTES = {"1": 1, "2": 2, "4": 4}
 OPTIONS = {
     one.name: one
