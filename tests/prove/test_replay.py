@@ -7,6 +7,9 @@ import pytest
 from replays import CELL, NORM, ONE, STORY, WORSE, seen
 
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.project import read_project
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import scripts
 from perfsuite.cli.main import INTERRUPTED, main
 from perfsuite.environments.environments import pinned
 from perfsuite.errors import UnknownName, UsageError
@@ -19,14 +22,22 @@ from perfsuite.run import releases_compared as comparing
 from perfsuite.run.releases_compared import compare_releases, load, save
 from perfsuite.units import WHOLE
 
+ROOT = Path(__file__).parents[2]
 EVERY = all_regressions()
 every_regression = pytest.mark.parametrize("regression", EVERY.values(), ids=EVERY)
 CALLS = Line(metric="python_calls", title="Python calls/step", unit=WHOLE, old=10, new=12, **WORSE)
 
 
+@pytest.fixture(scope="module")
+def with_scripts():
+    """The catalog from the root of the repository, with the scripts of its pyproject.toml."""
+    return Catalog(extra_models=scripts(read_project(ROOT).scripts, ROOT))
+
+
 @every_regression
-def test_a_file_is_the_whole_story(regression, catalog):
+def test_a_file_is_the_whole_story(regression, with_scripts):
     """Its name is the file's, its releases are exact, its cell and metric are the catalog's, or it says why not."""
+    catalog = with_scripts
     assert regression.saw and regression.source
     assert bool(regression.why_not) != bool(regression.cell)
     for pair in regression.comparisons:
@@ -36,6 +47,15 @@ def test_a_file_is_the_whole_story(regression, catalog):
         metrics = {metric.name for metric in catalog.metrics(cell.strategy.engine.process)}
         assert cell.id == regression.cell
         assert regression.moves in {*metrics, ""}
+
+
+def test_every_script_is_of_a_regression(with_scripts):
+    """Each script that pyproject.toml names is there, and a regression runs it."""
+    used = {one.cell.partition("-script-")[0] for one in EVERY.values() if "-script-" in one.cell}
+
+    assert {model.name for model in with_scripts.extra_models} == used
+    for model in with_scripts.extra_models:
+        assert all((ROOT / word).is_file() for word in model.command if word.endswith(".py"))
 
 
 def test_names_are_those_of_the_files():
@@ -177,6 +197,6 @@ def test_a_release_is_measured_once(catalog, measure, monkeypatch):
 
 def test_the_committed_page_is_the_committed_file():
     """docs/replay.md says what docs/replay.jsonl holds."""
-    docs = Path(__file__).parents[2] / "docs"
+    docs = ROOT / "docs"
 
     assert (docs / "replay.md").read_text() == markdown(EVERY, load(docs / "replay.jsonl"))

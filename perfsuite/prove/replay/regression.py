@@ -19,7 +19,8 @@ class Regression(Record, frozen=True, kw_only=True):
 
     The ``moves`` metric of the ``cell`` must be worse with ``bad`` than with ``good``, by the share ``least`` or more;
     where it is empty, the cell must end with ``bad``. It must move less with ``neighbours``, two good releases.
-    ``fixed`` is the release that ended it, or empty. ``why_not`` is the reason why it cannot be run on a CPU.
+    ``fixed`` is the release that ended it, or empty. ``why_not`` is the reason why it cannot be run on a CPU. The cell
+    of a script is that of one in this repository's pyproject.toml.
     """
 
     name: str

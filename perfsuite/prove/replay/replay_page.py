@@ -21,6 +21,8 @@ HEAD = """# Real regressions, replayed
 
 Each regression below shipped in a release. `perfsuite replay` runs its cell with a good and a bad release.
 The named metric must be worse. It must not move between two good neighbours, where these are given.
+Where no cell shows a regression, a small script in `benchmarks/regressions/` does: `[tool.perfsuite.scripts]` of this
+repository's pyproject.toml names it. Run these from the root of the repository.
 Edits here are lost.
 """
 
