@@ -55,6 +55,7 @@ llama_tiny-fsdp2+bf16+ckpt-h100_x2 bloom_tiny-zero1+bf16-h100_x2 bloom_tiny-fsdp
 t5_tiny-ddp+bf16-h100_x2 t5_tiny-fsdp2+bf16-h100_x2 t5_tiny-zero2+bf16-h100_x2 t5_tiny-zero3+bf16-h100_x2
 gpt2_tiny_l4-pp_naive+bf16-h100_x2 gpt2_tiny_l4-pp_gpipe+bf16+acc4-h100_x2
 gpt2_tiny_l4-pp_1f1b+bf16+acc4-h100_x2 gpt2_tiny_l4-pp_interleaved+bf16+acc4-h100_x2
+gpt2_tiny_l4-pp_zero_bubble+bf16+acc4-h100_x2
 gpt2_tiny_l4-pp_1f1b+dp2+bf16+acc2-h100_x4 llama_tiny-fsdp2+tp2+bf16-h100_x4
 gpt2_small-single+bf16-h100_x1 t5_base-single+bf16-h100_x1 t5_large-single+bf16+ckpt-h100_x1
 bloom_560m-single+bf16-h100_x1 llama_1b-single+pure_bf16+ckpt-h100_x1 gpt2_medium-ddp+bf16-h100_x2
@@ -64,6 +65,22 @@ gpt2_tiny-single+bf16-a100_80g_x1 llama_tiny-fsdp2+bf16-a100_80g_x2 t5_tiny-zero
 t5_base-single+bf16-a100_80g_x1
 gpt2_tiny-single+bf16-rtx3090_x1 llama_tiny-fsdp2+bf16-rtx3090_x2 t5_tiny-zero3+bf16-rtx3090_x2
 gpt2_small-single+bf16-rtx3090_x1
+qwen3_tiny-single+bf16-h100_x1 qwen3_tiny-fsdp2+bf16-h100_x2 qwen3_tiny-tp+bf16-h100_x2
+qwen3_moe_tiny-single+bf16-h100_x1 qwen3_moe_tiny-ddp+bf16-h100_x2 qwen3_moe_tiny-fsdp2+bf16-h100_x2
+mixtral_tiny-single-h100_x1 mixtral_tiny-single+bf16-h100_x1 mixtral_tiny-ddp+bf16-h100_x2
+deepseek_v3_tiny-single-h100_x1 deepseek_v3_tiny-single+bf16-h100_x1 deepseek_v3_tiny-fsdp2+bf16-h100_x2
+gemma3_tiny-single+bf16-h100_x1 gemma3_tiny-ddp+bf16-h100_x2 gemma3_tiny-zero2+bf16-h100_x2
+mistral_tiny-single+bf16-h100_x1 mistral_tiny-zero3+bf16-h100_x2 mistral_tiny-fsdp2+bf16-h100_x2
+vit_tiny-single-h100_x1 vit_tiny-single+bf16-h100_x1 vit_tiny-ddp+bf16-h100_x2
+llava_tiny-single-h100_x1 llava_tiny-single+bf16-h100_x1 llava_tiny-ddp+bf16-h100_x2
+whisper_tiny-single-h100_x1 whisper_tiny-single+bf16-h100_x1 whisper_tiny-ddp+bf16-h100_x2
+llama_tiny-ulysses+bf16-h100_x2 qwen3_tiny-ulysses-h100_x2 llama_tiny-ulysses+bf16+ckpt-h100_x2
+llama_tiny-single+fp8-h100_x1 llama_tiny-ddp+fp8-h100_x2 qwen3_tiny-single+fp8-h100_x1
+llama_tiny-single+bf16+packed-h100_x1 llama_tiny-ddp+bf16+packed-h100_x2 qwen3_tiny-single+packed-h100_x1
+llama_tiny-single+dora+bf16-h100_x1 llama_tiny-ddp+dora+bf16-h100_x2 gpt2_tiny-single+dora-h100_x1
+gpt2_tiny_l4-megatron+bf16-h100_x1 gpt2_tiny_l4-megatron+tp2+bf16-h100_x2
+gpt2_tiny_l4-megatron_distributed+dp2+bf16-h100_x2
+gpt2_tiny-fairscale_sdp-h100_x2
 """.split()  # noqa: SIM905
 # A trace refuses these, and why is its own sentence on the page.
 UNTRACED = """
@@ -72,6 +89,7 @@ gpt2_tiny_l4-pp_deepspeed+bf16+acc2-h100_x2 gpt2_tiny-fsdp1+bf16+offload-h100_x2
 gpt2_tiny-forward-h100_x1 gpt2_tiny-generate-h100_x1
 gpt2_tiny_l4-device_map-h100_x2 t5_tiny-device_map+bf16-h100_x2
 t5_base-device_map+bf16+eager-rtx3090_x2-s2816
+mixtral_tiny-ep+bf16-h100_x2 llama_tiny-single+qlora+bf16-h100_x1 gpt2_tiny-fairscale_fsdp-h100_x2
 """.split()  # noqa: SIM905
 GPUS = 4  # of each kind
 
