@@ -32,7 +32,7 @@ SAVE = "save"  # the phase
 
 @dataclass
 class Save:
-    """All between two steps: the seconds for which training waited, and the bytes that each function wrote."""
+    """All between two steps: the seconds for which training waited, and the bytes that each package wrote."""
 
     seconds: float = 0.0
     written: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Saves:
         self._now = Save()
 
     def saving(self, name: str, save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call ``save``, the function with that name."""
+        """Call ``save``, the function or method with that name."""
         now = self._now
         if now is None or self._inside or not self._watched.is_here:
             return save(*args, **kwargs)
@@ -67,7 +67,7 @@ class Saves:
         finally:
             self._inside = False
             now.seconds += time.perf_counter() - begin
-            now.written[name] += _written() - before
+            now.written[name.partition(".")[0]] += _written() - before
             now.is_async |= name.endswith(ASYNC)
 
 
