@@ -16,34 +16,42 @@ def keeps(session, trainer, meters):
     """Leaves the checkpoint behind, and rank 0 what is in it."""
     import torch
 
-    class Kept(session.recipe.checkpoint):
-        def whole(self, trainer):
-            whole = super().whole(trainer)
-            if session.rank == 0:
-                shutil.rmtree(KEPT, ignore_errors=True)
-                shutil.copytree("saved", KEPT / "saved")
-                torch.save(dict(whole), KEPT / "whole.pt")
-            return whole
+    kind = session.recipe.checkpoint
 
-    session.recipe = dataclasses.replace(session.recipe, checkpoint=Kept)
+    def whole(self, trainer):
+        found = kind.whole(self, trainer)
+        if session.rank == 0:
+            shutil.rmtree(KEPT, ignore_errors=True)
+            shutil.copytree("saved", KEPT / "saved")
+            torch.save(dict(found), KEPT / "whole.pt")
+        return found
+
+    _with(session, whole=whole)
 
 
 def loads(session, trainer, meters):
     """Loads that checkpoint before its own. Rank 0 writes the names of the tensors that differ, and their number."""
     import torch
 
-    class Loaded(session.recipe.checkpoint):
-        def load(self, trainer, folder):
-            super().load(trainer, KEPT / "saved")
-            found = super().whole(trainer)
-            if session.rank == 0 and not WRONG.exists():
-                expected = torch.load(KEPT / "whole.pt")
-                wrong = [
-                    name
-                    for name in found.keys() | expected.keys()
-                    if name not in found or name not in expected or not torch.equal(found[name], expected[name])
-                ]
-                WRONG.write_text(json.dumps({"tensors": len(expected), "wrong": sorted(wrong)}))
-            super().load(trainer, folder)
+    kind = session.recipe.checkpoint
 
-    session.recipe = dataclasses.replace(session.recipe, checkpoint=Loaded)
+    def load(self, trainer, folder):
+        kind.load(self, trainer, KEPT / "saved")
+        found = kind.whole(self, trainer)
+        if session.rank == 0 and not WRONG.exists():
+            expected = torch.load(KEPT / "whole.pt")
+            wrong = [
+                name
+                for name in found.keys() | expected.keys()
+                if name not in found or name not in expected or not torch.equal(found[name], expected[name])
+            ]
+            WRONG.write_text(json.dumps({"tensors": len(expected), "wrong": sorted(wrong)}))
+        kind.load(self, trainer, folder)
+
+    _with(session, load=load)
+
+
+def _with(session, **methods):
+    """The format of the checkpoint gets these methods."""
+    kind = session.recipe.checkpoint
+    session.recipe = dataclasses.replace(session.recipe, checkpoint=type(kind.__name__, (kind,), methods))
