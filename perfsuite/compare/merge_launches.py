@@ -34,7 +34,8 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     others = [found for one in measurements[1:] for found in _differing(first, one, metrics)]
     unrepeated = {metric.name: new.value for metric, _, new in others}
     for number, one in enumerate(measurements[1:], 2):
-        measured = [metric for metric in metrics if metric.is_timed or not one.times_only]
+        # A launch of times alone makes no checkpoint, for example, whose time is shown and never compared.
+        measured = [metric for metric in metrics if metric.is_time or not one.times_only]
         problem = _absent(first, one, measured, number) or ("" if own else _differs(first, one, metrics, number))
         if problem:
             failure = Failure(kind="result", rank=None, message=problem, versions=first.versions)

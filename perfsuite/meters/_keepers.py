@@ -79,6 +79,7 @@ class Keepers:
         assert self.session.scratch
         self.session.scratch.mkdir(exist_ok=True)
         self.path = self.session.scratch / f"rank{self.session.rank}.{number}.memray"
+        gc.collect()  # else a window begins with Python's freed floats, and some that are kept were allocated before
         target = FileDestination(self.path, overwrite=True, compress_on_exit=False)
         self.window.enter_context(Tracker(destination=target, trace_python_allocators=True))
 

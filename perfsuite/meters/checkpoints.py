@@ -215,12 +215,13 @@ def _digests(trainer: Trainer) -> Counter[tuple[str, bytes]]:
 
 _optional: dict[str, Any] = {"optional": True, "processes": ("training",)}
 _exact: dict[str, Any] = {"hold": "exact", **_optional}
+_of_scripts: dict[str, Any] = {**_optional, "processes": ("training", "script")}  # meters/saves.py reads theirs
 METER = Checkpoints
 METRICS = (
     Metric("save_seconds", "time to save", SECONDS, **_optional),
-    Metric("save_stall_seconds", "training waits for a save", SECONDS, **_optional),
+    Metric("save_stall_seconds", "training waits for a save", SECONDS, **_of_scripts),
     Metric("load_seconds", "time to load", SECONDS, **_optional),
-    Metric("checkpoint_bytes", "checkpoint on disk", BYTES, fold="sum", **_exact),
+    Metric("checkpoint_bytes", "checkpoint on disk", BYTES, fold="sum", hold="exact", **_of_scripts),
     Metric("save_peak_bytes", "peak of a save", BYTES, materiality=OF_A_PEAK, **_exact),
     Metric("load_peak_bytes", "peak of a load", BYTES, materiality=OF_A_PEAK, **_exact),
     Metric("save_host_bytes", "host RSS of a save", BYTES, **_optional),

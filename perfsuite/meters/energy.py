@@ -5,12 +5,16 @@ was loaded). A CPU's sockets have RAPL's, which Linux shows in microjoules to th
 (https://docs.kernel.org/power/powercap/powercap.html): all that runs on the machine is in them, so they
 count once for a node. Counters are updated every few milliseconds, so only the whole of the timed steps is read, with
 what is between them.
+
+The counter of an emulated GPU counts kernels (perfsuite/emulation/sources/nvml). Its energies are metrics of their own,
+so that no table, series or baseline can mix them with measured ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +58,8 @@ class Energy(Meter):
             return {}
         job = self.session.job
         counts = job.device == "cuda" or self.session.rank % job.node_size == 0
-        return {"energy": Reading(value=counts * self.joules / self.steps)}
+        name = "emulated_energy" if self.session.emulated else "energy"
+        return {name: Reading(value=counts * self.joules / self.steps)}
 
 
 def counter_of(session: Session) -> Counter | None:
@@ -107,15 +112,27 @@ def _microjoules(zone: Path) -> int:
     return int((zone / "energy_uj").read_text())
 
 
-def energy_per_token(readings: Mapping[str, Reading], world_size: int) -> float | None:
+def per_token(energy: str, readings: Mapping[str, Reading], world_size: int) -> float | None:
     """Joules of all ranks for one token of a step; None if one of the two is unknown."""
-    if "energy" not in readings or "tokens" not in readings:
+    if energy not in readings or "tokens" not in readings:
         return None
-    return readings["energy"].value / readings["tokens"].value
+    return readings[energy].value / readings["tokens"].value
 
 
 METER = Energy
 METRICS = (
     Metric("energy", "energy/step", "J", fold="sum", optional=True, processes=OF_STEPS),
-    Metric("energy_per_token", "energy/token", "J", optional=True, processes=OF_STEPS, derive=energy_per_token),
+    Metric(
+        "energy_per_token", "energy/token", "J", optional=True, processes=OF_STEPS, derive=partial(per_token, "energy")
+    ),
+    Metric("emulated_energy", "emulated energy/step", "J", fold="sum", hold="exact", optional=True, processes=OF_STEPS),
+    Metric(
+        "emulated_energy_per_token",
+        "emulated energy/token",
+        "J",
+        hold="exact",
+        optional=True,
+        processes=OF_STEPS,
+        derive=partial(per_token, "emulated_energy"),
+    ),
 )

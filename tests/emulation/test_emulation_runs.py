@@ -238,6 +238,27 @@ def test_a_cuda_graph_launches_its_kernels_at_each_replay(tmp_path):
     assert sum(n for name, n in made["sections"][0]["kernels"].items() if "OnSelf_add" in name) == 3
 
 
+def test_each_kernel_is_a_millijoule_of_its_own_device():
+    """By NVML's counter: three additions on device 1, of which the other one has none."""
+    found = answer(
+        "--gpus=h100:2",
+        code="""
+            import pynvml
+            pynvml.nvmlInit()
+            uuids = [f"GPU-{torch.cuda.get_device_properties(one).uuid}" for one in range(2)]
+            handles = [pynvml.nvmlDeviceGetHandleByUUID(one) for one in uuids]
+            a = torch.ones(8, device="cuda:1")
+            before = [pynvml.nvmlDeviceGetTotalEnergyConsumption(one) for one in handles]
+            for _ in range(3):
+                a.add_(1)
+            after = [pynvml.nvmlDeviceGetTotalEnergyConsumption(one) for one in handles]
+            print(json.dumps([new - old for new, old in zip(after, before)]))
+        """,
+    )
+
+    assert found == [0, 3]
+
+
 @pytest.fixture(scope="module")
 def cells() -> dict[str, dict]:
     """A cell of two ranks without a fault, with each fault, and without one again: what emulated_cells.py said, and all
@@ -256,6 +277,8 @@ def test_a_cell_has_memory_and_counts_and_no_times(cells):
     assert cells["before"]["outcome"] == "fits"
     assert readings["peak_memory_bytes"] > 0
     assert readings["kernel_launches"] > 0
+    assert readings["emulated_energy"] * 1000 >= 2 * readings["kernel_launches"]  # and kernels between the steps
+    assert not {"energy", "energy_per_token"} & set(readings)
     assert not {"step_time", "loss", "tokens_per_second", "gradient_norm", "update_error"} & set(readings)
 
 
@@ -282,7 +305,7 @@ def test_a_fault_in_a_rank_is_red_and_blamed(cells, fault, kind, status, message
 
 def test_nothing_is_left_after_a_fault(cells):
     """No rank, no shared file; the next cell of the same server measures the same."""
-    exact = ("peak_memory_bytes", "allocations", "kernel_launches", "communication_bytes")
+    exact = ("peak_memory_bytes", "allocations", "kernel_launches", "communication_bytes", "emulated_energy")
 
     assert [name for name, one in cells.items() if one["left"] or Path(one["shared"]).exists()] == []
     assert [cells["after"]["readings"][name] for name in exact] == [cells["before"]["readings"][name] for name in exact]

@@ -83,7 +83,7 @@ def test_meter_reads_the_timed_steps(monkeypatch):
     found = []
     for rank in range(2):
         job = SimpleNamespace(device="cpu", node_size=2)
-        session: Any = SimpleNamespace(job=job, rank=rank, synchronize=lambda: None)
+        session: Any = SimpleNamespace(job=job, rank=rank, synchronize=lambda: None, emulated=False)
         meter = energy.Energy(session)
         for kind in ("warmup", "timed", "timed", "called"):
             with meter.step(kind):
@@ -93,10 +93,25 @@ def test_meter_reads_the_timed_steps(monkeypatch):
     assert found == [3.0, 0.0]
 
 
-def test_energy_per_token_needs_both():
+def test_an_emulated_gpu_has_no_energy_but_a_metric_of_its_own(monkeypatch):
+    """A report without the name of the device would show a measured energy otherwise."""
+    joules = iter([1.0, 1.5])
+    monkeypatch.setattr(energy, "counter_of", lambda session: lambda: next(joules))
+    job = SimpleNamespace(device="cuda", node_size=1)
+    session: Any = SimpleNamespace(job=job, rank=0, synchronize=lambda: None, emulated=True)
+    meter = energy.Energy(session)
+    with meter.step("timed"):
+        pass
+
+    assert {name: one.value for name, one in meter.readings().items()} == {"emulated_energy": 0.5}
+    assert all(Catalog().all("metric")[name].title.startswith("emulated ") for name in meter.readings())
+
+
+@pytest.mark.parametrize("name", ["energy", "emulated_energy"])
+def test_energy_per_token_needs_both(name):
     """Of all ranks."""
-    metric = Catalog().all("metric")["energy_per_token"]
-    known = {"energy": Reading(value=6.0), "tokens": Reading(value=3)}
+    metric = Catalog().all("metric")[f"{name}_per_token"]
+    known = {name: Reading(value=6.0), "tokens": Reading(value=3)}
 
     assert metric.derive(known, 2) == 2.0
     assert metric.derive({"tokens": known["tokens"]}, 2) is None

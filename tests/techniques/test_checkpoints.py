@@ -1,10 +1,14 @@
 """Checkpoints: each format resumes to the bit, on one, two and four ranks, and its bytes are those of the tensors."""
 
+import json
+
+import other_ranks
 import pytest
 from sampling import slow_unless
 
 PARAMETERS = 141_056  # gpt2_tiny's
 TENSORS = 28
+ALL = 4 * TENSORS + 1  # weights, Adam's two moments and its count of steps, and a tied weight's second name
 CELLS = (
     *(f"gpt2_tiny-{cell}" for cell in ("single+dcp-cpu_x1", "fsdp2+dcp-cpu_x2", "fsdp2+dcp-cpu_x4")),
     *(f"gpt2_tiny-fsdp2+dcp_async-cpu_x{ranks}" for ranks in (1, 2, 4)),
@@ -53,3 +57,31 @@ def test_stall_is_within_the_save(measure):
 
     assert 0 < readings["save_stall_seconds"].value < readings["save_seconds"].value
     assert readings["load_seconds"].value > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("of", "onto", "tensors"),
+    [
+        ("fsdp2+dcp-cpu_x2", "fsdp2+dcp-cpu_x4", ALL),
+        ("fsdp2+dcp-cpu_x4", "single+dcp-cpu_x1", ALL),
+        ("single+safetensors-cpu_x1", "fsdp2+safetensors-cpu_x4", TENSORS),
+    ],
+)
+def test_a_training_on_other_ranks_loads_it(measure, of, onto, tensors):
+    """Every rank its own shards of the weights, and of the optimizer's state."""
+    measure(f"gpt2_tiny-{of}", "other_ranks:keeps")
+    found = measure(f"gpt2_tiny-{onto}", "other_ranks:loads")
+
+    assert found.outcome == "fits", found.failure
+    assert json.loads(other_ranks.WRONG.read_text()) == {"tensors": tensors, "wrong": []}
+
+
+@pytest.mark.slow
+def test_zero_refuses_other_ranks(measure):
+    """DeepSpeed itself does, and says why: red, not a training with a part of its state."""
+    measure("gpt2_tiny-zero2+ds_checkpoint-cpu_x2", "other_ranks:keeps")
+    found = measure("gpt2_tiny-zero2+ds_checkpoint-cpu_x4", "other_ranks:loads")
+
+    assert found.outcome == "failed"
+    assert "DP world size of 2" in found.failure.message

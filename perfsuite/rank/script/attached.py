@@ -28,6 +28,7 @@ from perfsuite.rank.script.loop import MOST, period_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.proving import Proving, without_count
 from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
+from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
 from perfsuite.rank.script.script_trainer import ScriptTrainer, active
 from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
@@ -63,6 +64,8 @@ def attach(torch: Any) -> None:
     (folder / ATTACHED.format(pid=os.getpid())).touch()
     _here = Attached(folder, torch)
     watch_torch(torch, _here.watched)
+    for module in [sys.modules[name] for name in WRITE if name in sys.modules]:
+        watch_saves(module, _here.saves)
     if needed := _here.session.job.proves:
         _here.proving = Proving(torch, _here.watched, needed)
     os.register_at_fork(after_in_child=_here.forked)
@@ -72,6 +75,13 @@ def attach_deepspeed(engine: Any) -> None:
     """Called when DeepSpeed's engine is imported."""
     if _here:
         watch_deepspeed(engine, _here.watched)
+        watch_saves(engine, _here.saves)
+
+
+def attach_saves(module: Any) -> None:
+    """Called when a module that writes checkpoints is imported."""
+    if _here:
+        watch_saves(module, _here.saves)
 
 
 def attach_trainer(trainer: Any) -> None:
@@ -114,6 +124,7 @@ class Attached:
         self.begun_on = ""
         self.watched = Watched(self.session.mark, self.iterated)
         self.rollouts = Rollouts(self.watched, self.as_stage)
+        self.saves = Saves(self.watched, self.as_stage)
         self.iterations: list[str] = []
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
@@ -175,6 +186,7 @@ class Attached:
         return self.named("phase", name) if free else contextlib.nullcontext()
 
     def _iterated(self, skipped: bool) -> None:
+        self.saves.stepped()
         if self.progress is None:
             self._join()
         if self.proving:
@@ -248,7 +260,7 @@ class Attached:
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(self.session, self.early)
-            self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts)
+            self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves)
             for meter in self.meters:
                 meter.prepared(self.trainer)
         kinds = kinds_of(self.session)

@@ -21,6 +21,15 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
     "transformers.generation.utils": "perfsuite.rank.script.attached:attach_generation",
     "trl.trainer.grpo_trainer": "perfsuite.rank.script.attached:attach_trl",
     "trl.trainer.rloo_trainer": "perfsuite.rank.script.attached:attach_trl",
+    **dict.fromkeys(
+        (
+            "torch.distributed.checkpoint.state_dict_saver",
+            "safetensors.torch",
+            "transformers.modeling_utils",
+            "accelerate.accelerator",
+        ),
+        "perfsuite.rank.script.attached:attach_saves",
+    ),
     "deepspeed.runtime.engine": "perfsuite.rank.script.attached:attach_deepspeed",
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 from perfsuite.rank.norms import elements_of, local, stored, unwrapped, with_storage
 from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.rollouts import Rollouts
+from perfsuite.rank.script.saves import Saves
 from perfsuite.rank.script.watched import Watched
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
@@ -17,11 +18,16 @@ class ScriptTrainer(Trainer):
     """Makes no steps: the script does."""
 
     def __init__(
-        self, session: Session, model: Module, watched: Watched | None = None, rollouts: Rollouts | None = None
+        self,
+        session: Session,
+        model: Module,
+        watched: Watched | None = None,
+        rollouts: Rollouts | None = None,
+        saves: Saves | None = None,
     ) -> None:
         super().__init__(session, model)
-        assert watched and rollouts, "only a script's own process has this trainer"
-        self.watched, self.rollouts = watched, rollouts
+        assert watched and rollouts and saves, "only a script's own process has this trainer"
+        self.watched, self.rollouts, self.saves = watched, rollouts, saves
         rollouts.tokens = 0
         self.norm: float | None = None
         watched.before_optimizer = self._read_norm

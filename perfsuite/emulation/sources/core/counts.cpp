@@ -1,10 +1,12 @@
 #include "counts.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "device.h"
 #include "ending.h"
 #include "report.h"
 #include "tracing.h"
@@ -18,6 +20,8 @@ struct State {
   bool in_section = false;
   std::unordered_map<const void*, const char*> names;
 };
+
+std::atomic<size_t> launched[most_devices];
 
 State& state() {
   static auto* known = new State;  // never destroyed: used at exit
@@ -49,8 +53,11 @@ void count_copy(const char* direction, size_t bytes) {
 }
 
 void count_kernel(const void* function) {
+  launched[number_of(current_device())]++;
   count([&](Totals& totals) { totals.kernels[function]++; });
 }
+
+size_t kernels_on(int number) { return launched[number]; }
 
 void count_matmul(const Matmul& matmul) {
   count([&](Totals& totals) { totals.matmuls[matmul]++; });

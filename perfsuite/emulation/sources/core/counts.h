@@ -24,7 +24,8 @@ struct Collective {
 void count_call(const char* name);
 void count_synchronization(const char* name);  // a call in which the host waits for the device
 void count_copy(const char* direction, size_t bytes);
-void count_kernel(const void* function);
+void count_kernel(const void* function);       // on the current device
+size_t kernels_on(int number);                 // of all time, on that device of the machine
 void count_matmul(const Matmul& matmul);
 void count_collective(const Collective& collective);
 void count_computed(const char* operator_name, bool succeeded);  // a small tensor's, by the CPU's kernel

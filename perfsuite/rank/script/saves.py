@@ -1,0 +1,93 @@
+"""Saves: what a training loop writes as its checkpoints, seen from outside.
+
+The outermost call of a function that writes one counts. All calls between two steps are one save: transformers' Trainer
+writes its model and its optimizer by different functions. The bytes are those that the process passes to write(2)
+meanwhile (proc(5), ``wchar`` of /proc/self/io): of an async save they are those before it returns, so they are not
+known. What is written before the first step is no checkpoint.
+"""
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from perfsuite.rank.script.watched import Watched, replace
+
+WRITE = {  # module → its functions and methods that write a checkpoint, or a part of one
+    "torch": ("save",),
+    "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save"),
+    "safetensors.torch": ("save_file",),
+    "transformers.modeling_utils": ("PreTrainedModel.save_pretrained",),
+    "accelerate.accelerator": ("Accelerator.save_state",),
+    "deepspeed.runtime.engine": ("DeepSpeedEngine.save_checkpoint",),
+}
+ASYNC = "async_save"
+SAVE = "save"  # the phase
+
+
+@dataclass
+class Save:
+    """All between two steps: the seconds for which training waited, and the bytes that each package wrote."""
+
+    seconds: float = 0.0
+    written: Counter[str] = field(default_factory=Counter)
+    is_async: bool = False
+
+
+class Saves:
+    """Of this process. ``stage`` makes a phase of what is inside."""
+
+    def __init__(self, watched: Watched, stage: Callable[[str], AbstractContextManager[None]]) -> None:
+        self.made: list[Save] = []
+        self._watched, self._stage = watched, stage
+        self._now: Save | None = None  # None: no step has ended yet
+        self._inside = False
+
+    def stepped(self) -> None:
+        """A step has ended. A call that wrote nothing, such as one into memory, was no save."""
+        if self._now and (self._now.is_async or self._now.written.total()):
+            self.made.append(self._now)
+        self._now = Save()
+
+    def saving(self, name: str, save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call ``save``, the function or method with that name."""
+        now = self._now
+        if now is None or self._inside or not self._watched.is_here:
+            return save(*args, **kwargs)
+        self._inside = True
+        before, begin = _written(), time.perf_counter()
+        try:
+            with self._stage(SAVE):
+                return save(*args, **kwargs)
+        finally:
+            self._inside = False
+            now.seconds += time.perf_counter() - begin
+            now.written[name.partition(".")[0]] += _written() - before
+            now.is_async |= name.endswith(ASYNC)
+
+
+def watch_saves(module: ModuleType, saves: Saves) -> None:
+    """Put the hooks into a module that WRITE names."""
+    for path in WRITE[module.__name__]:
+        *owners, name = path.split(".")
+        owner = functools.reduce(getattr, owners, module)
+        if hasattr(owner, name):
+            replace(owner, name, functools.partial(_saving, saves, f"{module.__name__}.{path}"))
+
+
+def _saving(saves: Saves, name: str, save: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: saves.saving(name, save, *args, **kwargs)
+
+
+def _written() -> int:
+    """The bytes that this process has passed to write(2) so far; 0 if the kernel does not say it."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)

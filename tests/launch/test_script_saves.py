@@ -1,0 +1,56 @@
+"""What a user's script saves: how long its training waits, and how many bytes it writes."""
+
+from pathlib import Path
+
+from small_scripts import START, measured
+
+LOOP = """
+import io, threading, time
+from safetensors.torch import save_file
+
+class Slow:
+    def __reduce__(self):
+        time.sleep(0.05)
+        return (int, ())
+
+for number in range(40):
+    step()
+    {save}
+"""
+
+
+def saved(folder: Path, save: str):
+    """The readings of a script that does this after each step."""
+    found = measured(folder, START + LOOP.format(save=save))
+    assert found.outcome == "fits", found.failure
+    return found.readings
+
+
+def test_all_between_two_steps_is_one_save(tmp_path):
+    """Model and optimizer by two functions: the bytes of both files. What the script does after them is no save."""
+    one, two = tmp_path / "one.pt", tmp_path / "two.safetensors"
+    save = f"torch.save([Slow(), optimizer.state_dict()], {str(one)!r}); save_file(model.state_dict(), {str(two)!r})"
+    readings = saved(tmp_path, f"{save}; time.sleep(0.2)")
+    sizes = {"torch": one.stat().st_size, "safetensors": two.stat().st_size}
+
+    assert readings["checkpoint_bytes"].parts == sizes
+    assert readings["checkpoint_bytes"].value == sum(sizes.values())
+    assert 0.05 <= readings["save_stall_seconds"].value < 0.2
+
+
+def test_the_median_save_counts(tmp_path):
+    """A first save that also writes something else, and steps without a save, change nothing."""
+    path = tmp_path / "one.pt"
+    readings = saved(tmp_path, f"number % 3 or torch.save([model, [0.5] * 999][: 1 + (number < 3)], {str(path)!r})")
+
+    assert readings["checkpoint_bytes"].value == path.stat().st_size
+
+
+def test_without_a_save_nothing_is_read(tmp_path):
+    """Into memory, and by another thread, for which training does not wait."""
+    other = "one = threading.Thread(target=torch.save, args=(model, 'one.pt')); one.start(); one.join()"
+
+    assert (
+        not {"save_stall_seconds", "checkpoint_bytes"}
+        & saved(tmp_path, f"torch.save(model, io.BytesIO()); {other}").keys()
+    )
