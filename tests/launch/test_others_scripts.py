@@ -94,6 +94,12 @@ TRL: dict[str, Any] = {**ADAMW, "logs": True}
 PAIR: dict[str, Any] = {"ranks": 2, "wrappers": "DistributedDataParallel", "collectives": True}
 OTHERS = (
     Other(name="sft", file="trl/scripts/sft.py", arguments=SFT, **TRL),
+    Other(
+        name="sft_experts",
+        file="trl/scripts/sft.py",
+        arguments=SFT.replace("path model", "path experts"),
+        **TRL,
+    ),
     Other(name="dpo", file="trl/scripts/dpo.py", arguments=DPO, **TRL),
     Other(
         name="dpo2",

@@ -77,13 +77,17 @@ def make_rows(folder: Path) -> None:
 
 
 def make_models(folder: Path) -> None:
-    """GPT-2 of two layers with random weights, as a language model and as a model of rewards."""
+    """Models of two layers with random weights: GPT-2 as a language model and as a model of rewards, and a mixture of
+    experts.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import (
         GPT2Config,
         GPT2ForSequenceClassification,
         GPT2LMHeadModel,
         PreTrainedTokenizerFast,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
         set_seed,
     )
 
@@ -103,7 +107,11 @@ def make_models(folder: Path) -> None:
     ends = {"bos_token_id": 1, "eos_token_id": 1}
     GPT2LMHeadModel(GPT2Config(**shape, **ends)).save_pretrained(folder / "model")
     GPT2ForSequenceClassification(GPT2Config(**shape, **ends, num_labels=1)).save_pretrained(folder / "rewards")
-    for name in ("model", "rewards"):
+    experts = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
+    wide = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32, "vocab_size": len(fast), "pad_token_id": 0}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**wide, **heads, **experts, **ends)).save_pretrained(folder / "experts")
+    for name in ("model", "rewards", "experts"):
         fast.save_pretrained(folder / name)
 
 
