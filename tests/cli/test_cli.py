@@ -14,8 +14,11 @@ from perfsuite.cli.main import main
 KINDS = {"models": "model", "engines": "engine", "techniques": "technique", "hardware": "device", "studies": "study"}
 
 
-def test_every_list_names_the_whole_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_list_names_the_whole_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each table has a row for every definition, one line each where no terminal is."""
+    monkeypatch.chdir(tmp_path)  # no project, which would add its scripts
     for what, kind in KINDS.items():
         assert main(["list", what]) == 0
         printed = [line.split()[0].removesuffix("<n>") for line in capsys.readouterr().out.splitlines()[1:]]

@@ -109,6 +109,7 @@ def test_a_home_that_cannot_be_written_names_the_variable(mounted: Run, tmp_path
     assert sentence.endswith("Let XDG_CACHE_HOME name another folder.")
 
 
+@pytest.mark.slow
 def test_the_users_mask_is_respected_by_every_file(tmp_path: Path) -> None:
     """Baselines, ledger, reports, pages, traces, results, sites and caches: with umask 077 nobody else reads them."""
     (tmp_path / "test_it.py").write_text(TEST)

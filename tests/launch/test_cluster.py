@@ -269,9 +269,17 @@ def test_an_address_of_another_machine_is_refused(cluster: slurm_cluster.Slurm) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Slurm(address="127.0.0.1", setup=("sleep 60",)), r"job \d+ runs, but its nodes do not reach 127.0.0.1:\d+"),
+        pytest.param(
+            Slurm(address="127.0.0.1", setup=("sleep 60",)),
+            r"job \d+ runs, but its nodes do not reach 127.0.0.1:\d+",
+            marks=pytest.mark.slow,
+        ),
         (Slurm(address="127.0.0.1", setup=("false",)), r"SLURM started no agents: .*[Ee]xit"),
-        (Slurm(address="127.0.0.1", arguments=("--hold",), wait=4), r"job \d+ waits \(JobHeldUser\) after 4 s"),
+        pytest.param(
+            Slurm(address="127.0.0.1", arguments=("--hold",), wait=4),
+            r"job \d+ waits \(JobHeldUser\) after 4 s",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_nodes_that_never_come_are_explained(

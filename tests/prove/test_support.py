@@ -227,6 +227,7 @@ def test_what_a_refusal_advises_is_tried(mine, tmp_path):
     assert entry.cell.split("-")[1] == "zero3+bf16+nvme"
 
 
+@pytest.mark.slow
 def test_a_proof_of_other_versions_is_none(tmp_path, catalog, capsys):
     """After an upgrade the table says what is no longer proven."""
     text = (DOCS / "support.json").read_text()

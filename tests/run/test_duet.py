@@ -5,7 +5,6 @@ import os
 from itertools import pairwise
 
 import pytest
-from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell, parse_hardware
 from perfsuite.catalog.registry import Catalog
@@ -98,12 +97,8 @@ def impatient(catalog, runner):
         one.close()
 
 
-@pytest.mark.parametrize(
-    ("cell", "fault"),
-    slow_unless(
-        lambda case: case[1] == "dawdles", [("gpt2_tiny-single-cpu_x1", "dawdles"), ("gpt2_tiny-ddp-cpu_x3", "late")]
-    ),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("cell", "fault"), [("gpt2_tiny-single-cpu_x1", "dawdles"), ("gpt2_tiny-ddp-cpu_x3", "late")])
 def test_a_side_that_waits_long_does_not_hang(impatient, cell, fault):
     """Every rank says that it waits, while the other side takes longer than a rank may without progress."""
     both = impatient(cell, ["faults:" + fault], ())

@@ -14,6 +14,7 @@ CELLS = (
 COMPILED = "gpt2_tiny-single+compile_blocks+cold_start-cpu_x1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", slow_unless(CELLS[:1].__contains__, CELLS))
 def test_phases_add_up_to_the_wall_time(measure, cell):
     """On each rank; what no phase has is perfsuite's own, and small."""
@@ -27,6 +28,7 @@ def test_phases_add_up_to_the_wall_time(measure, cell):
         assert seconds["import"] > seconds["python"]
 
 
+@pytest.mark.slow
 def test_imports_are_those_of_the_libraries(measure):
     """The cell's model is a module of transformers, and torch is much of what a start imports."""
     modules = measure(CELLS[0]).readings["imported_modules"]
@@ -36,6 +38,7 @@ def test_imports_are_those_of_the_libraries(measure):
     assert "perfsuite" not in modules.parts
 
 
+@pytest.mark.slow
 def test_every_start_finds_bytecode(measure):
     """A rank server of this machine has imported it all before; nothing is known if Python is to keep none."""
     readings = measure(CELLS[0]).readings
@@ -44,6 +47,7 @@ def test_every_start_finds_bytecode(measure):
     assert "uncached_modules" not in readings or readings["uncached_modules"].value == 0
 
 
+@pytest.mark.slow
 def test_no_compiler_has_no_caches(measure):
     """The metrics of a compiler are those of cells that compile."""
     readings = measure(CELLS[0]).readings

@@ -340,6 +340,7 @@ def processes_of(folder: Path) -> list[str]:
     return [line for line in found if str(folder) in line]
 
 
+@pytest.mark.slow
 def test_an_environment_that_takes_too_long_is_ended(user: upgrades.User, tmp_path: Path) -> None:
     """The command ends with its limit, has said what it did and how much time was left, and leaves no uv behind."""
     done = user.upgrade("demo-kernel==2.0", "-k", "memory", "--minutes=0.15", "--json=u.json")
