@@ -94,6 +94,7 @@ TRL: dict[str, Any] = {**ADAMW, "logs": True}
 PAIR: dict[str, Any] = {"ranks": 2, "wrappers": "DistributedDataParallel", "collectives": True}
 OTHERS = (
     Other(name="sft", file="trl/scripts/sft.py", arguments=SFT, **TRL),
+    Other(name="sft_packed", file="trl/scripts/sft.py", arguments=f"{SFT} --packing --max_length 32", **TRL),
     Other(
         name="sft_experts",
         file="trl/scripts/sft.py",
