@@ -16,12 +16,13 @@ from perfsuite.predict.plan.answer import Wish, plan
 from perfsuite.predict.plan.planned import of_model
 from perfsuite.studies._forecast import Forecast
 from perfsuite.studies._read_study import read_study
-from perfsuite.units import show_bytes, show_ratio
+from perfsuite.units import listed, show_bytes, show_ratio
 
 TOKENS = 300 * 10**9  # of GPT-3
 NETWORK = 200e9  # bytes per second of a node: 8 cards of 200 Gbit/s
 OPTIONS = {"sequence_parallel": "off", "tensor_overlap": "none"}
 RATE = "FLOP/s per device"
+MEASURED_ON = "a100_80g"
 # Model, layout, samples of a batch, published TFLOP/s of a device; whether gradients are sent during backward.
 ROWS = (
     ("gpt_1b7", "tp1 pp1 dp32 b16 ckpt", 512, 137, True),
@@ -38,7 +39,12 @@ ROWS = (
 
 
 def forecast(models: Sequence[Model], hardware: Hardware, catalog: Catalog) -> list[Forecast]:
-    """The rows up to the largest of the models. The hardware is one node; each row has as many as its layout needs."""
+    """The rows up to the largest of the models. The hardware is one node; each row has as many as its layout needs.
+
+    Raises UsageError for a model that is none of them.
+    """
+    if strange := [model.name for model in models if model.name not in {row[0] for row in ROWS}]:
+        raise UsageError(f"{strange[0]} is no model of the table, which has {listed([row[0] for row in ROWS])}.")
     most = max(model.parameters for model in models)
     return [_row(*row, hardware, catalog) for row in ROWS if catalog.get("model", row[0]).parameters <= most]
 
@@ -78,7 +84,7 @@ def _row(
             RATE: best.predicted_hfu * node.device.dense_flops[found.precision],
             "days of 300B tokens": found.days[1],
         },
-        published={RATE: published * 1e12},
+        published={RATE: published * 1e12} if node.device.name == MEASURED_ON else {},
     )
 
 
@@ -87,14 +93,15 @@ def answer(rows: Sequence[Forecast]) -> list[str]:
     known = [row for row in rows if row.predicted]
     if not known:
         return [f"No row is predicted: {rows[0].reason}"] if rows else []
-    off = {row.name: row.predicted[RATE] / row.published[RATE] - 1 for row in known}
-    worst = max(off, key=lambda name: abs(off[name]))
-    mean = sum(map(abs, off.values())) / len(off)
+    off = {row.name: row.predicted[RATE] / row.published[RATE] - 1 for row in known if row.published}
+    worst = max(off, key=lambda name: abs(off[name]), default="")
     fullest = max(known, key=lambda row: row.predicted["memory"])
     without = [row.name for row in known if row.facts["fits"] == "no"]
     return [
-        f"Predicted FLOP/s are off by {show_ratio(mean)} on average, and by {show_ratio(abs(off[worst]))} at most "
-        f"({worst}).",
+        f"Predicted FLOP/s are off by {show_ratio(sum(map(abs, off.values())) / len(off))} on average, and by "
+        f"{show_ratio(abs(off[worst]))} at most ({worst})."
+        if off
+        else f"The published FLOP/s are those of {MEASURED_ON}.",
         f"{fullest.name} needs most memory of a device: {show_bytes(fullest.predicted['memory'])}.",
         f"By the closed form, {', '.join(without)} may not fit." if without else "All of them fit the device.",
         "One replica of up to 8 devices is tensor-parallel within a node; larger models add pipeline stages.",

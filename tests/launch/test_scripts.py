@@ -399,3 +399,18 @@ def test_the_command_prints_and_writes_what_it_measured(tmp_path):
     assert "step by step:" in done.stdout
     assert 'my_train = "python my-train.py"' in done.stdout
     assert json.loads((tmp_path / "m.json").read_text())["cell"] == "my_train-script-cpu_x1"
+
+
+ASKS = """
+for _ in range(60):
+    x = torch.randn(4, 8, requires_grad=True)
+    (slope,) = torch.autograd.grad(model(x).sum() - 1000, x, create_graph=True)
+    optimizer.zero_grad(); slope.pow(2).mean().backward(); optimizer.step()
+"""
+
+
+def test_what_a_script_differentiates_by_itself_is_no_loss(tmp_path):
+    """autograd.grad returns gradients, and backward trains."""
+    losses = measured(tmp_path, START + ASKS).readings["loss"].samples
+
+    assert min(losses) > 0

@@ -14,6 +14,7 @@ from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
 from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.slices import why_no_slice
 from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, given, html_of, write_html
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
@@ -73,6 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
         raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
+    if hardware.device.topology and (reason := why_no_slice(hardware.device, hardware.world_size)):
+        raise UsageError(reason)
     strategies = arguments.strategy or usual(hardware.device, catalog)
     if arguments.emulated and not is_here():
         _again(arguments, model.name, hardware, strategies)

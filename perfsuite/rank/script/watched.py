@@ -325,7 +325,8 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
             if not watched.is_here or watched.runs("backward"):
                 return run(*args, **kwargs)
             first = unwrapped(args[0][0]) if args and args[0] else None
-            if first is not None and first.numel() == 1:
+            trains = kwargs.get("accumulate_grad", False)  # autograd.grad returns gradients: of what it is asked
+            if trains and first is not None and first.numel() == 1:
                 watched.losses.append(first.detach())
             watched.begin("backward")
             try:
