@@ -99,7 +99,7 @@ def verified(plan: Plan) -> Table:
                 show_bytes(one.closed.closed_bytes),
                 show_bytes(one.traced.traced_bytes),
                 f"{one.ratio:.3f}",
-                "fits" if one.traced.fits else "does not fit",
+                "fits" if one.traced.fits else "does not fit" + ", with its kernels" * bool(one.otherwise),
                 off_by(one),
             )
     return table
