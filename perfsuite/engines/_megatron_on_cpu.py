@@ -36,10 +36,9 @@ def install(device: TorchDevice) -> None:
             module.torch = ours  # type: ignore[attr-defined]
     # Backward's collectives run beside products. gloo copies what it sends, in a thread of its own: whether a copy is
     # there at the peak would be chance.
-    for name in (
-        ("dist_all_gather_func", "dist_reduce_scatter_func") if torch.distributed.get_backend() == "gloo" else ()
-    ):
-        setattr(layers, name, _at_once(getattr(layers, name)))
+    if torch.distributed.get_backend() == "gloo":
+        for name in ("dist_all_gather_func", "dist_reduce_scatter_func"):
+            setattr(layers, name, _at_once(getattr(layers, name)))
     # A state of CUDA's generator is set by a callback that waits for CUDA.
     logging.getLogger(random.__name__).setLevel(logging.ERROR)  # it warns of what follows
     random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()

@@ -13,10 +13,10 @@ from perfsuite.catalog.definitions import Study
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UsageError
 from perfsuite.records import codec
-from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.show.html.document import Document, Section, Table, write
 from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.studies._report import ReportHead, head
 from perfsuite.studies._run_study import check_folder
 from perfsuite.units import show
 
@@ -39,15 +39,9 @@ class Forecast(Record, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ForecastReport(Record, frozen=True, kw_only=True):
+class ForecastReport(ReportHead, frozen=True, kw_only=True):
     """One run of such a study. Format 1: 2026-11, first. ``units`` are those of the columns."""
 
-    format: int
-    study: str
-    question: str
-    asked: str
-    date: str
-    hardware: str
     units: dict[str, str]
     answers: list[str]
     rows: list[Forecast]
@@ -75,11 +69,7 @@ def run_forecast(
     print("".join(f"\n• {sentence}" for sentence in answers))
     report = ForecastReport(
         format=FORMAT,
-        study=study.name,
-        question=study.question,
-        asked=study.asked,
-        date=timestamp(),
-        hardware=hardware.name,
+        **head(study, hardware.name),
         units=dict(study.units),
         answers=answers,
         rows=rows,

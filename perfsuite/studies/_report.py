@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric, Study
+from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.studies._study_rows import Length, Results, Row, ratio, time_to_train
 
@@ -12,8 +13,8 @@ FORMAT = 1
 Number = int | float | None
 
 
-class StudyReport(Record, frozen=True, kw_only=True):
-    """One run of a study. Format 1: 2026-11, first. ``rows`` are as in the CSV; raw samples are in cells/."""
+class ReportHead(Record, frozen=True, kw_only=True):
+    """What the report of any study says first."""
 
     format: int
     study: str
@@ -21,6 +22,11 @@ class StudyReport(Record, frozen=True, kw_only=True):
     asked: str
     date: str
     hardware: str
+
+
+class StudyReport(ReportHead, frozen=True, kw_only=True):
+    """One run of a study. Format 1: 2026-11, first. ``rows`` are as in the CSV; raw samples are in cells/."""
+
     steps: int
     warmup: int
     rounds: int
@@ -30,6 +36,12 @@ class StudyReport(Record, frozen=True, kw_only=True):
     machine: str
     answers: list[str]
     rows: list[dict[str, str | int | float | None]]
+
+
+def head(study: Study, hardware: str) -> dict[str, str]:
+    """The head of a report that is made now, but for its format."""
+    named = {"study": study.name, "question": study.question, "asked": study.asked}
+    return named | {"date": timestamp(), "hardware": hardware}
 
 
 def results_of(study: Study, rows: Sequence[Row]) -> dict[str, Results]:

@@ -11,13 +11,12 @@ from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
-from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.html.document import write
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import print_fitting
-from perfsuite.studies._report import FORMAT, StudyReport, answers, flat, results_of, to_csv
+from perfsuite.studies._report import FORMAT, StudyReport, answers, flat, head, results_of, to_csv
 from perfsuite.studies._study_page import study_page
 from perfsuite.studies._study_rows import Length, Row
 from perfsuite.studies._table import study_table
@@ -98,11 +97,7 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric]) ->
     lines = [flat(by_model[row.model], row, metrics, order.length) for row in rows]
     report = StudyReport(
         format=FORMAT,
-        study=study.name,
-        question=study.question,
-        asked=study.asked,
-        date=timestamp(),
-        hardware=order.bench.hardware,
+        **head(study, order.bench.hardware),
         steps=order.settings.steps,
         warmup=order.settings.warmup,
         rounds=order.rounds,

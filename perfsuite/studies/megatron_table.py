@@ -43,8 +43,9 @@ def forecast(models: Sequence[Model], hardware: Hardware, catalog: Catalog) -> l
 
     Raises UsageError for a model that is none of them.
     """
-    if strange := [model.name for model in models if model.name not in {row[0] for row in ROWS}]:
-        raise UsageError(f"{strange[0]} is no model of the table, which has {listed([row[0] for row in ROWS])}.")
+    known = [row[0] for row in ROWS]
+    if strange := [model.name for model in models if model.name not in known]:
+        raise UsageError(f"{strange[0]} is no model of the table, which has {listed(known)}.")
     most = max(model.parameters for model in models)
     return [_row(*row, hardware, catalog) for row in ROWS if catalog.get("model", row[0]).parameters <= most]
 

@@ -24,7 +24,10 @@ LARGEST, FEWEST = "largest on one node", "fewest nodes"
 
 
 def forecast(models: Sequence[Model], hardware: Hardware, catalog: Catalog) -> list[Forecast]:
-    """Two rows for every framework and model: of its family on one node of the hardware, and of it on several."""
+    """Two rows for every framework and model: of its family on one node of the hardware, and of it on several.
+
+    Raises UsageError if no framework has a closed form there.
+    """
     stacks = sorted({stack for engine in catalog.all("engine").values() for stack in engine.stacks})
     rows = [row for model in models for stack in stacks for row in _rows(model, stack, hardware, catalog)]
     if not any(row.predicted or row.facts for row in rows):  # nothing was tried
