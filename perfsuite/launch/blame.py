@@ -18,6 +18,7 @@ from perfsuite.units import printable
 TAIL_LINES = 15
 LEAST_BYTES = 1 << 20  # a file system with less left is full
 _TURNS = "/perfsuite/rank/turns.py"
+_WAITS = "/perfsuite/records/waits.py"  # asked by who waits: the caller's frame says for what
 
 
 def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int], killed_before: int | None = None) -> Failure:
@@ -85,7 +86,8 @@ def blame_hang(
 
 def _waits_for_others(stack: Sequence[str]) -> bool:
     """Whether the innermost frame is a collective's, or waits for a turn: such a rank is blocked and does not block."""
-    innermost = next((line for line in stack if line.lstrip().startswith("File ")), "")
+    frames = (line for line in stack if line.lstrip().startswith("File ") and _WAITS not in line)
+    innermost = next(frames, "")
     return any(
         folder in innermost
         for folder in ("/torch/distributed/", "/torch/nn/parallel/", "/torch/autograd/", "/torch/cuda/", _TURNS)

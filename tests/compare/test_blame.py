@@ -1,17 +1,23 @@
 """Blame, on folders as dead ranks leave them: the rank that failed first, how it failed, and its last lines."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from perfsuite.launch.blame import TAIL_LINES, blame_exit, blame_hang, last_lines
+from perfsuite.rank.turns import turns_of
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure, FailureKind
+from perfsuite.records.job import Turns
 from perfsuite.records.progress import Progress
 
 RAISED = 1 << 8  # the wait status of exit(1)
@@ -161,6 +167,45 @@ def test_a_hang_asks_for_the_stack(tmp_path: Path) -> None:
     process.wait()
 
     assert "in all_reduce_that_hangs" in failure.tail
+
+
+def test_a_rank_that_waits_for_its_turn_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits because another rank hangs, at the same point of its step. Its stack is a real one."""
+    pipes = [str(tmp_path / name) for name in ("in", "out")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+
+    class Polled(BaseException):
+        """Ends the wait, once its stack is written."""
+
+    class Poller:
+        def register(self, end: object, events: int) -> None: ...
+
+        def poll(self, milliseconds: float) -> None:
+            with (tmp_path / "rank1.log").open("w") as log:
+                traceback.print_list(reversed(traceback.extract_stack()[:-1]), log)  # as faulthandler: innermost first
+            raise Polled
+
+    class Session:
+        rank = 0
+        job = SimpleNamespace(turns=Turns(inboxes=pipes[:1], outboxes=pipes[1:], first=False), device="cuda")
+
+        def synchronize(self) -> None: ...
+
+    monkeypatch.setattr(select, "poll", Poller)
+    with pytest.raises(Polled):
+        turns_of(cast("Any", Session()))("timed")
+    waiting = (tmp_path / "rank1.log").read_text()
+    (tmp_path / "rank1.log").write_text("")
+
+    def ask() -> None:
+        (tmp_path / "rank0.log").write_text('  File "script.py", line 1 in sleep\n')
+        (tmp_path / "rank1.log").write_text(waiting)
+
+    failure = blame_hang(tmp_path, range(2), [Progress(7, 6, "end")] * 2, 5, ask)
+
+    assert "waits.py" in waiting
+    assert failure.message.startswith("Rank 0 hangs in end of step 6")
 
 
 def test_last_lines(tmp_path: Path) -> None:
