@@ -131,10 +131,17 @@ def layer_bytes(stack: Stack, setup: Setup, kept: Kept = FUSED) -> float:
         found /= 2
     if width > 1:
         found += kept.gathered * tokens * stack.hidden
-    if setup.attention == "unfused" and setup.recompute in ("none", "pointwise", "operators"):
-        keys = setup.target if stack.target else setup.sequence
-        found += 5.0 * tokens * (keys + (setup.sequence if stack.source_hidden else 0)) * stack.heads / width
-    return found
+    return found if setup.recompute in ("selective", "full") else found + _score_bytes(stack, setup, tokens)
+
+
+def _score_bytes(stack: Stack, setup: Setup, tokens: int) -> float:
+    """What a layer keeps of its scores, 5 bytes each: as logits, probabilities and the mask of their dropout. A fused
+    kernel keeps none.
+    """
+    if setup.attention != "unfused":
+        return 0.0
+    keys = (setup.target if stack.target else setup.sequence) + (setup.sequence if stack.source_hidden else 0)
+    return 5.0 * tokens * keys * stack.heads / setup.layout.tensor
 
 
 def _inside(stack: Stack, cheap: bool) -> float:
@@ -152,27 +159,29 @@ def _inside(stack: Stack, cheap: bool) -> float:
 def activation_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
     """Activations of the fullest stage: the first keeps as many micro-batches as there are stages, the last the logits.
 
-    With interleaving it keeps 1 + (p−1)/(p·v) as many (arXiv 2205.05198, section 4.2.3).
+    With interleaving it keeps 1 + (p−1)/(p·v) as many (arXiv 2205.05198, section 4.2.3). In backward, what a layer
+    computes again is there once: the whole layer, or its scores.
     """
     layout = setup.layout
-    first = last = whole = 0.0
+    first = last = again = 0.0
     counts = stage_layers(shape, setup)
     for stack in shape.stacks:
         one = layer_bytes(stack, setup, kept)
         tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
         share = layout.tensor if setup.sequence_parallel else 1
         input_alone = 2.0 * tokens * stack.hidden / share
-        again = setup.recompute_share if setup.recompute == "full" else 0.0
-        mean = stack.layers / shape.layers * (again * input_alone + (1 - again) * one)
-        first, last, whole = first + counts[0] * mean, last + counts[-1] * mean, max(whole, one)
-    extra = whole if setup.recompute == "full" else 0.0
+        share_again = setup.recompute_share if setup.recompute == "full" else 0.0
+        mean = stack.layers / shape.layers * (share_again * input_alone + (1 - share_again) * one)
+        first, last = first + counts[0] * mean, last + counts[-1] * mean
+        if setup.recompute in ("selective", "full"):
+            again = max(again, _score_bytes(stack, setup, tokens) + (one if setup.recompute == "full" else 0.0))
     logits = CROSS_ENTROPIES[setup.cross_entropy].held * _logits(shape, setup)
     if layout.pipeline == 1:
-        return first + max(extra, logits)
+        return first + max(again, logits)
     flying = float(min(layout.pipeline, setup.accumulation))
     if setup.interleave > 1:
         flying *= 1 + (layout.pipeline - 1) / (layout.pipeline * setup.interleave)
-    return max(first * flying + extra, last + max(extra, logits))
+    return max(first * flying + again, last + max(again, logits))
 
 
 def tensor_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
