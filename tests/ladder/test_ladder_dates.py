@@ -305,6 +305,8 @@ def test_the_front_page_says_where_dates_are_from(tmp_path):
 )
 def test_uv_asks_the_index_that_pip_asks(variables, address, tmp_path, monkeypatch):
     """What is set for uv counts first, then what is set for pip, in its files too."""
+    if not variables:
+        pytest.importorskip("pip")
     configuration = tmp_path / "pip.conf"
     configuration.write_text("[global]\nindex-url = https://d/simple\n")
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):

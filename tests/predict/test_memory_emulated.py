@@ -18,6 +18,7 @@ CELLS = {
     "statistics of layer norms in fp32": "gpt2_tiny-zero2+bf16-h100_x2",
     "a log_softmax from bf16 to fp32": "t5_tiny-single+bf16-h100_x1",
     "cuDNN's attention": "llama_tiny-single+bf16-h100_x1",
+    "autocast that float8 layers ask for themselves": "mistral_tiny-single+fp8+ckpt-h100_x1",
     "a number that is made on the device": "gpt2_tiny_l4-pp_naive+bf16-h100_x2",
 }
 

@@ -78,6 +78,22 @@ def _asking_fp32(op: Any) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
+def autocast_is_asked_for_cuda(recorder: Any) -> Iterator[None]:
+    """Libraries ask for CUDA's autocast, some by asking for none: torchao's float8 layers, peft's quantized ones."""
+    is_enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    def own(device: str = "cuda") -> str:
+        return "cpu" if device == "cuda" else device
+
+    with (
+        mock.patch.object(torch, "is_autocast_enabled", lambda *device: is_enabled(own(*device))),
+        mock.patch.object(torch, "get_autocast_dtype", lambda device: dtype_of(own(device))),
+        mock.patch.object(torch, "get_autocast_gpu_dtype", lambda: dtype_of("cpu")),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def softmax_widens(recorder: Any) -> Iterator[None]:
     """CUDA's softmax reads half precision and writes fp32 in one kernel, and backward the other way round
     (aten/src/ATen/native/SoftMax.cpp). On a CPU a copy in fp32 comes first.
@@ -210,6 +226,7 @@ def caches_empty(recorder: Any) -> AbstractContextManager[Any]:
 
 
 PATCHES = (
+    autocast_is_asked_for_cuda,
     autocast_lists,
     caches_empty,
     dropout_keeps_bits,
