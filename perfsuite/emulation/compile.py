@@ -26,6 +26,7 @@ FOLDERS = {
     "libcublasLt": "blaslt",
     "libcudnn": "dnn",
     "libnccl": "nccl",
+    "libnvrtc": "nvrtc",
     "libnvidia-ml": "nvml",
     "libcupti": "cupti",
 }

@@ -55,6 +55,7 @@ def variables(emulation: Emulation, libraries: Path, shared: Path, others: Mappi
         "PERFSUITE_EMULATED_LIBRARIES": str(libraries),
         "LD_AUDIT": ":".join(audit),
         "TRITON_LIBCUDA_PATH": str(libraries),  # Triton links its launcher to the driver there
+        "USE_PYTORCH_KERNEL_CACHE": "0",  # a real GPU would load what NVRTC's stand-in made
     }
     if emulation.counts is not None:  # its _exit, by which forked processes end, writes the counts
         made["LD_PRELOAD"] = " ".join([str(libraries / CORE), *filter(None, [others.get("LD_PRELOAD")])])
