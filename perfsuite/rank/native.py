@@ -6,7 +6,7 @@ from typing import Any
 
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.greedy_generation import generate, without_labels
-from perfsuite.rank.norms import gradient_norm, local
+from perfsuite.rank.norms import gradient_norm, local, with_storage
 from perfsuite.rank.plain_loop import Loop, PlainLoop
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Parameter, Tensor
@@ -132,15 +132,7 @@ def evaluate(trainer: Trainer, module: Module, batch: list[MicroBatch]) -> Any:
 
 
 def storages(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The plain tensors among the values; for a tensor subclass, its inner tensors."""
+    """What keeps the numbers of the tensors among the values."""
     import torch
 
-    for value in values:
-        if not isinstance(value, torch.Tensor):
-            continue
-        inner = local(value)
-        if hasattr(inner, "__tensor_flatten__"):
-            names, _ = inner.__tensor_flatten__()
-            yield from storages(getattr(inner, name) for name in names)
-        else:
-            yield inner
+    return (part for value in values if isinstance(value, torch.Tensor) for part in with_storage(value))

@@ -21,9 +21,15 @@ def unwrapped(tensor: Any) -> Any:
 
 
 def with_storage(tensor: Any) -> Iterator[Any]:
-    """What keeps the numbers of a tensor: of a sparse one, as of an embedding's gradient, its indices and values."""
-    tensor = unwrapped(tensor)
-    yield from (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
+    """What keeps this rank's numbers of a tensor: of a sparse one, as of an embedding's gradient, its indices and
+    values; of a tensor subclass, as of torchao's float8 weights and 8-bit states, its inner tensors.
+    """
+    tensor = local(unwrapped(tensor))
+    if hasattr(tensor, "__tensor_flatten__"):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from with_storage(getattr(tensor, name))
+    else:
+        yield from (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
 
 
 def elements_of(gradient: Any) -> Any:

@@ -63,7 +63,28 @@ optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.1)
 for _ in range(60):
     optimizer.zero_grad(); model(torch.randint(0, 99, (4,))).pow(2).mean().backward(); optimizer.step()
 """
+IN_8_BITS = """
+from torchao.optim import AdamW8bit
+model = nn.Linear(64, 64)
+optimizer = AdamW8bit(model.parameters())
+with torch.compiler.set_stance("force_eager"):
+    for _ in range(60): optimizer.zero_grad(); model(torch.randn(4, 64)).pow(2).mean().backward(); optimizer.step()
+"""
+GATHERS_FLOAT8 = """
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torchao.float8 import Float8LinearConfig, convert_to_float8_training, precompute_float8_dynamic_scale_for_fsdp
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=0, world_size=1)
+model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+convert_to_float8_training(model, config=Float8LinearConfig(enable_fsdp_float8_all_gather=True, emulate=True))
+optimizer = torch.optim.AdamW(fully_shard(model).parameters())
+for _ in range(60):
+    optimizer.zero_grad(); model(torch.randn(4, 64)).pow(2).mean().backward(); optimizer.step()
+    precompute_float8_dynamic_scale_for_fsdp(model)
+"""
 MEASURED = {
+    "has states in 8 bits": START + IN_8_BITS,
+    "gathers weights in float8": START + GATHERS_FLOAT8,
     "steps in its backward": START + IN_BACKWARD,
     "transforms functions": START + TRANSFORMS,
     "has sparse gradients": START + SPARSE,
@@ -107,7 +128,7 @@ REFUSED = {
 AT_NIGHT = (
     *("goes elsewhere", "handles signals", "evaluates", "reads its own file", "removes its folder", "ends in finally"),
     *("kills itself", "recurses", "exits in step 3", "spawns its ranks", "has no variables"),
-    *("transforms functions", "has sparse gradients"),
+    *("transforms functions", "has sparse gradients", "has states in 8 bits"),
 )
 
 

@@ -84,15 +84,15 @@ class ScriptTrainer(Trainer):
                 known.add(id(parameter))
                 yield from (("parameters", here) for here in stored(parameter))
                 if parameter.grad is not None:
-                    yield "gradients", local(parameter.grad)
+                    yield "gradients", parameter.grad
         for parameter in self._optimized():
             if id(parameter) not in known:
-                yield "master_parameters", local(parameter)
+                yield "master_parameters", parameter
             if parameter.grad is not None:
-                yield "gradients", local(parameter.grad)
+                yield "gradients", parameter.grad
         for optimizer in self.watched.optimizers.values():
             for state in list(optimizer.state.values()):
-                yield from (("optimizer_state", local(one)) for _, one in tensors_in(state))
+                yield from (("optimizer_state", one) for _, one in tensors_in(state))
 
 
 def active(watched: Watched) -> dict[str, str | int]:
