@@ -13,7 +13,6 @@ from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.engines._deepspeed import DeepSpeedTrainer, import_once
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
-from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.releases import need_release
 from perfsuite.rank.session import Session
@@ -108,7 +107,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
                     if master.grad is not None:
                         yield "gradients", master.grad
         for state in self.optimizer.state.values():
-            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+            yield from (("optimizer_state", value) for value in state.values())
 
     def traffic(self) -> dict[str, int] | None:
         """In forward an all-reduce of the hidden states for each matrix that is cut by rows, in backward one for each

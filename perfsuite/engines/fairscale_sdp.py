@@ -12,7 +12,6 @@ from perfsuite.catalog.definitions import Engine
 from perfsuite.engines._wrapped import Sharded
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
-from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
@@ -85,7 +84,7 @@ class ShardedDataParallel(Sharded):
         for buffer in self.model.buffers():
             yield "parameters", buffer
         for state in self.optimizer.optim.state.values():
-            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+            yield from (("optimizer_state", value) for value in state.values())
 
     def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         return ((parameter, None) for parameter in self.model.parameters())

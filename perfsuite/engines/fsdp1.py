@@ -12,7 +12,6 @@ from perfsuite.engines._wrapped import Sharded
 from perfsuite.engines.fsdp2 import sharded_traffic
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import blocks, elements
-from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.replicas import replicas
 from perfsuite.rank.torch_types import Module, Tensor
@@ -93,7 +92,7 @@ class Fsdp1(Sharded):
         for buffer in self.model.buffers():
             yield "parameters", buffer
         for state in self.optimizer.state.values():
-            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+            yield from (("optimizer_state", value) for value in state.values())
 
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         from torch.distributed.fsdp import FullyShardedDataParallel

@@ -29,6 +29,7 @@ class Fsdp2(LoopTrainer):
         self.plan = tensor_parallel.apply(self.session, model) if self.session.layout.tensor > 1 else {}
         self.elements = elements([model])
         self.reduced = sum(local(parameter).numel() for parameter in model.parameters() if parameter.requires_grad)
+        self.in_float8 = sum(one.numel() for one in model.parameters() if hasattr(one, "fsdp_pre_all_gather"))
         layers = blocks(model)
         self.outside_blocks = self.elements - elements(layers)
         names = ("replicas", "shards") if self.session.layout.replicas > 1 else ("shards",)
@@ -84,6 +85,8 @@ class Fsdp2(LoopTrainer):
 
     def traffic(self) -> dict[str, int] | None:
         volume = sharded_traffic(self.session, self.elements, self.outside_blocks, self.reduced)
+        saved = (self.session.compute_dtype.itemsize - 1) * self.in_float8  # of layers, which are gathered twice
+        volume["all_gather"] -= 2 * saved * self.session.recipe.accumulation
         if self.plan:
             messages = tensor_parallel.traffic(self.session, self.model, self.plan, autocast=False)
             if messages is None:

@@ -32,7 +32,6 @@ from perfsuite.engines._megatron_parts import (
 from perfsuite.engines._megatron_refusals import ADAM_ALONE, REFUSES, why_not
 from perfsuite.engines._megatron_weights import gathered, is_divided
 from perfsuite.rank.batches import MicroBatch
-from perfsuite.rank.native import storages
 from perfsuite.rank.session import Session
 from perfsuite.rank.tasks import IGNORED
 from perfsuite.rank.torch_types import Module, Tensor
@@ -160,7 +159,7 @@ class Megatron(Trainer):
                 if master.grad is not None:
                     yield "gradients", master.grad
             for state in optimizer.optimizer.state.values():
-                yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+                yield from (("optimizer_state", value) for value in state.values())
 
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         group = self.groups.get_tensor_model_parallel_group()

@@ -82,7 +82,7 @@ class Zero(DeepSpeedTrainer):
             yield "gradients", self.optimizer.grad_partitions_flat_buffer
         yield from offload.held_on_host(self.optimizer)
         for state in self.optimizer.optimizer.state.values():
-            yield from (("optimizer_state", value) for value in state.values() if hasattr(value, "untyped_storage"))
+            yield from (("optimizer_state", value) for value in state.values())
 
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The model's own, not the masters, so that a gather of the updated parameters is part of the update."""

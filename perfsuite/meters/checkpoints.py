@@ -206,7 +206,7 @@ def _digests(trainer: Trainer) -> Counter[tuple[str, bytes]]:
     import torch
 
     found: Counter[tuple[str, bytes]] = Counter()
-    for category, tensor in trainer.tensors():
+    for category, tensor in trainer.storages():
         if category in KEPT:
             plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             found[category, hashlib.sha256(plain.numpy().tobytes()).digest()] += 1

@@ -2,11 +2,14 @@
 
 A converted linear layer multiplies three times in a micro-batch: for its output, its input's gradient and its weight's
 gradient. With checkpointing it computes its output again. Layers that compute in bf16, or emulate float8, call none.
+With fp8_gather FSDP2 asks each weight for its float8 at least once.
 """
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import WrongEngine
@@ -32,11 +35,27 @@ class Float8Matmuls(Meter):
     watches = "counted"
     inner = -1
     calls = 0
+    gathers = 0  # of weights in float8
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        with self._mode() if self.session.recipe.float8 else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if self.session.recipe.float8:
+                stack.enter_context(self._mode())
+            if self.session.recipe.gathers_float8:
+                stack.enter_context(self._gathered())
             yield
+
+    def _gathered(self) -> AbstractContextManager[Any]:
+        from torchao.float8.fsdp_utils import WeightWithDynamicFloat8CastTensor as Weight
+
+        gather = Weight.fsdp_pre_all_gather
+
+        def counted(weight: Any, mesh: Any) -> Any:
+            self.gathers += 1
+            return gather(weight, mesh)
+
+        return mock.patch.object(Weight, "fsdp_pre_all_gather", counted)
 
     def _mode(self) -> Any:
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -63,6 +82,10 @@ class Float8Matmuls(Meter):
             raise WrongEngine(
                 f"fp8 must multiply in float8 at least {least} times in a step of {layers} layers, but it did so "
                 f"{self.calls} times."
+            )
+        if self.session.recipe.gathers_float8 and self.gathers < layers:
+            raise WrongEngine(
+                f"fp8_gather must gather the weights of {layers} layers in float8, but gathered {self.gathers}."
             )
         return {"float8_matmuls": Reading(value=self.calls)}
 

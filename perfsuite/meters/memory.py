@@ -140,7 +140,7 @@ class Memory(Meter):
         """The storages that the trainer knows by name, by address."""
         named: dict[int, str] = {}
         parameters: dict[int, int] = {}
-        for category, tensor in self.trainer.tensors():
+        for category, tensor in self.trainer.storages():
             address = tensor.untyped_storage().data_ptr()
             if address:
                 named.setdefault(address, category)

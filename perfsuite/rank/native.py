@@ -1,12 +1,12 @@
 """What all native engines share, with a place for everything in which they differ. A loop makes their steps."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.greedy_generation import generate, without_labels
-from perfsuite.rank.norms import gradient_norm, local, with_storage
+from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.plain_loop import Loop, PlainLoop
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Parameter, Tensor
@@ -100,13 +100,13 @@ class LoopTrainer(Trainer):
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for parameter in self.parameters:
-            yield "parameters", local(parameter)
+            yield "parameters", parameter
             if parameter.grad is not None:
-                yield "gradients", local(parameter.grad)
+                yield "gradients", parameter.grad
         for buffer in self.model.buffers():
-            yield "parameters", local(buffer)
+            yield "parameters", buffer
         for state in self.optimizer.state.values():
-            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+            yield from (("optimizer_state", value) for value in state.values())
 
     def evidence(self, **more: str | int) -> dict[str, str | int]:
         """What ``check`` returns: who really ran."""
@@ -129,10 +129,3 @@ def evaluate(trainer: Trainer, module: Module, batch: list[MicroBatch]) -> Any:
                 generate(trainer.model, without_labels(micro_batch.inputs), EVALUATED_TOKENS)
     module.train()
     return loss_sum
-
-
-def storages(values: Iterable[Any]) -> Iterator[Tensor]:
-    """What keeps the numbers of the tensors among the values."""
-    import torch
-
-    return (part for value in values if isinstance(value, torch.Tensor) for part in with_storage(value))

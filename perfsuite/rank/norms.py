@@ -22,12 +22,16 @@ def unwrapped(tensor: Any) -> Any:
 
 def with_storage(tensor: Any) -> Iterator[Any]:
     """What keeps this rank's numbers of a tensor: of a sparse one, as of an embedding's gradient, its indices and
-    values; of a tensor subclass, as of torchao's float8 weights and 8-bit states, its inner tensors.
+    values; of a tensor subclass, as of torchao's float8 weights and 8-bit states, its inner tensors. It is not asked
+    for them by __tensor_flatten__(), in which torchao 0.18 reads the number of a scale.
     """
+    import torch
+
     tensor = local(unwrapped(tensor))
     if hasattr(tensor, "__tensor_flatten__"):
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from with_storage(getattr(tensor, name))
+        for inner in vars(tensor).values():
+            if isinstance(inner, torch.Tensor):
+                yield from with_storage(inner)
     else:
         yield from (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
 

@@ -17,6 +17,7 @@ class Recipe:
     tf32: bool = False  # fp32 matmuls may round their inputs to tf32
     loss_scaling: bool = False
     float8: bool = False  # linear layers multiply in float8
+    gathers_float8: bool = False  # and FSDP2 gathers their weights in it
     pure: bool = False  # parameters, gradients and optimizer state also have the compute dtype
     clip: float | None = None  # the largest norm of the gradient
     optimizer: Callable[[Any, float], Any]

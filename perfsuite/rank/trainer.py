@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.rank.batches import MicroBatch, make_batch
-from perfsuite.rank.norms import whole
+from perfsuite.rank.norms import whole, with_storage
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 
@@ -84,8 +84,19 @@ class Trainer:
         raise NotImplementedError
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every (category, tensor) on this rank at this moment: parameters, gradients, optimizer state, …"""
+        """Every (category, tensor) on this rank at this moment: parameters, gradients, optimizer state, …
+
+        An optimizer's state may have numbers that are no tensors.
+        """
         raise NotImplementedError
+
+    def storages(self) -> Iterator[tuple[str, Tensor]]:
+        """What keeps the numbers of these on this rank, as plain tensors."""
+        import torch
+
+        for category, one in self.tensors():
+            if isinstance(one, torch.Tensor):
+                yield from ((category, part) for part in with_storage(one))
 
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The parameters in which this rank has a part, whole, by their names in the model as it was built.

@@ -18,7 +18,7 @@ PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "published"
 SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
 SEVERAL = [
     "gpt2_tiny-ddp-cpu_x2",
-    "llama_tiny-fsdp2-cpu_x2",
+    "llama_tiny-fsdp2+fp8_gather+ckpt-cpu_x2",
     "gpt2_tiny-zero3+bf16-cpu_x2",
 ]
 STAGES = "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4"

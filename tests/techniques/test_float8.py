@@ -10,6 +10,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
 
 LAYERS = 14  # of llama_tiny: two blocks of seven matrices
+ELEMENTS = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 192)  # of their weights
 ROUNDING = 2**-4  # of e4m3's three bits of mantissa; e5m2, of gradients, has two
 RECIPES = ("fp8", "fp8_rowwise")
 
@@ -41,6 +42,17 @@ def test_float8_means_the_same_on_every_engine(measure, engine):
     assert difference_of(single, parallel) < 2**-9
 
 
+def test_weights_are_gathered_in_float8(measure):
+    """One byte less than in bf16 of each element, twice; torch's scale of a whole weight is the same on every rank."""
+    half, float8 = (_readings(measure, f"llama_tiny-fsdp2+{name}+nodrop-cpu_x2") for name in ("fp8", "fp8_gather"))
+    sent = [one["communication_bytes"].parts["all_gather"] for one in (half, float8)]
+
+    assert sent[0] - sent[1] == 2 * ELEMENTS
+    assert sent[1] == float8["communication_theory_bytes"].parts["all_gather"]
+    assert float8["float8_matmuls"].value == 3 * LAYERS
+    assert difference_of(half, float8) < 2**-9
+
+
 @pytest.mark.parametrize("fault", ["float8_lost", "float8_emulated"])
 def test_silent_fallback_is_red(measure, fault):
     """The layers are torchao's still, but nothing multiplies in float8."""
@@ -60,6 +72,7 @@ def test_silent_fallback_is_red(measure, fault):
         ("llama_tiny-single+fp8-a100_80g_x1", "a100_80g has no float8 arithmetic"),
         ("llama_tiny-tp+fp8-cpu_x2", "plans of their own"),
         ("llama_tiny-single+fp8+lora-cpu_x1", "peft wraps"),
+        ("llama_tiny-ddp+fp8_gather-cpu_x2", "ddp does not ask weights what to gather of them"),
     ],
 )
 def test_refusal_says_why(catalog, cell, reason):

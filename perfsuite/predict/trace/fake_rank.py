@@ -51,7 +51,7 @@ class Marks(Meter):
             gc.collect()  # cycles from building and preparing, which Python would collect at an arbitrary time
         named: dict[int, str] = {}
         with self.recorder.paused():
-            for category, tensor in self.trainer.tensors():
+            for category, tensor in self.trainer.storages():
                 number = self.recorder.known(tensor)
                 if number:
                     named.setdefault(number, category)

@@ -1,11 +1,13 @@
 """Memory that a CPU's kernels allocate and free while they run. A fake kernel allocates none."""
 
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from perfsuite.rank.grouped import grouped_output
 from perfsuite.rank.memory.cpu_allocator import CpuAllocator
@@ -19,32 +21,57 @@ MATMULS = (
 HALF = (torch.bfloat16, torch.float16)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Of a tensor whose numbers do not matter."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
 def matmuls_repack(recorder: Any) -> None:
-    """oneDNN copies blocks of its operands in half precision. The number of bytes depends on shapes, layouts and the
-    CPU's instructions, so oneDNN itself is used: each different matmul runs once, on arbitrary numbers.
+    """oneDNN copies blocks of its operands in half precision."""
+    recorder.rules |= dict.fromkeys(MATMULS, _as_the_kernel_needs())
+
+
+def float8_converts(recorder: Any) -> None:
+    """A CPU that cannot multiply float8 multiplies copies in fp32 (aten/src/ATen/native/Blas.cpp)."""
+    recorder.rules[torch.ops.aten._scaled_mm.default] = _as_the_kernel_needs()
+
+
+def _as_the_kernel_needs() -> Callable[..., Any]:
+    """A rule for products in half precision. The number of bytes depends on shapes, layouts and the CPU's instructions,
+    so the kernel itself is used: each different product runs once, on arbitrary numbers.
     """
     allocator = CpuAllocator()
 
     @functools.cache
-    def needed(func: Any, layouts: tuple[Any, ...]) -> int:
+    def needed(func: Any, given: tuple[Any, ...]) -> int:
         with unset_fake_temporarily():
-            tensors = [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in layouts]
+            args, kwargs = tree_map(_made, given)
             allocator.reset_peak()
             before = allocator.peak_bytes
-            out = func(*tensors)
+            out = func(*args, **dict(kwargs))
             return allocator.peak_bytes - before - int(out.untyped_storage().nbytes())
 
     def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)
         if out.dtype in HALF and out.numel():
-            layouts = tuple(
-                (tuple(one.shape), one.stride(), one.dtype) for one in args if isinstance(one, torch.Tensor)
-            )
             recorder.note(out, str(func))
-            recorder.scratch(needed(func, layouts), str(func))
+            recorder.scratch(needed(func, tree_map(_layout, (args, tuple(kwargs.items())))), str(func))
         return out
 
-    recorder.rules |= dict.fromkeys(MATMULS, rule)
+    return rule
+
+
+def _layout(value: Any) -> Any:
+    """What decides about a kernel's memory, of a tensor; any other value decides itself."""
+    return Layout(tuple(value.shape), value.stride(), value.dtype) if isinstance(value, torch.Tensor) else value
+
+
+def _made(value: Any) -> Any:
+    return torch.empty_strided(value.shape, value.stride, dtype=value.dtype) if isinstance(value, Layout) else value
 
 
 def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:

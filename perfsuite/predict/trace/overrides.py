@@ -91,6 +91,8 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     if job.job.device != "cpu":
         yield from host.PATCHES
     yield from CPU if job.job.device == "cpu" else CUDA
+    if job.job.device == "cpu" and session.recipe.float8:
+        yield kernels.float8_converts
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
         newest = job.capability is None or job.capability >= AMPERE
         yield functools.partial(attention.cuda_kernels, newest=newest, capability=job.capability)

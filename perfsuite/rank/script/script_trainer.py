@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from perfsuite.rank.norms import elements_of, local, stored, unwrapped, with_storage
+from perfsuite.rank.norms import elements_of, local, stored, unwrapped
 from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.saves import Saves
@@ -74,10 +74,7 @@ class ScriptTrainer(Trainer):
                 yield from group["params"]
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every (category, tensor) that the modules and the optimizers know."""
-        return ((category, part) for category, tensor in self._known() for part in with_storage(tensor))
-
-    def _known(self) -> Iterator[tuple[str, Tensor]]:
+        """Of all that the modules and the optimizers know."""
         known = set()
         for module in [*self.watched.roots.values(), *self.watched.frozen.values()]:
             for parameter in map(unwrapped, module.parameters()):
