@@ -78,6 +78,7 @@ llama_tiny-ulysses+bf16-h100_x2 qwen3_tiny-ulysses-h100_x2 llama_tiny-ulysses+bf
 llama_tiny-single+fp8-h100_x1 llama_tiny-ddp+fp8-h100_x2 qwen3_tiny-single+fp8-h100_x1 qwen3_600m-single+fp8-h100_x1
 llama_tiny-fsdp2+fp8-h100_x2 mistral_tiny-single+fp8+ckpt-h100_x1 llama_tiny-fsdp2+fp8_gather-h100_x2
 llama_tiny-fsdp2+fp8_gather+ckpt+acc2-h100_x2 qwen3_600m-fsdp2+fp8_gather-h100_x2
+gpt2_tiny-zero3+hpz2+bf16-h100_x4 llama_tiny-zero3+hpz2+acc2-h100_x4 llama_tiny-zero3+hpz2+bf16+ckpt-h100_x4
 llama_tiny-single+fp8_rowwise-h100_x1 llama_tiny-ddp+fp8_rowwise-h100_x2 qwen3_600m-single+fp8_rowwise-h100_x1
 llama_tiny-single+bf16+packed-h100_x1 llama_tiny-ddp+bf16+packed-h100_x2 qwen3_tiny-single+packed-h100_x1
 llama_tiny-single+dora+bf16-h100_x1 llama_tiny-ddp+dora+bf16-h100_x2 gpt2_tiny-single+dora-h100_x1

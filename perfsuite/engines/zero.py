@@ -33,6 +33,9 @@ class Zero(DeepSpeedTrainer):
         if self.stage == 3:
             zero["stage3_prefetch_bucket_size"] = int(0.9 * bucket)
             zero["stage3_param_persistence_threshold"] = 10 * hidden if hidden else 0
+            if self.session.recipe.second_partition > 1:  # of use where backward gathers again
+                zero["zero_hpz_partition_size"] = self.session.recipe.second_partition
+                zero["stage3_max_reuse_distance"] = zero["stage3_max_live_parameters"] = 0
         return super().config() | {"zero_optimization": zero}
 
     def check(self) -> dict[str, str | int]:
@@ -45,6 +48,7 @@ class Zero(DeepSpeedTrainer):
             partitions: list[Any] = list(self.model.parameters())
             held = sum(p.ds_tensor.ds_numel if offload.on_disk(p) else p.ds_tensor.numel() for p in partitions)
             self._check_share("parameters", held, self.parameters, ranks)
+            self._check_second_partition(partitions, ranks)
         evidence: dict[str, str | int] = {
             "module": type(self.module).__name__,
             "optimizer": f"{type(self.optimizer).__name__}({type(self.optimizer.optimizer).__name__})",
@@ -64,6 +68,12 @@ class Zero(DeepSpeedTrainer):
         if dtypes != {wanted}:
             raise WrongEngine(f"The master parameters must be in {wanted}, but DeepSpeed has them in {dtypes}.")
         return held
+
+    def _check_second_partition(self, partitions: list[Any], ranks: int) -> None:
+        wanted = self.session.recipe.second_partition
+        wide = {one.ds_secondary_tensor_group_size for one in partitions} if wanted > 1 else set()
+        if wide - {wanted}:
+            raise WrongEngine(f"hpz{wanted} must divide a second copy over {wanted} of {ranks} ranks, not over {wide}.")
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         for parameter in self.model.parameters():
@@ -111,7 +121,8 @@ class Zero(DeepSpeedTrainer):
         trained, whole = element * self.trained, element * self.parameters
         if self.stage < 3:
             return {"all_reduce": trained * (micro_batches if self.stage == 2 else 1), "all_gather": trained}
-        again = element * max(0, self.parameters - REUSE // 2)
+        divided_twice = self.session.recipe.second_partition > 1
+        again = whole if divided_twice else element * max(0, self.parameters - REUSE // 2)
         return {"all_gather": (whole + again) * micro_batches, "reduce_scatter": trained * micro_batches}
 
     def replicated(self) -> Iterator[tuple[Tensor, Any]]:

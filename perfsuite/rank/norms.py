@@ -42,8 +42,12 @@ def elements_of(gradient: Any) -> Any:
 
 
 def stored(parameter: Any) -> Iterator[Any]:
-    """What this rank keeps of a parameter between its uses, which ZeRO-3 gathers: its shard, and a small one whole."""
+    """What this rank keeps of a parameter between its uses, which ZeRO-3 gathers: its shard, a small one whole, and its
+    shard of a second partition of ZeRO++.
+    """
     yield local(getattr(parameter, "ds_tensor", parameter))
+    if getattr(parameter, "ds_secondary_tensor", None) is not None:
+        yield parameter.ds_secondary_tensor
     if getattr(parameter, "ds_persist", False):
         yield parameter
 

@@ -27,6 +27,7 @@ class Recipe:
     epochs: int = 1  # of the timed steps; if there are several, an evaluation follows each
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
+    second_partition: int = 1  # ranks that divide a second copy of the parameters, for backward
     padded: bool = True  # samples have different lengths; False: all have as many labels
     packed: bool = False  # a row is several documents, without padding
     same_batch: bool = False  # every step has the samples of step 0
