@@ -1,6 +1,7 @@
 """One cell under two releases, in exact metrics, and the record that is kept of it in a file of one line each."""
 
 import re
+import textwrap
 import time
 from collections.abc import Iterable, MutableMapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from perfsuite.run.runner import Settings, Watch
 Pair = tuple[str, str]  # two releases, as `perfsuite ab` takes its sides
 SETTINGS = Settings(steps=3, warmup=1)  # the fewest that every exact metric needs
 FORMAT = 2
+LONGEST = 500  # characters of a failure's message
 
 
 class Seen(Record, frozen=True, kw_only=True):
@@ -104,8 +106,10 @@ def _reason(measurement: Measurement) -> str:
 
 
 def sentence(text: str) -> str:
-    """A failure's message on one line, without the folders of the machine."""
-    return re.sub(r"/\S*/(?=[^/\s]+)", "…/", " ".join(text.split()))
+    """A failure's message on one line, without the folders of the machine. The end of a long one is left out: torch's
+    compiler appends the source lines that it was in.
+    """
+    return textwrap.shorten(re.sub(r"/\S*/(?=[^/\s]+)", "…/", text), LONGEST, placeholder=" …")
 
 
 def load(path: Path) -> list[Seen]:

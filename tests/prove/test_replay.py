@@ -19,7 +19,7 @@ from perfsuite.prove.replay.replay_outcome import outcome_of
 from perfsuite.prove.replay.replay_page import markdown
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run import releases_compared as comparing
-from perfsuite.run.releases_compared import compare_releases, load, save
+from perfsuite.run.releases_compared import compare_releases, load, save, sentence
 from perfsuite.units import WHOLE
 
 ROOT = Path(__file__).parents[2]
@@ -182,6 +182,15 @@ def test_an_environment_that_cannot_be_built_has_its_reason(catalog, monkeypatch
 
     assert found.outcomes == ("failed", "failed")
     assert found.reasons[0].startswith("uv pip install … failed: No solution found")
+
+
+def test_a_long_failure_is_cut():
+    """torch's compiler says what is wrong first, and then quotes the source."""
+    text = sentence("Expected BF16\n  File /tmp/env/lib/moe.py, line 3\n" + "  quoted\n" * 200)
+
+    assert text.startswith("Expected BF16 File …/moe.py, line 3 quoted")
+    assert text.endswith(" …")
+    assert len(text) <= 500
 
 
 def test_a_release_is_measured_once(catalog, measure, monkeypatch):
