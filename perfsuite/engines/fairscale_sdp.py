@@ -31,7 +31,7 @@ class ShardedDataParallel(Sharded):
         self.parameters = list(model.parameters())
         make = self.session.recipe.optimizer
         learning_rate = self.session.recipe.learning_rate
-        self.oss = OSS(self.parameter_groups(), optim=lambda groups, lr: make(groups, lr), lr=learning_rate)
+        self.oss = OSS(self.parameter_groups(model), optim=lambda groups, lr: make(groups, lr), lr=learning_rate)
         return SDP(model, self.oss, reduce_buffer_size=0, warn_on_trainable_params_changed=False)
 
     def make_optimizer(self, module: Module) -> Any:

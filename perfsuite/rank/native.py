@@ -35,18 +35,24 @@ class LoopTrainer(Trainer):
         once, when the model is wrapped: after the first forward, gathered ones may replace them.
         """
         self.parameters = list(module.parameters())
-        return self.session.recipe.optimizer(self.parameter_groups(), self.session.recipe.learning_rate)
+        return self.session.recipe.optimizer(self.parameter_groups(module), self.session.recipe.learning_rate)
 
     def trainable(self) -> list[Parameter]:
         """The parameters that the optimizer updates."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists."""
-        by_mesh: dict[Any, list[Any]] = {}
+    def parameter_groups(self, module: Module) -> list[dict[str, Any]]:
+        """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists. And by
+        the options that the recipe's optimizer has for some of them.
+        """
+        kinds = self.session.recipe.kinds
+        kind_of = kinds(module) if kinds else lambda _: {}
+        groups: dict[Any, dict[str, Any]] = {}
         for parameter in self.trainable():
-            by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
-        return [{"params": parameters} for parameters in by_mesh.values()]
+            options = kind_of(parameter)
+            key = getattr(parameter, "device_mesh", None), *options.values()
+            groups.setdefault(key, {"params": [], **options})["params"].append(parameter)
+        return list(groups.values())
 
     def make_scaler(self) -> Any:
         """Scales the loss of fp16."""

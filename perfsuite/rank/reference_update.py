@@ -205,11 +205,13 @@ def proportional(make: MakeOptimizer, own: bool = True) -> MakeOptimizer:
         import torch
 
         parameters = list(parameters)
+        # An optimizer writes its options into the groups that it is given, and another one would take them over.
+        groups = [dict(one) if isinstance(one, dict) else one for one in parameters]
         optimizer = make(parameters, learning_rate)
         if not _is_adam(optimizer):
-            return torch.optim.SGD(parameters, lr=learning_rate)
+            return torch.optim.SGD(groups, lr=learning_rate)
         if not own:
-            return torch.optim.AdamW(parameters, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
+            return torch.optim.AdamW(groups, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
         for group in optimizer.param_groups:
             group.update(eps=EPSILON, weight_decay=DECAY)
         return optimizer
