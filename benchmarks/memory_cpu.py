@@ -45,6 +45,9 @@ llama_tiny-ulysses-cpu_x2 gemma3_tiny-ulysses+bf16-cpu_x2 llama_tiny-ulysses+pac
 gpt2_tiny-ulysses+dp2+acc2-cpu_x4
 gpt2_tiny-single+muon-cpu_x1 t5_tiny-single+muon-cpu_x1 llama_tiny-single+bf16+muon-cpu_x1
 llama_tiny-fsdp2+muon-cpu_x2 llama_tiny-tp+muon-cpu_x2
+gpt2_tiny-single+chunked_loss-cpu_x1 gpt2_tiny-single+bf16+chunked_loss-cpu_x1
+llama_tiny-single+pure_bf16+chunked_loss-cpu_x1 llama_tiny-fsdp2+chunked_loss-cpu_x2
+gpt2_tiny-zero3+bf16+chunked_loss-cpu_x2
 """.split()  # noqa: SIM905
 
 

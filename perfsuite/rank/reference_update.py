@@ -36,8 +36,8 @@ ADAMS = re.compile(r"(DeepSpeedCPU|Fused)?AdamW?(\d+bit)?")  # classes, by name:
 NAMED = 3  # parameters that differ most
 # Slots that change how a step is computed, not what it computes. The reference has none of their techniques.
 HOW = {
-    "activation checkpointing", "attention", "compilation", "epochs", "gradient accumulation", "loop", "offload",
-    "precision", "replicas", "tensor-parallel width",
+    "activation checkpointing", "attention", "compilation", "epochs", "gradient accumulation", "loop", "loss",
+    "offload", "precision", "replicas", "tensor-parallel width",
 }  # fmt: skip
 MakeOptimizer = Callable[[Any, float], Any]
 
