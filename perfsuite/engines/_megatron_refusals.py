@@ -40,7 +40,7 @@ ADAM_ALONE = "Megatron's distributed optimizer is Adam ('Only Adam and HybridDev
 REFUSES = {
     **offload.refused("perfsuite's Megatron keeps everything on the device"),
     **dict.fromkeys(("adamw_loop", "adamw_foreach", "adamw_fused", "adafactor", "adamw8bit", "adamw8bit_ao"), _OWN),
-    **dict.fromkeys(("adamw4bit_ao", "cpu_adam", "muon"), _OWN),
+    **dict.fromkeys(("adamw4bit_ao", "cpu_adam", "muon", "schedule_free"), _OWN),
     **dict.fromkeys(("eager", "sdpa", "flash"), _ATTENTION),
     **dict.fromkeys(("compile", "compile_blocks", "fp8", "fp8_rowwise"), _LAYERS),
     **dict.fromkeys(("lora", "dora", "qlora", "prune", "prune_structured"), _LAYERS),

@@ -102,7 +102,8 @@ ENGINES = (
         shards=frozenset({"optimizer", "gradients"}),
         packages=("fairscale",),
         preload=("fairscale.optim", "fairscale.nn.data_parallel"),
-        refuses=dict.fromkeys(offload.NAMES, "OSS and ShardedDataParallel keep everything on the device"),
+        refuses=dict.fromkeys(offload.NAMES, "OSS and ShardedDataParallel keep everything on the device")
+        | {"schedule_free": "OSS does not pass on train() and eval(), by which that optimizer changes its weights"},
         source="https://fairscale.readthedocs.io/en/stable/deep_dive/oss_sdp_fsdp.html",
     ),
 )

@@ -13,6 +13,7 @@ from perfsuite.predict.time.shape_config import shape_of
 STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their block scales
     "adamw": 8.0, "adamw_loop": 8.0, "adamw_foreach": 8.0, "adamw_fused": 8.0, "cpu_adam": 8.0, "sgd": 0.0,
     "sgd_momentum": 4.0, "adamw8bit": 2.0, "adamw8bit_ao": 2.0, "adamw4bit_ao": 1.0, "adafactor": 0.0, "muon": 8.0,
+    "schedule_free": 8.0,
 }  # fmt: skip
 SAVED_BYTES = {"muon": 4.0}  # for each element of a layer's matrix, which has one moment instead of two
 

@@ -120,18 +120,20 @@ class LoopTrainer(Trainer):
         return {**names, **more, **self.loop.check()}
 
 
-def evaluate(trainer: Trainer, module: Module, batch: list[MicroBatch]) -> Any:
+def evaluate(trainer: Any, module: Module, batch: list[MicroBatch]) -> Any:
     """This rank's share of the loss in eval mode; a sequence-to-sequence model then also generates some tokens, as with
-    ``predict_with_generate``.
+    ``predict_with_generate``. An optimizer may evaluate other weights than it trains.
     """
     import torch
 
     module.eval()
+    getattr(trainer.optimizer, "eval", lambda: None)()
     loss_sum = torch.zeros((), device=trainer.session.device)
     with torch.no_grad(), trainer.autocast():
         for micro_batch in batch:
             loss_sum += micro_batch.loss(module) * (micro_batch.weight / len(batch))
             if trainer.session.job.model.task == "seq2seq_lm":
                 generate(trainer.model, without_labels(micro_batch.inputs), EVALUATED_TOKENS)
+    getattr(trainer.optimizer, "train", lambda: None)()
     module.train()
     return loss_sum

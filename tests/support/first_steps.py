@@ -33,3 +33,13 @@ def is_muons(session, trainer, meters):
     optimizer.step = checked
     for group in optimizer.param_groups:
         group["lr"] = 0.25  # a power of two, so large that a parameter's own digits hide nothing of its step
+
+
+def keeps_modes(session, trainer, meters):
+    """The weights that a forward meets are those of its mode."""
+
+    def meets(module, arguments):
+        assert module.training == trainer.optimizer.param_groups[0]["train_mode"]
+
+    if meters:
+        trainer.model.register_forward_pre_hook(meets)
