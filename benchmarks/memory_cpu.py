@@ -49,6 +49,8 @@ gpt2_tiny-single+chunked_loss-cpu_x1 gpt2_tiny-single+bf16+chunked_loss-cpu_x1
 llama_tiny-single+pure_bf16+chunked_loss-cpu_x1 llama_tiny-fsdp2+chunked_loss-cpu_x2
 gpt2_tiny-zero3+bf16+chunked_loss-cpu_x2
 gpt2_tiny-single+schedule_free-cpu_x1 llama_tiny-fsdp2+bf16+schedule_free-cpu_x2 t5_tiny-single+schedule_free-cpu_x1
+gpt2_tiny-single+warmup_cosine-cpu_x1 llama_tiny-single+bf16+warmup_cosine-cpu_x1
+gpt2_tiny-zero3+warmup_cosine-cpu_x2 llama_tiny-fsdp2+warmup_cosine-cpu_x2
 """.split()  # noqa: SIM905
 
 

@@ -107,7 +107,11 @@ def _checked(session: Session) -> Session:
         session,
         strategy=dataclasses.replace(session.strategy, choices=tuple(choices)),
         recipe=dataclasses.replace(
-            session.recipe, optimizer=proportional(optimizer), learning_rate=LEARNING_RATE, same_batch=True
+            session.recipe,
+            optimizer=proportional(optimizer),
+            learning_rate=LEARNING_RATE,
+            schedule=None,
+            same_batch=True,
         ),
         listeners=list(session.listeners),  # faults add their own
     )
@@ -125,6 +129,7 @@ def _alone(checked: Session) -> Session:
         recipe_of(strategy),
         optimizer=proportional(checked.recipe.optimizer, own=False),
         learning_rate=checked.recipe.learning_rate,
+        schedule=None,
         padded=checked.recipe.padded,
         accumulation=checked.recipe.accumulation * checked.layout.data_ranks,
     )
