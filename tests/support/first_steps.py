@@ -7,7 +7,8 @@ def is_muons(session, trainer, meters):
 
     if not meters:  # the update is checked with another optimizer
         return
-    optimizer, seen = trainer.optimizer, []
+    optimizer = trainer.optimizer
+    seen: list[object] = []
     step = optimizer.step
 
     def checked():

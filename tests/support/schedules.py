@@ -7,7 +7,7 @@ def moves_once(session, trainer, meters):
     """In each step, every group has the learning rate of transformers' documentation."""
     if not meters:  # the update is checked without a schedule
         return
-    steps = []
+    steps: list[int] = []
 
     def begins(phase):
         if phase != "optimizer":
