@@ -43,6 +43,14 @@ llava_tiny-single-cpu_x1 llava_tiny-single+bf16-cpu_x1 llava_tiny-fsdp2-cpu_x2
 whisper_tiny-single-cpu_x1 whisper_tiny-single+bf16-cpu_x1 whisper_tiny-ddp-cpu_x2
 llama_tiny-ulysses-cpu_x2 gemma3_tiny-ulysses+bf16-cpu_x2 llama_tiny-ulysses+packed-cpu_x2
 gpt2_tiny-ulysses+dp2+acc2-cpu_x4
+gpt2_tiny-single+muon-cpu_x1 t5_tiny-single+muon-cpu_x1 llama_tiny-single+bf16+muon-cpu_x1
+llama_tiny-fsdp2+muon-cpu_x2 llama_tiny-tp+muon-cpu_x2
+gpt2_tiny-single+chunked_loss-cpu_x1 gpt2_tiny-single+bf16+chunked_loss-cpu_x1
+llama_tiny-single+pure_bf16+chunked_loss-cpu_x1 llama_tiny-fsdp2+chunked_loss-cpu_x2
+gpt2_tiny-zero3+bf16+chunked_loss-cpu_x2
+gpt2_tiny-single+schedule_free-cpu_x1 llama_tiny-fsdp2+bf16+schedule_free-cpu_x2 t5_tiny-single+schedule_free-cpu_x1
+gpt2_tiny-single+warmup_cosine-cpu_x1 llama_tiny-single+bf16+warmup_cosine-cpu_x1
+gpt2_tiny-zero3+warmup_cosine-cpu_x2 llama_tiny-fsdp2+warmup_cosine-cpu_x2
 """.split()  # noqa: SIM905
 
 

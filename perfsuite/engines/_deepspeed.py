@@ -61,7 +61,11 @@ class DeepSpeedTrainer(Trainer):
         optimizer = self.session.recipe.optimizer(trainable, self.session.recipe.learning_rate)
         self.module: Any
         self.module, self.optimizer, _, _ = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=self.fitting_config(), dist_init_required=False
+            model=model,
+            optimizer=optimizer,
+            lr_scheduler=self.session.recipe.schedule,
+            config=self.fitting_config(),
+            dist_init_required=False,
         )
         return optimizer
 
@@ -112,6 +116,8 @@ class DeepSpeedTrainer(Trainer):
             raise WrongEngine(
                 f"{name} is ZeRO stage {stage}, but DeepSpeed runs stage {self.module.zero_optimization_stage()}."
             )
+        if self.session.recipe.schedule and self.module.lr_scheduler is None:
+            raise WrongEngine(f"{name} must move the learning rate, but DeepSpeed has no schedule.")
         dtypes = {parameter.dtype for parameter in self.model.parameters()}
         if dtypes != {self.session.compute_dtype}:
             raise WrongEngine(f"The model must be in {self.session.compute_dtype}, but DeepSpeed has it in {dtypes}.")

@@ -40,10 +40,12 @@ ADAM_ALONE = "Megatron's distributed optimizer is Adam ('Only Adam and HybridDev
 REFUSES = {
     **offload.refused("perfsuite's Megatron keeps everything on the device"),
     **dict.fromkeys(("adamw_loop", "adamw_foreach", "adamw_fused", "adafactor", "adamw8bit", "adamw8bit_ao"), _OWN),
-    **dict.fromkeys(("adamw4bit_ao", "cpu_adam"), _OWN),
+    **dict.fromkeys(("adamw4bit_ao", "cpu_adam", "muon", "schedule_free"), _OWN),
     **dict.fromkeys(("eager", "sdpa", "flash"), _ATTENTION),
     **dict.fromkeys(("compile", "compile_blocks", "fp8", "fp8_rowwise"), _LAYERS),
     **dict.fromkeys(("lora", "dora", "qlora", "prune", "prune_structured"), _LAYERS),
+    "chunked_loss": "Megatron computes its own loss, of the ranks' parts of the logits",
+    "warmup_cosine": "Megatron has schedules of its own, which perfsuite does not use",
     "packed": "Megatron's attention gets no mask here, so documents of a row would read each other",
     "ckpt_offload": "Megatron recomputes by its own checkpointing, which keeps its inputs on the device",
     "pure_bf16": "Megatron keeps fp32 master parameters and gradients below fp32",

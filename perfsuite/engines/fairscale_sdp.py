@@ -31,7 +31,7 @@ class ShardedDataParallel(Sharded):
         self.parameters = list(model.parameters())
         make = self.session.recipe.optimizer
         learning_rate = self.session.recipe.learning_rate
-        self.oss = OSS(self.parameter_groups(), optim=lambda groups, lr: make(groups, lr), lr=learning_rate)
+        self.oss = OSS(self.parameter_groups(model), optim=lambda groups, lr: make(groups, lr), lr=learning_rate)
         return SDP(model, self.oss, reduce_buffer_size=0, warn_on_trainable_params_changed=False)
 
     def make_optimizer(self, module: Module) -> Any:
@@ -102,7 +102,8 @@ ENGINES = (
         shards=frozenset({"optimizer", "gradients"}),
         packages=("fairscale",),
         preload=("fairscale.optim", "fairscale.nn.data_parallel"),
-        refuses=dict.fromkeys(offload.NAMES, "OSS and ShardedDataParallel keep everything on the device"),
+        refuses=dict.fromkeys(offload.NAMES, "OSS and ShardedDataParallel keep everything on the device")
+        | {"schedule_free": "OSS does not pass on train() and eval(), by which that optimizer changes its weights"},
         source="https://fairscale.readthedocs.io/en/stable/deep_dive/oss_sdp_fsdp.html",
     ),
 )

@@ -275,6 +275,10 @@ ENGINES = (
     _engine(
         "pp_zero_bubble",
         ZeroBubble,
-        refuses={"ckpt_selective": "it goes backward twice, which selective checkpointing allows once"},
+        refuses={
+            "ckpt_selective": "it goes backward twice, which selective checkpointing allows once",
+            "chunked_loss": "it goes backward twice, which torch's operator allows once ('linear_cross_entropy chunked "
+            "backward called twice; retain_graph=True / double backward are not supported')",
+        },
     ),
 )

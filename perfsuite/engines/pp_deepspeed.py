@@ -205,7 +205,8 @@ ENGINES = (
         preload=("deepspeed.pipe",),
         prepare=import_once,
         why_not=why_not,
-        refuses=CUT_REFUSES,
+        refuses=CUT_REFUSES
+        | {"chunked_loss": "DeepSpeed's last stage computes logits, which it gives to a loss function of its own"},
         source="https://www.deepspeed.ai/tutorials/pipeline/",
     ),
 )

@@ -44,6 +44,22 @@ def product(_: Shape, left: Shape, right: Shape, *__: Any, **___: Any) -> int:
     return 2 * math.prod(left) * right[-1]
 
 
+def dot(one: Shape, *_: Any, **__: Any) -> int:
+    """A product and a sum of each element."""
+    return 2 * math.prod(one)
+
+
+def linear_cross_entropy(hidden: Shape, weight: Shape, *rest: Any, **_: Any) -> int:
+    """The logits of all chunks and, as the last arguments say, the gradients of hidden states and weight with them."""
+    of_hidden, of_weight, _ = rest[-3:]
+    return 2 * math.prod(hidden) * weight[0] * (1 + int(of_hidden) + int(of_weight))
+
+
+def linear_cross_entropy_of_each(hidden: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+    """The logits alone. Backward calls operators that are counted by themselves."""
+    return 2 * math.prod(hidden) * weight[0]
+
+
 def formulas() -> dict[Any, Formula]:
     """Those of the operators that this process has: a library registers its own when it is imported."""
     import torch
@@ -52,11 +68,14 @@ def formulas() -> dict[Any, Formula]:
         "aten::_scaled_dot_product_flash_attention_for_cpu": attention,
         "aten::_scaled_dot_product_flash_attention_for_cpu_backward": attention_backward,
         "aten::addmm_": product,
+        "aten::dot": dot,
         "aten::baddbmm_": product,
         "aten::_grouped_mm": grouped,
         "aten::_scaled_grouped_mm": grouped,
         "transformers::grouped_mm_fallback": grouped,
         "transformers::grouped_mm_fallback_backward": grouped_backward,
+        "torch_nn::_linear_cross_entropy_batch_chunked": linear_cross_entropy,
+        "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction": linear_cross_entropy_of_each,
     }
     found = {}
     for name, formula in known.items():

@@ -274,6 +274,8 @@ def _flop_counter(recomputing: Callable[[], bool] = bool, phase: Callable[[], st
 
         def _safe(self, operator: Any, formula: Any) -> Any:
             def count(*args: Any, **kwargs: Any) -> int:
+                if phase() == "optimizer":
+                    return 0
                 try:
                     flop = int(formula(*args, **kwargs))
                     self.recomputed += flop if recomputing() else 0

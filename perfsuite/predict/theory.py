@@ -7,12 +7,15 @@ fp32 instead: 4Ψ + 4Ψ + 8Ψ. No closed form of activations holds for every mod
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import HALF_PRECISION, Layout
+from perfsuite.errors import Refused
+from perfsuite.predict.time.shape_config import shape_of
 
 STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their block scales
     "adamw": 8.0, "adamw_loop": 8.0, "adamw_foreach": 8.0, "adamw_fused": 8.0, "cpu_adam": 8.0, "sgd": 0.0,
-    "sgd_momentum": 4.0, "adamw8bit": 2.0, "adamw8bit_ao": 2.0, "adamw4bit_ao": 1.0, "adafactor": 0.0,
+    "sgd_momentum": 4.0, "adamw8bit": 2.0, "adamw8bit_ao": 2.0, "adamw4bit_ao": 1.0, "adafactor": 0.0, "muon": 8.0,
+    "schedule_free": 8.0,
 }  # fmt: skip
-
+SAVED_BYTES = {"muon": 4.0}  # for each element of a layer's matrix, which has one moment instead of two
 
 TRAINED = "trained part"  # the slot of techniques that freeze parameters
 OFFLOADED = {  # what leaves the device, by the field of the recipe that moves it
@@ -47,7 +50,10 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
         "gradients": (4 if engine.widens else element) * count * share["gradients"],
     }
     for name in names & STATE_BYTES.keys():  # at most one optimizer
-        sized["optimizer_state"] = STATE_BYTES[name] * (0.5 if pure else 1) * count * share["optimizer"]
+        matrices = _matrices(cell) if name in SAVED_BYTES else 0
+        if matrices is not None:
+            kept = STATE_BYTES[name] - SAVED_BYTES.get(name, 0) * matrices / cell.model.parameters
+            sized["optimizer_state"] = kept * (0.5 if pure else 1) * count * share["optimizer"]
     if kept_half and not pure:
         sized["master_parameters"] = 4 * count * share["optimizer"]
     if any(technique.slot == TRAINED and not technique.default for technique in techniques):
@@ -57,3 +63,11 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
         here = OFFLOADED[part] & sized.keys()
         sized |= dict.fromkeys(here if "gradients" in engine.shards else here - {"gradients"}, 0)
     return {name: round(size) for name, size in sized.items()}
+
+
+def _matrices(cell: Cell) -> int | None:
+    """The elements of the layers' matrices without experts, which are stacked; None if the config does not say it."""
+    try:
+        return sum(stack.layers * stack.dense_parameters for stack in shape_of(cell.model).stacks)
+    except Refused:
+        return None

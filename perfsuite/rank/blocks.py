@@ -9,10 +9,10 @@ from perfsuite.rank.torch_types import Module, Tensor
 def blocks(model: Module) -> list[Module]:
     """The modules that transformers says must stay whole (``_no_split_modules``): its layers, as accelerate wraps them.
 
-    Empty for a model without it, which is then one unit.
+    Empty for a model without it, which is then one unit. FSDP2 makes a class of its own from a layer's.
     """
     names = set(getattr(model, "_no_split_modules", None) or ())
-    return [module for module in model.modules() if type(module).__name__ in names]
+    return [module for module in model.modules() if names & {kind.__name__ for kind in type(module).__mro__}]
 
 
 def elements(modules: list[Module]) -> int:

@@ -35,18 +35,24 @@ class LoopTrainer(Trainer):
         once, when the model is wrapped: after the first forward, gathered ones may replace them.
         """
         self.parameters = list(module.parameters())
-        return self.session.recipe.optimizer(self.parameter_groups(), self.session.recipe.learning_rate)
+        return self.session.recipe.optimizer(self.parameter_groups(module), self.session.recipe.learning_rate)
 
     def trainable(self) -> list[Parameter]:
         """The parameters that the optimizer updates."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists."""
-        by_mesh: dict[Any, list[Any]] = {}
+    def parameter_groups(self, module: Module) -> list[dict[str, Any]]:
+        """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists. And by
+        the options that the recipe's optimizer has for some of them.
+        """
+        kinds = self.session.recipe.kinds
+        kind_of = kinds(module) if kinds else lambda _: {}
+        groups: dict[Any, dict[str, Any]] = {}
         for parameter in self.trainable():
-            by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
-        return [{"params": parameters} for parameters in by_mesh.values()]
+            options = kind_of(parameter)
+            key = getattr(parameter, "device_mesh", None), *options.values()
+            groups.setdefault(key, {"params": [], **options})["params"].append(parameter)
+        return list(groups.values())
 
     def make_scaler(self) -> Any:
         """Scales the loss of fp16."""
@@ -114,18 +120,20 @@ class LoopTrainer(Trainer):
         return {**names, **more, **self.loop.check()}
 
 
-def evaluate(trainer: Trainer, module: Module, batch: list[MicroBatch]) -> Any:
+def evaluate(trainer: Any, module: Module, batch: list[MicroBatch]) -> Any:
     """This rank's share of the loss in eval mode; a sequence-to-sequence model then also generates some tokens, as with
-    ``predict_with_generate``.
+    ``predict_with_generate``. An optimizer may evaluate other weights than it trains.
     """
     import torch
 
     module.eval()
+    getattr(trainer.optimizer, "eval", lambda: None)()
     loss_sum = torch.zeros((), device=trainer.session.device)
     with torch.no_grad(), trainer.autocast():
         for micro_batch in batch:
             loss_sum += micro_batch.loss(module) * (micro_batch.weight / len(batch))
             if trainer.session.job.model.task == "seq2seq_lm":
                 generate(trainer.model, without_labels(micro_batch.inputs), EVALUATED_TOKENS)
+    getattr(trainer.optimizer, "train", lambda: None)()
     module.train()
     return loss_sum

@@ -41,11 +41,14 @@ class PlainLoop(Loop):
     """The loop of the PyTorch documentation: GradScaler for fp16, gradients freed after every step."""
 
     scaler: Any
+    schedule: Any = None
 
     def prepare(self, model: Module) -> tuple[Module, Any]:
         module = self.engine.wrap(model)
         optimizer = self.engine.make_optimizer(module)
         self.scaler = self.engine.make_scaler()
+        if self.session.recipe.schedule:
+            self.schedule = self.session.recipe.schedule(optimizer)
         return module, optimizer
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
@@ -63,9 +66,14 @@ class PlainLoop(Loop):
         self.scaler.step(engine.optimizer)
         skipped = self.overflows()
         self.scaler.update()
+        if self.schedule:
+            self.schedule.step()
         session.mark("end")
         engine.optimizer.zero_grad(set_to_none=True)
         return StepOutcome(loss_sum, norm, skipped)
+
+    def check(self) -> dict[str, str | int]:
+        return {"schedule": type(self.schedule).__name__} if self.schedule else {}
 
     def overflows(self) -> list[Tensor]:
         """What the scaler found out about the gradients of this step and forgets in its update: not 0 is an overflow.

@@ -21,6 +21,8 @@ class Recipe:
     pure: bool = False  # parameters, gradients and optimizer state also have the compute dtype
     clip: float | None = None  # the largest norm of the gradient
     optimizer: Callable[[Any, float], Any]
+    kinds: Callable[[Any], Callable[[Any], dict[str, Any]]] | None = None  # of a model: its parameter's options there
+    schedule: Callable[[Any], Any] | None = None  # makes what moves an optimizer's learning rate after each step
     learning_rate: float = 5e-5  # the default of transformers' Trainer
     accumulation: int = 1
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # around all forwards and backwards of a step

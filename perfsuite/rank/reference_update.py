@@ -36,8 +36,8 @@ ADAMS = re.compile(r"(DeepSpeedCPU|Fused)?AdamW?(\d+bit)?")  # classes, by name:
 NAMED = 3  # parameters that differ most
 # Slots that change how a step is computed, not what it computes. The reference has none of their techniques.
 HOW = {
-    "activation checkpointing", "attention", "compilation", "epochs", "gradient accumulation", "loop", "offload",
-    "precision", "replicas", "tensor-parallel width",
+    "activation checkpointing", "attention", "compilation", "epochs", "gradient accumulation", "loop", "loss",
+    "offload", "precision", "replicas", "tensor-parallel width",
 }  # fmt: skip
 MakeOptimizer = Callable[[Any, float], Any]
 
@@ -107,7 +107,11 @@ def _checked(session: Session) -> Session:
         session,
         strategy=dataclasses.replace(session.strategy, choices=tuple(choices)),
         recipe=dataclasses.replace(
-            session.recipe, optimizer=proportional(optimizer), learning_rate=LEARNING_RATE, same_batch=True
+            session.recipe,
+            optimizer=proportional(optimizer),
+            learning_rate=LEARNING_RATE,
+            schedule=None,
+            same_batch=True,
         ),
         listeners=list(session.listeners),  # faults add their own
     )
@@ -125,6 +129,7 @@ def _alone(checked: Session) -> Session:
         recipe_of(strategy),
         optimizer=proportional(checked.recipe.optimizer, own=False),
         learning_rate=checked.recipe.learning_rate,
+        schedule=None,
         padded=checked.recipe.padded,
         accumulation=checked.recipe.accumulation * checked.layout.data_ranks,
     )
@@ -205,11 +210,13 @@ def proportional(make: MakeOptimizer, own: bool = True) -> MakeOptimizer:
         import torch
 
         parameters = list(parameters)
+        # An optimizer writes its options into the groups that it is given, and another one would take them over.
+        groups = [dict(one) if isinstance(one, dict) else one for one in parameters]
         optimizer = make(parameters, learning_rate)
         if not _is_adam(optimizer):
-            return torch.optim.SGD(parameters, lr=learning_rate)
+            return torch.optim.SGD(groups, lr=learning_rate)
         if not own:
-            return torch.optim.AdamW(parameters, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
+            return torch.optim.AdamW(groups, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
         for group in optimizer.param_groups:
             group.update(eps=EPSILON, weight_decay=DECAY)
         return optimizer

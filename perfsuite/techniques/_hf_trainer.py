@@ -143,7 +143,7 @@ class HfTrained(Loop):
                 model,
                 arguments,
                 train_dataset=samples_of(session),
-                optimizers=(optimizer, None),
+                optimizers=(optimizer, recipe.schedule(optimizer) if recipe.schedule else None),
                 callbacks=[Pausing()],
             )
         optimizer.register_step_pre_hook(self.before_optimizer)

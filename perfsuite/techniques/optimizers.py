@@ -8,6 +8,7 @@ from typing import Any
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.rank.extensions import build_lock
 from perfsuite.rank.releases import need_release, refused
+from perfsuite.techniques.checkpoints import BY_TORCH
 
 STEPPED_ON_HOST = frozenset({"offload_optimizer", "offload", "nvme_optimizer", "nvme"})  # techniques/offload.py
 
@@ -68,6 +69,15 @@ def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
     return Eager(parameters, lr=learning_rate, weight_decay=1e-2)
 
 
+def schedule_free(parameters: Any, learning_rate: float) -> Any:
+    """AdamW that evaluates an average of its weights, without a schedule. It begins in the mode in which it steps."""
+    from schedulefree import AdamWScheduleFree
+
+    optimizer = AdamWScheduleFree(parameters, lr=learning_rate, weight_decay=1e-2)
+    optimizer.train()
+    return optimizer
+
+
 def cpu_adam(parameters: Any, learning_rate: float) -> Any:
     """DeepSpeed's AdamW for a CPU's vector instructions; its state is in fp32 by default."""
     import torch
@@ -108,6 +118,18 @@ def lacks_for_adafactor(proposal: Proposal) -> str:
     ) or needs_plain(
         proposal, why='transformers\' Adafactor adds them to plain tensors ("got mixed torch.Tensor and DTensor")'
     )
+
+
+def needs_modes(proposal: Proposal) -> str:
+    """An optimizer that evaluates other weights than it trains must be told when."""
+    if proposal.engine.casts:
+        return (
+            f"{proposal.engine.name} puts DeepSpeed's optimizer around this one, which does not pass on train() and "
+            "eval(): evaluations would have the weights of training."
+        )
+    if not proposal.techniques.isdisjoint(BY_TORCH):
+        return "schedulefree saves its weights in eval mode, and perfsuite saves within a training."
+    return ""
 
 
 def needs_host(proposal: Proposal) -> str:
@@ -168,6 +190,13 @@ TECHNIQUES = (
         functools.partial(adamw_ao, bits=4),
         "AdamW by torchao, two moments per parameter in 4 bits (arXiv 2309.01507).",
         **_AO,
+    ),
+    _optimizer(
+        "schedule_free",
+        schedule_free,
+        "AdamW by schedulefree, which needs no schedule: two moments of fp32 (arXiv 2405.15682).",
+        packages=("schedulefree",),
+        why_not=needs_modes,
     ),
     _optimizer("sgd", sgd, "Stochastic gradient descent, without state per parameter."),
     _optimizer(

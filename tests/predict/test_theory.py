@@ -62,6 +62,22 @@ def test_bytes_per_parameter(catalog, cell, wanted):
     assert found == pytest.approx(wanted, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("model", "matrices"),
+    [
+        ("gpt2_tiny", 2 * 12 * 64**2),  # of the layers: 12h² each
+        ("llama_tiny", 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 192)),
+        ("mixtral_tiny", 2 * (2 * 64 * 64 + 2 * 64 * 32 + 4 * 64)),  # its experts are stacked, and the router is not
+    ],
+)
+def test_muon_keeps_one_moment_of_a_layers_matrix(catalog, model, matrices):
+    """AdamW has two of everything else."""
+    one = parse_cell(f"{model}-single+muon-h100_x1", catalog)
+    found = model_state(one, lay_out(one.strategy, 1))["optimizer_state"]
+
+    assert found == 8 * one.model.parameters - 4 * matrices
+
+
 def test_an_unknown_optimizer_has_no_closed_form(tmp_path):
     """What a user's own optimizer keeps nobody can tell by hand; the other rows stand."""
     (tmp_path / "techniques").mkdir()

@@ -22,7 +22,9 @@ PYTHON = {"_asdict", "_exit", "_getframe", "_value2member_map_"}  # its own
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.name != "compat.py"]
 LISTED = {part for name in (*NAMES, *OPERATORS) for part in name.split(".") if part.startswith("_")} | ATTRIBUTES.keys()
 LOOK = """
-import json, sys
+import contextlib, json, sys
+with contextlib.suppress(ImportError):
+    import torch.nn.modules.linear_cross_entropy  # it registers its operators
 from perfsuite.rank.compat import is_there
 print(json.dumps([name for name in json.load(sys.stdin) if not is_there(name)]))
 """

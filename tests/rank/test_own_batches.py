@@ -194,3 +194,11 @@ def test_what_needs_a_language_model_refuses(cell: str, says: str) -> None:
         parse_cell(cell, Catalog(extra_models=(VIT,)))
 
     assert says in str(error.value)
+
+
+def test_muon_needs_a_model_that_names_its_layers(train: Train) -> None:
+    """It is for the matrices of hidden layers alone."""
+    measurement = train("towers-single+muon-cpu_x1")
+
+    assert measurement.outcome == "unsupported"
+    assert measurement.failure and "muon: Towers does not name its layers" in measurement.failure.message

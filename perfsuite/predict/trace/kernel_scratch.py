@@ -84,7 +84,10 @@ def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None
     common = max((one.dtype for one in tensors if one.dim()), key=lambda dtype: dtype.itemsize, default=None)
     if common is None:
         return
-    recorder.scratch(sum(one.numel() for one in tensors if one.dtype != common) * common.itemsize, str(func))
+    converted = sum(one.numel() for one in tensors if one.dtype != common)
+    if isinstance(out, torch.Tensor) and out.dtype != common and any(out is one for one in tensors):
+        converted += out.numel()  # what is written in place, too
+    recorder.scratch(converted * common.itemsize, str(func))
 
 
 _CONVERT = (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)

@@ -11,7 +11,7 @@ import torch
 
 from perfsuite.errors import Unsupported
 from perfsuite.predict.trace import attention_kernels as attention
-from perfsuite.predict.trace import autograd, cuda, distributed, gloo, streams, values
+from perfsuite.predict.trace import autograd, chunked_loss, cuda, distributed, gloo, streams, values
 from perfsuite.predict.trace import kernel_scratch as kernels
 from perfsuite.predict.trace import on_host as host
 from perfsuite.rank.compat import lacking
@@ -53,6 +53,7 @@ def operators_have_rules(recorder: Any) -> None:
 
 EVERYWHERE: tuple[Patch, ...] = (
     operators_have_rules,
+    chunked_loss.chunks_have_buffers,
     cuda_has_no_device,
     transformers_sees_tensors,
     autograd.modules_keep_parameters,
