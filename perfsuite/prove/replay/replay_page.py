@@ -62,10 +62,8 @@ def _section(regression: Regression, outcome: Outcome) -> list[str]:
     fixed = f" Fixed in {regression.fixed}." if regression.fixed else ""
     lines = [regression.saw, "", f"Source: {regression.source}.{fixed}"]
     if outcome.reason:
-        lines += [
-            "",
-            f"{SYMBOLS[outcome.state]}: {outcome.reason}" if regression.why_not == "" else f"Not run: {outcome.reason}",
-        ]
+        quoted = f"`{outcome.reason.replace('`', '')}`"  # the words of a library
+        lines += ["", f"Not run: {outcome.reason}" if regression.why_not else f"{SYMBOLS[outcome.state]}: {quoted}"]
     if outcome.also:
         lines += ["", f"Also worse: {', '.join(outcome.also)}."]
     if regression.comparisons:
