@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from perfsuite.errors import Unsupported
+
 
 def runs_its_body(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """What the operator calls is recorded."""
@@ -14,12 +16,34 @@ def runs_its_body(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
         return operator._init_fn(*args, **kwargs)
 
 
+def of_a_gpu(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The same in fp32. Raises Unsupported below it: there torch casts on a CPU, where a trace computes, and has cuBLAS
+    widen on CUDA.
+    """
+    if args[0].dtype != torch.float32:
+        raise Unsupported(
+            "chunked_loss below fp32 has other buffers on a GPU than on a CPU, where a trace computes: "
+            "perfsuite memory --emulated runs it."
+        )
+    return runs_its_body(recorder, func, args, kwargs)
+
+
 def chunks_have_buffers(recorder: Any) -> None:
-    """Apply the rule to both operators, which this process may not have: a release lacks them, or nobody uses them."""
+    """Of a CPU, and in fp32 of a GPU."""
+    _apply(recorder, runs_its_body)
+
+
+def chunks_have_buffers_of_a_gpu(recorder: Any) -> None:
+    """Where these are not those of a CPU, the cell is refused."""
+    _apply(recorder, of_a_gpu)
+
+
+def _apply(recorder: Any, rule: Any) -> None:
+    """To both operators, which this process may not have: a release lacks them, or nobody uses them."""
     try:
         from torch.nn.modules import linear_cross_entropy  # noqa: F401
     except ImportError:
         return
     operators = torch.ops.torch_nn
-    recorder.rules[operators._linear_cross_entropy_batch_chunked.default] = runs_its_body
-    recorder.rules[operators._linear_cross_entropy_batch_chunked_no_reduction.default] = runs_its_body
+    recorder.rules[operators._linear_cross_entropy_batch_chunked.default] = rule
+    recorder.rules[operators._linear_cross_entropy_batch_chunked_no_reduction.default] = rule

@@ -53,7 +53,6 @@ def operators_have_rules(recorder: Any) -> None:
 
 EVERYWHERE: tuple[Patch, ...] = (
     operators_have_rules,
-    chunked_loss.chunks_have_buffers,
     cuda_has_no_device,
     transformers_sees_tensors,
     autograd.modules_keep_parameters,
@@ -67,13 +66,14 @@ EVERYWHERE: tuple[Patch, ...] = (
 )
 PIPELINES: tuple[Patch, ...] = (distributed.sends_hold_tensors, distributed.stages_agree)
 CPU: tuple[Patch, ...] = (
+    chunked_loss.chunks_have_buffers,
     autograd.random_states_count,
     gloo.collectives_copy,
     kernels.matmuls_repack,
     kernels.elementwise_kernels_convert,
     kernels.layer_norms_sum,
 )
-CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
+CUDA: tuple[Patch, ...] = (*cuda.PATCHES, chunked_loss.chunks_have_buffers_of_a_gpu, streams.streams_have_pools)
 
 
 def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
