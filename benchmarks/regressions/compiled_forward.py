@@ -1,6 +1,6 @@
 """A small model, compiled by torch.
 
-    python benchmarks/regressions/compiled.py phi3
+    python benchmarks/regressions/compiled_forward.py phi3
 
 The argument is the model: "phi3", with long positions; or "llava", an image beside the text. The backend runs what
 torch traced without compiling it further: graph breaks and recompilations are the same.
