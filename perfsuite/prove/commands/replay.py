@@ -5,6 +5,7 @@ Exit code 1 if one is missed, caught falsely or fails.
 
 import argparse
 import dataclasses
+import textwrap
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -32,6 +33,7 @@ HELP = "Run real regressions of past releases again, and show that each is caugh
 STARTS_PROCESSES = True
 FILE = Path("docs", "replay.jsonl")
 BAD = ("missed", "false catch", "failed")
+BRIEF_WIDTH = 80  # of a failure in the list; the page has the rest
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +129,8 @@ def _table(chosen: list[Regression], outcomes: dict[str, Outcome]) -> TextTable:
     for regression in chosen:
         outcome = outcomes[regression.name]
         moved = outcome.moved
-        by = f"{moved.title} {change_text(moved)}" if moved else outcome.reason
+        brief = textwrap.shorten(outcome.reason, BRIEF_WIDTH, placeholder=" …")
+        by = f"{moved.title} {change_text(moved)}" if moved else brief
         sides = regression.name, regression.good, regression.bad
         shown.add_row(*map(Text, (*sides, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
     return shown
