@@ -49,6 +49,9 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
         "parameters": element * count * share["parameters"],
         "gradients": (4 if engine.widens else element) * count * share["gradients"],
     }
+    for choice in cell.strategy.choices:
+        if choice.technique.parameter == "second_partition" and choice.number:
+            sized["parameters"] += element * count / choice.number
     for name in names & STATE_BYTES.keys():  # at most one optimizer
         matrices = _matrices(cell) if name in SAVED_BYTES else 0
         if matrices is not None:

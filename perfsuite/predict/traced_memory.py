@@ -12,6 +12,7 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
+from perfsuite.launch.machine import why_missing
 from perfsuite.predict.allocator import CachingAllocator, Event, replay, smallest_capacity
 from perfsuite.predict.compiled_memory import of_program
 from perfsuite.predict.overhead import overhead
@@ -77,7 +78,7 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
     known: dict[int, dict[int, Prediction | Failure]] = defaultdict(dict)
     waiting: list[_Waiting] = []
     for number, cell in enumerate(cells):
-        if reason := why_not_traced(cell):
+        if reason := why_not_traced(cell) or why_missing(cell.strategy):
             known[number][0] = unsupported(cell, reason)
             continue
         for rank in ranks_of(cell):

@@ -32,6 +32,10 @@ TECHNIQUES = (Technique(name="mine", slot="optimizer", order=20, meaning="Mine."
             {"parameters": 2 / 8, "gradients": 2 / 8, "optimizer_state": 8 / 8, "master_parameters": 4 / 8},
         ),
         (
+            "t5_large-zero3+hpz2+bf16-h100_x8",
+            {"parameters": 2 / 8 + 2 / 2, "gradients": 2 / 8, "optimizer_state": 8 / 8, "master_parameters": 4 / 8},
+        ),
+        (
             "t5_large-zero2+bf16+offload_optimizer-h100_x4",
             {"parameters": 2, "gradients": 0, "optimizer_state": 0, "master_parameters": 0},
         ),

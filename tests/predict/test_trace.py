@@ -9,6 +9,7 @@ from faults import named
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.launch import machine
 from perfsuite.predict.trace.tracing import job_of, trace
 from perfsuite.predict.traced_memory import predict
 from perfsuite.predict.untraceable import why_not_traced
@@ -124,6 +125,14 @@ def test_an_unsupported_prediction_says_so(catalog):
 
     assert (prediction.outcome, prediction.parts) == ("unsupported", {})
     assert "compile" in prediction.reason
+
+
+def test_a_package_that_is_not_installed_is_named(catalog, monkeypatch):
+    """Before a trace fails to import it."""
+    monkeypatch.setattr(machine, "version_of", lambda name: "")
+    (prediction,) = predict([parse_cell("gpt2_tiny-single+schedule_free-cpu_x1", catalog)], catalog)
+
+    assert "needs schedulefree, not installed here: pip install schedulefree" in prediction.reason
 
 
 FAULTS = {
