@@ -95,13 +95,11 @@ TECHNIQUES = (
         sets=_sets,
         applies=functools.partial(convert, recipe="rowwise"),
     ),
-    dataclasses.replace(
-        _float8(
-            "fp8_gather",
-            "As fp8, and FSDP2 gathers the weights of these layers in float8 (torchao's fp8 all-gather).",
-            sets=_sets | {"gathers_float8": True},
-            applies=functools.partial(convert, recipe="tensorwise"),
-        ),
+    _float8(
+        "fp8_gather",
+        "As fp8, and FSDP2 gathers the weights of these layers in float8 (torchao's fp8 all-gather).",
+        sets=_sets | {"gathers_float8": True},
+        applies=functools.partial(convert, recipe="tensorwise"),
         why_not=why_not_gathered,
     ),
     Technique(

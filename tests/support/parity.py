@@ -1,6 +1,13 @@
 """How tests compare two trainings number by number."""
 
 
+def readings_of(measure, cell, *faults):
+    """The readings of a cell that fits."""
+    measurement = measure(cell, *faults)
+    assert measurement.outcome == "fits", measurement.failure
+    return measurement.readings
+
+
 def worst(one, other, metric):
     """The largest relative difference of a metric between two measurements over all steps."""
     assert (one.outcome, other.outcome) == ("fits", "fits"), (one.failure, other.failure)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from parity import difference_of
+from parity import difference_of, readings_of
 from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
@@ -15,16 +15,10 @@ ROUNDING = 2**-4  # of e4m3's three bits of mantissa; e5m2, of gradients, has tw
 RECIPES = ("fp8", "fp8_rowwise")
 
 
-def _readings(measure, cell):
-    measurement = measure(cell)
-    assert measurement.outcome == "fits", measurement.failure
-    return measurement.readings
-
-
 @pytest.mark.parametrize("recipe", slow_unless("fp8_rowwise".__eq__, RECIPES))
 def test_float8_trains_near_bf16(measure, recipe):
     """Every layer multiplies three times in float8; the loss is bf16's but for the rounding, and is not bf16's."""
-    half, float8 = (_readings(measure, f"llama_tiny-single+{name}+nodrop-cpu_x1-b4") for name in ("bf16", recipe))
+    half, float8 = (readings_of(measure, f"llama_tiny-single+{name}+nodrop-cpu_x1-b4") for name in ("bf16", recipe))
 
     assert float8["float8_matmuls"].value == 3 * LAYERS
     assert "float8_matmuls" not in half
@@ -35,8 +29,8 @@ def test_float8_trains_near_bf16(measure, recipe):
 @pytest.mark.parametrize("engine", ["ddp", pytest.param("fsdp2", marks=pytest.mark.slow)])
 def test_float8_means_the_same_on_every_engine(measure, engine):
     """Two ranks with half the samples each differ from one rank by the rounding of their tensors' scales alone."""
-    single = _readings(measure, "llama_tiny-single+fp8_rowwise+nodrop-cpu_x1-b4")
-    parallel = _readings(measure, f"llama_tiny-{engine}+fp8_rowwise+nodrop-cpu_x2")
+    single = readings_of(measure, "llama_tiny-single+fp8_rowwise+nodrop-cpu_x1-b4")
+    parallel = readings_of(measure, f"llama_tiny-{engine}+fp8_rowwise+nodrop-cpu_x2")
 
     assert parallel["float8_matmuls"].value == 3 * LAYERS
     assert difference_of(single, parallel) < 2**-9
@@ -44,7 +38,7 @@ def test_float8_means_the_same_on_every_engine(measure, engine):
 
 def test_weights_are_gathered_in_float8(measure):
     """One byte less than in bf16 of each element, twice; torch's scale of a whole weight is the same on every rank."""
-    half, float8 = (_readings(measure, f"llama_tiny-fsdp2+{name}+nodrop-cpu_x2") for name in ("fp8", "fp8_gather"))
+    half, float8 = (readings_of(measure, f"llama_tiny-fsdp2+{name}+nodrop-cpu_x2") for name in ("fp8", "fp8_gather"))
     sent = [one["communication_bytes"].parts["all_gather"] for one in (half, float8)]
 
     assert sent[0] - sent[1] == 2 * ELEMENTS

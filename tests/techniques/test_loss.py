@@ -5,7 +5,7 @@ import dataclasses
 import re
 
 import pytest
-from parity import difference_of
+from parity import difference_of, readings_of
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -18,15 +18,9 @@ TOKENS, WIDTH = 4 * 64, 64  # of CELL
 HALF = 2**-9  # as in test_techniques.py
 
 
-def _readings(measure, cell, *faults):
-    measurement = measure(cell, *faults)
-    assert measurement.outcome == "fits", measurement.failure
-    return measurement.readings
-
-
 def test_chunks_change_no_number(measure):
     """Neither losses nor the update nor FLOPs: the products are the same, of fewer rows at a time."""
-    whole, chunked = _readings(measure, CELL.replace("+chunked_loss", "")), _readings(measure, CELL)
+    whole, chunked = readings_of(measure, CELL.replace("+chunked_loss", "")), readings_of(measure, CELL)
 
     assert difference_of(whole, chunked) < 1e-5
     assert chunked["update_error"].value < 1e-5
@@ -47,9 +41,9 @@ def test_chunks_change_no_number(measure):
 )
 def test_chunks_mean_the_same_on_every_engine(measure, engine, ranks):
     """The head computes the loss in its own forward, so its weight is there when an engine has divided it."""
-    parallel = _readings(measure, f"gpt2_tiny-{engine}+nodrop+chunked_loss-{ranks}")
+    parallel = readings_of(measure, f"gpt2_tiny-{engine}+nodrop+chunked_loss-{ranks}")
 
-    assert difference_of(_readings(measure, CELL), parallel) < 1e-5
+    assert difference_of(readings_of(measure, CELL), parallel) < 1e-5
     assert parallel["update_error"].value < 1e-5
 
 
@@ -57,7 +51,7 @@ def test_chunks_mean_the_same_on_every_engine(measure, engine, ranks):
 def test_half_precision_adds_up_in_fp32(measure, precision):
     """torch's own mean of all tokens would be off by percents. Backward multiplies by the head once more."""
     chunked_cell = CELL.replace("+nodrop", f"+{precision}+nodrop")
-    whole, chunked = _readings(measure, chunked_cell.replace("+chunked_loss", "")), _readings(measure, chunked_cell)
+    whole, chunked = readings_of(measure, chunked_cell.replace("+chunked_loss", "")), readings_of(measure, chunked_cell)
     again = chunked["hardware_flop"].value - whole["hardware_flop"].value
 
     assert 0 < difference_of(whole, chunked) < HALF
@@ -75,8 +69,8 @@ def test_half_precision_adds_up_in_fp32(measure, precision):
 )
 def test_what_wraps_the_model_keeps_it(measure, strategy):
     """Adapters, several micro-batches with different numbers of labels, and the Trainer's own number of items."""
-    chunked = _readings(measure, f"llama_tiny-{strategy}-cpu_x1")
-    whole = _readings(measure, f"llama_tiny-{strategy.replace('+chunked_loss', '')}-cpu_x1")
+    chunked = readings_of(measure, f"llama_tiny-{strategy}-cpu_x1")
+    whole = readings_of(measure, f"llama_tiny-{strategy.replace('+chunked_loss', '')}-cpu_x1")
 
     assert difference_of(whole, chunked) < 1e-5
     assert chunked["peak_memory_bytes"].value < whole["peak_memory_bytes"].value
@@ -91,7 +85,7 @@ def test_peak_has_no_logits():
     catalog = Catalog(extra_models=(words,))
     with contextlib.closing(Runner(catalog, Settings(steps=1, warmup=0))) as runner:
         whole, chunked = (
-            _readings(lambda cell: runner.measure(parse_cell(cell, catalog)), f"words-single+nodrop{loss}-cpu_x1-b4")
+            readings_of(lambda cell: runner.measure(parse_cell(cell, catalog)), f"words-single+nodrop{loss}-cpu_x1-b4")
             for loss in ("", "+chunked_loss")
         )
 

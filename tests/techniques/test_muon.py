@@ -1,7 +1,7 @@
 """Muon steps the matrices of the layers, whole or divided, and AdamW all else."""
 
 import pytest
-from parity import difference_of
+from parity import difference_of, readings_of
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
@@ -10,21 +10,15 @@ CELL = "gpt2_tiny-single+muon+nodrop-cpu_x1-b4"
 PARAMETERS, MATRICES, OTHERS = 141_056, 2 * 12 * 64**2, 20  # gpt2_tiny's elements, and parameters that AdamW steps
 
 
-def _readings(measure, cell, *faults):
-    measurement = measure(cell, *faults)
-    assert measurement.outcome == "fits", measurement.failure
-    return measurement.readings
-
-
 @pytest.mark.parametrize(
     "engine", ["ddp", "fsdp2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fairscale_sdp", "tp"))]
 )
 def test_muon_means_the_same_on_every_engine(measure, engine):
     """Divided matrices are made orthogonal whole: DTensor sends what the products need. Parts would go another way."""
     model = "llama_tiny" if engine == "tp" else "gpt2_tiny"
-    single = _readings(measure, CELL.replace("gpt2_tiny", model))
+    single = readings_of(measure, CELL.replace("gpt2_tiny", model))
     ranks = "cpu_x2-b4" if engine == "tp" else "cpu_x2"
-    parallel = _readings(measure, f"{model}-{engine}+muon+nodrop-{ranks}")
+    parallel = readings_of(measure, f"{model}-{engine}+muon+nodrop-{ranks}")
 
     assert difference_of(single, parallel) < 1e-5
     assert parallel["update_error"].value < 1e-5
@@ -32,7 +26,7 @@ def test_muon_means_the_same_on_every_engine(measure, engine):
 
 def test_muon_is_not_adamw(measure):
     """The bound between engines tells the two apart, and no count of FLOPs has the optimizer's products."""
-    muon, adamw = _readings(measure, CELL), _readings(measure, CELL.replace("+muon", ""))
+    muon, adamw = readings_of(measure, CELL), readings_of(measure, CELL.replace("+muon", ""))
 
     assert muon["loss"].samples[0] == adamw["loss"].samples[0]
     assert difference_of(adamw, muon) > 5e-5
@@ -49,7 +43,7 @@ def test_a_matrix_moves_by_an_orthogonal_one(measure):
 
 def test_state_is_its_theory(measure):
     """One moment of a layer's matrix, two and a count of steps of all else."""
-    held = _readings(measure, CELL)["optimizer_state_bytes"].value
+    held = readings_of(measure, CELL)["optimizer_state_bytes"].value
 
     assert held == 4 * MATRICES + 8 * (PARAMETERS - MATRICES) + 4 * OTHERS
 
@@ -57,7 +51,7 @@ def test_state_is_its_theory(measure):
 @pytest.mark.parametrize("cell", ["gpt2_tiny-single+muon+safetensors-cpu_x1", "gpt2_tiny-fsdp2+muon+dcp-cpu_x2"])
 def test_training_resumes(measure, cell):
     """A checkpoint has the state of both optimizers, and a training that loads it goes on to the bit."""
-    readings = _readings(measure, cell)
+    readings = readings_of(measure, cell)
 
     assert readings["wrongly_loaded_tensors"].value == readings["wrongly_resumed_steps"].value == 0
 

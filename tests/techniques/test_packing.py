@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from parity import difference_of
+from parity import difference_of, readings_of
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -11,12 +11,6 @@ from perfsuite.errors import Refused
 from perfsuite.rank.tasks import IGNORED, make_packed, next_tokens
 
 CELL = "llama_tiny-single+packed+nodrop-cpu_x1-b4"
-
-
-def _readings(measure, cell):
-    measurement = measure(cell)
-    assert measurement.outcome == "fits", measurement.failure
-    return measurement.readings
 
 
 def test_row_is_documents_without_padding():
@@ -35,7 +29,7 @@ def test_row_is_documents_without_padding():
 @pytest.mark.parametrize("attention", ["", "+eager"])
 def test_documents_are_alone_with_each_attention(measure, attention):
     """The update is that of a plain rank with eager attention, and the documents are counted."""
-    readings = _readings(measure, CELL.replace("+packed", f"{attention}+packed"))
+    readings = readings_of(measure, CELL.replace("+packed", f"{attention}+packed"))
 
     assert readings["documents"].value > 4
     assert readings["update_error"].value < 1e-5
@@ -44,7 +38,7 @@ def test_documents_are_alone_with_each_attention(measure, attention):
 @pytest.mark.parametrize("engine", ["ddp", pytest.param("zero3", marks=pytest.mark.slow)])
 def test_packing_means_the_same_on_every_engine(measure, engine):
     """Ranks have different numbers of labels, and the loss is the mean of all."""
-    single, parallel = _readings(measure, CELL), _readings(measure, f"llama_tiny-{engine}+packed+nodrop-cpu_x2")
+    single, parallel = readings_of(measure, CELL), readings_of(measure, f"llama_tiny-{engine}+packed+nodrop-cpu_x2")
 
     assert difference_of(single, parallel) < 1e-4
     assert single["documents"].value == parallel["documents"].value

@@ -1,19 +1,13 @@
 """A schedule moves the learning rate once after each step, on every engine and by every loop that is not refused."""
 
 import pytest
-from parity import difference_of
+from parity import difference_of, readings_of
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
 
 CELL = "gpt2_tiny-single+warmup_cosine+nodrop-cpu_x1-b4"
 slow = pytest.mark.slow
-
-
-def _readings(measure, cell, *faults):
-    measurement = measure(cell, *faults)
-    assert measurement.outcome == "fits", measurement.failure
-    return measurement.readings
 
 
 @pytest.mark.parametrize(
@@ -26,7 +20,7 @@ def _readings(measure, cell, *faults):
 )
 def test_it_means_the_same_on_every_engine(measure, strategy):
     """Two ranks move the learning rate as one does, and not twice as fast. The first step's is zero."""
-    single, parallel = _readings(measure, CELL), _readings(measure, f"gpt2_tiny-{strategy}-cpu_x2")
+    single, parallel = readings_of(measure, CELL), readings_of(measure, f"gpt2_tiny-{strategy}-cpu_x2")
 
     assert difference_of(single, parallel) < 1e-6
     assert parallel["update_error"].value < 1e-5
@@ -34,7 +28,7 @@ def test_it_means_the_same_on_every_engine(measure, strategy):
 
 def test_it_is_not_constant(measure):
     """The bound between engines tells the two apart."""
-    moving, constant = _readings(measure, CELL), _readings(measure, CELL.replace("+warmup_cosine", ""))
+    moving, constant = readings_of(measure, CELL), readings_of(measure, CELL.replace("+warmup_cosine", ""))
 
     assert difference_of(constant, moving) > 1e-5
 
@@ -47,7 +41,7 @@ def test_each_step_has_its_learning_rate(measure, strategy):
     """In all groups, from the first step on."""
     ranks = "cpu_x2" if strategy.startswith("ddp") else "cpu_x1"
 
-    _readings(measure, f"gpt2_tiny-{strategy}-{ranks}", "schedules:moves_once")
+    readings_of(measure, f"gpt2_tiny-{strategy}-{ranks}", "schedules:moves_once")
 
 
 def test_a_schedule_that_stands_still_is_seen(measure):
@@ -61,7 +55,7 @@ def test_a_schedule_that_stands_still_is_seen(measure):
 @slow
 def test_zero_resumes_it(measure):
     """DeepSpeed saves the schedule with its engine."""
-    readings = _readings(measure, "gpt2_tiny-zero2+bf16+warmup_cosine+ds_checkpoint-cpu_x2")
+    readings = readings_of(measure, "gpt2_tiny-zero2+bf16+warmup_cosine+ds_checkpoint-cpu_x2")
 
     assert readings["wrongly_loaded_tensors"].value == readings["wrongly_resumed_steps"].value == 0
 
