@@ -6,6 +6,7 @@ files. Engines, techniques, metrics and studies are defined next to the code tha
 here as text, so nothing is imported upward.
 """
 
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -165,6 +166,7 @@ class Catalog:
             yield from (("the conftest", model) for model in self.extra_models)
 
 
+@functools.cache
 def _files(package: str) -> list[str]:
     """The names of a package's definition files, which are not imported. Its folders hold something else."""
     spec = importlib.util.find_spec(package)

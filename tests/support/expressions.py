@@ -1,6 +1,7 @@
 """The regular expressions that stand in the package."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,13 @@ PACKAGE = Path(perfsuite.__file__).parent
 FUNCTIONS = {"compile", "match", "fullmatch", "search", "findall", "finditer", "split", "sub", "subn"}
 
 
-def expressions(text: str) -> Iterator[tuple[int, str]]:
+@functools.cache
+def expressions(text: str) -> list[tuple[int, str]]:
     """The line and the pattern of every call of a function of ``re``, and of every pattern of msgspec."""
+    return list(_expressions(text))
+
+
+def _expressions(text: str) -> Iterator[tuple[int, str]]:
     for call in ast.walk(ast.parse(text)):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
             continue

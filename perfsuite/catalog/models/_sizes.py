@@ -1,5 +1,6 @@
 """A model family: a TOML file, with the sizes of an architecture and the source of every number."""
 
+import functools
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ def models_of(path: Path) -> Iterator[Model]:
         )
 
 
+@functools.cache
 def _table(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
 

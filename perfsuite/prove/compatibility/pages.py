@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Technique
 from perfsuite.catalog.registry import Catalog
-from perfsuite.prove.compatibility.pairs import Claim, engines
+from perfsuite.prove.compatibility.pairs import Claim
 from perfsuite.prove.compatibility.proofs import Entry, proven, refusal
 
 Key = tuple[str, str]
@@ -40,7 +40,7 @@ class Matrix:
 def matrix(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Entry]) -> Matrix:
     """The catalog's pairs; the entries show which are proven."""
     techniques = sorted(catalog.all("technique").values(), key=lambda technique: (technique.order, technique.slot))
-    table = Matrix([engine.name for engine in engines(catalog)], techniques)
+    table = Matrix(list(dict.fromkeys(claim.engine for claim in pairs)), techniques)
     for claim in pairs:
         key = (claim.engine, claim.technique)
         entry = entries.get(key) if claim.cells else refusal(claim)

@@ -6,7 +6,7 @@ A loop is a technique of the slot "loop", so engine × loop is a part of it.
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,7 @@ class Claim:
 
 def claims(catalog: Catalog) -> list[Claim]:
     """Every pair of the catalog, engine by engine."""
-    return [claim for engine in engines(catalog) for claim in _claims_of(engine, catalog)]
+    return [claim for engine in engines(catalog) for claim in claims_of(engine, catalog)]
 
 
 def engines(catalog: Catalog) -> list[Engine]:
@@ -49,7 +49,8 @@ def engines(catalog: Catalog) -> list[Engine]:
     return [engine for engine in catalog.all("engine").values() if not engine.own]
 
 
-def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
+def claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
+    """The engine's with every technique."""
     techniques = catalog.all("technique").values()
     models = catalog.all("model").values()
     tiny = [model for model in models if model.parameters < TINY and PROCESSES[engine.process].takes(model)]
@@ -133,7 +134,7 @@ class _Watched(Proposal):
 
 
 def _searches(
-    texts: Iterable[str], models: Iterable[Model], device: Device | None, catalog: Catalog
+    texts: Iterable[str], models: Sequence[Model], device: Device | None, catalog: Catalog
 ) -> Iterator["_Search"]:
     """Of the strategies alone first, then with another technique that can change why every one is refused."""
     helpful = list(catalog.all("technique").values())
@@ -166,20 +167,21 @@ class _Search:
         return wider or bool(self.read & {"techniques", "numbers"})
 
 
-def _search(strategy: Strategy, models: Iterable[Model], device: Device | None = None) -> _Search:
+def _search(strategy: Strategy, models: Sequence[Model], device: Device | None = None) -> _Search:
     cells, reasons, counts, read = [], [], [], set[str]()
-    layouts = []
+    proposals = []
     for ranks in RANKS:
         hardware = Hardware(device.name if device else "cpu", ranks, device=device)
         try:
-            layouts.append((hardware, lay_out(strategy, ranks, hardware.name)))
+            layout = lay_out(strategy, ranks, hardware.name)
+            proposals.append((hardware, vars(propose(models[0], strategy, hardware, layout))))
         except Refused as error:
             counts.append(str(error))
             read.add("layout")
     for model in models:
         asked, reason = set[str](), ""
-        for hardware, layout in layouts:
-            proposal = _Watched(**vars(propose(model, strategy, hardware, layout)))
+        for hardware, proposed in proposals:
+            proposal = _Watched(**proposed | {"model": model})
             reason = proposal.objection(strategy)
             if not reason:
                 cells.append(Cell(model, strategy, hardware, model.workload))
