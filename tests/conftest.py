@@ -1,5 +1,7 @@
 """Fixtures of several test files. The pytest process never imports torch: ranks do."""
 
+import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -43,7 +45,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's c
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 # A cell compiles in its first step, which takes minutes on a busy machine.
-SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent / "support"),))
+SETTINGS = Settings(steps=1, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent / "support"),))
 Measure = Callable[..., Measurement]
 
 
@@ -113,15 +115,17 @@ def runner(catalog: Catalog) -> Iterator[Runner]:
 
 
 @pytest.fixture(scope="session")
-def measure(runner: Runner, catalog: Catalog) -> Measure:
-    """``measure("t5_tiny-ddp-cpu_x2")`` trains a real cell; each cell without faults only once per session."""
-    known: dict[str, Measurement] = {}
+def measure(catalog: Catalog) -> Measure:
+    """``measure("t5_tiny-ddp-cpu_x2")`` trains a real cell; each cell without faults only once per session. One timed
+    step is enough for what does not compare steps.
+    """
+    known: dict[tuple[str, int], Measurement] = {}
 
-    def measure(cell_id: str, *faults: str) -> Measurement:
-        if faults:
-            return runner.measure(parse_cell(cell_id, catalog), faults=list(map(named, faults)))
-        if cell_id not in known:
-            known[cell_id] = runner.measure(parse_cell(cell_id, catalog))
-        return known[cell_id]
+    def measure(cell_id: str, *faults: str, steps: int = SETTINGS.steps) -> Measurement:
+        if not faults and (cell_id, steps) in known:
+            return known[cell_id, steps]
+        with contextlib.closing(Runner(catalog, dataclasses.replace(SETTINGS, steps=steps))) as runner:
+            measured = runner.measure(parse_cell(cell_id, catalog), faults=list(map(named, faults)))
+        return measured if faults else known.setdefault((cell_id, steps), measured)
 
     return measure

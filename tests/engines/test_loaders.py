@@ -71,9 +71,9 @@ FAULTS = [
 def test_a_wrong_share_is_red(measure, catalog, engine, fault, red):
     """A sample twice, a share of another rank, a lost tail, an order that stays, a resume at the start."""
     cell = f"rows-{engine}-cpu_x2"
-    old = measure(cell)
+    old = measure(cell, steps=3)
     base = Baseline(format=FORMAT, cell=cell, date="", commit="", measurement=old)
-    verdict = judge(measure(cell, fault), base, catalog.metrics("data"), strategy=engine)
+    verdict = judge(measure(cell, fault, steps=3), base, catalog.metrics("data"), strategy=engine)
     found = {line.metric for line in verdict.lines if line.status == "regressed"}
 
     assert verdict.status == "regressed"

@@ -27,7 +27,7 @@ def test_bytes_are_those_of_the_sweep(measure, engine, ranks):
 @pytest.mark.parametrize(("engine", "ranks"), CELLS)
 def test_bandwidths_follow_from_the_times(measure, engine, ranks):
     """Algorithm bandwidth is bytes per second of the median; bus bandwidth is as in NCCL's tests."""
-    readings = measure(f"wire-{engine}-cpu_x{ranks}").readings
+    readings = measure(f"wire-{engine}-cpu_x{ranks}", steps=3).readings
     for size in SIZES:
         name = label(size).lower()
         seconds = readings[f"message_{name}_seconds"]

@@ -35,7 +35,7 @@ def test_what_the_cpu_cannot_run_is_unsupported_and_not_failed(measure):
 
 def test_steps_are_timed_apart_from_the_recorded_ones(measure):
     """A cell of three timed steps and one for warm-up keeps three times, and the losses of all twelve steps."""
-    readings = measure("gpt2_tiny-ddp-cpu_x2").readings
+    readings = measure("gpt2_tiny-ddp-cpu_x2", steps=3).readings
 
     assert len(readings["step_time_seconds"].samples) == 3
     assert len(readings["loss"].samples) == 3 + 1 + 3 + 3 + 1 + 1  # recorded, warm-up, timed, unfenced, called, counted

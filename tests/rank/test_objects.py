@@ -9,14 +9,14 @@ ENGINES = ["gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp+acc2+hf_trainer-cpu_x2", "t
 @pytest.mark.parametrize("cell", slow_unless(lambda cell: "t5" not in cell, ENGINES))
 def test_a_good_step_leaves_nothing(measure, cell):
     """Neither the libraries nor perfsuite's own meters keep anything per step."""
-    left = measure(cell).readings["leaked_objects"]
+    left = measure(cell, steps=3).readings["leaked_objects"]
 
     assert (left.value, left.suspects) == (0, {})
 
 
 def test_a_hoard_is_counted_and_named(measure):
     """Three dictionaries and four lists of every step, by their types."""
-    left = measure("gpt2_tiny-single-cpu_x1", "hoards").readings["leaked_objects"]
+    left = measure("gpt2_tiny-single-cpu_x1", "hoards", steps=3).readings["leaked_objects"]
 
     assert left.value == 7
     assert left.parts == {"builtins": 7}

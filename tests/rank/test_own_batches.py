@@ -61,7 +61,7 @@ Train = Callable[[str], Measurement]
 def train() -> Iterator[Train]:
     """``train("vit-ddp-cpu_x2")`` trains the cell."""
     catalog = Catalog(extra_models=(VIT, SPEECH, PACKED, TOWERS, UNWEIGHTED, *WRONG.values()))
-    settings = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(SUPPORT), *sys.path))
+    settings = Settings(steps=1, warmup=1, step_timeout=300.0, import_path=(str(SUPPORT), *sys.path))
     with contextlib.closing(Runner(catalog, settings)) as runner:
         yield lambda cell: runner.measure(parse_cell(cell, catalog))
 

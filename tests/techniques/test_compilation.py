@@ -50,7 +50,7 @@ def test_graph_break_is_counted_with_its_reason(measure):
 
 def test_recompilation_per_step_is_counted_with_its_reason(measure):
     """A name that a layer reads, and that changes, compiles the layers again. Memory grows, and the text says why."""
-    measurement = measure(CELL, "compiled:without_code", f"{SELFTEST}:recompiles")
+    measurement = measure(CELL, "compiled:without_code", f"{SELFTEST}:recompiles", steps=3)
 
     assert measurement.outcome == "failed"
     assert "torch compiled 8 times again, and keeps all versions" in measurement.failure.message
