@@ -15,7 +15,7 @@ from perfsuite.compare.terms import Terms
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import OWN_CODE, Machine, Measurement
+from perfsuite.records.measurement import COMMAND, OWN_CODE, Machine, Measurement
 from perfsuite.records.packed import own_files, pack
 
 WINDOW = 20  # runs that a baseline keeps: a month of workdays
@@ -96,8 +96,11 @@ def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list
         changed += [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
     if run.flags and measurement.flags:  # older runs have none
         old, new = (
-            {name: text for name, text in side.flags.items() if name != OWN_CODE} for side in (run, measurement)
+            {name: text for name, text in side.flags.items() if name not in (OWN_CODE, COMMAND)}
+            for side in (run, measurement)
         )
+        before, after = (side.flags.get(COMMAND) for side in (run, measurement))
+        old, new = (old | {COMMAND: before}, new | {COMMAND: after}) if before and after else (old, new)
         changed += changes(old, new, ChangeKind.VARIABLE)
     return changed
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfsuite.errors import UsageError
+from perfsuite.rank.script.read_files import mark_unread
 from perfsuite.units import show_bytes
 
 MOST_BYTES = 2 * 2**30
@@ -34,6 +35,8 @@ def copy_folder(top: Path, copy: Path) -> None:
                     "out of it, and give the script their absolute path."
                 )
             shutil.copy2(path, there / name, follow_symlinks=False)
+            if not path.is_symlink():
+                mark_unread(there / name)
 
 
 def _left_out(folder: Path) -> bool:

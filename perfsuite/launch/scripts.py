@@ -5,7 +5,9 @@ cell's folder, and is a rank from then on.
 """
 
 import contextlib
+import dataclasses
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -17,6 +19,7 @@ from textwrap import shorten
 from typing import Any
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
+from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.scripts import words_of
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
@@ -28,6 +31,7 @@ from perfsuite.rank.flags import OWN
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import ATTACHED, PID
+from perfsuite.records.measurement import COMMAND
 from perfsuite.records.processes import end_with_parent
 from perfsuite.records.progress import read_progress
 from perfsuite.records.waits import wait_readable
@@ -37,6 +41,7 @@ from perfsuite.units import printable, show_several
 HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
 HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
 LOG = "script.log"
+REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
 MOST_OF_ERROR = 300  # characters
 END_SECONDS = 10.0
 PYTHONS = ("python", "python3")
@@ -83,7 +88,8 @@ class ScriptServer:
         copy = self.folder / "copy"
         copy_folder(top, copy)
         here = copy / Path(self.model.folder).resolve().relative_to(top.resolve())
-        words = moved(words_of(self.model, len(self._wanted), free_port()), top, copy)
+        model = self._model(top)
+        words = moved(words_of(model, len(self._wanted), free_port()), top, copy)
         with (self.folder / LOG).open("wb") as log:
             self._process = subprocess.Popen(
                 program(words, here, self.environment),
@@ -99,6 +105,12 @@ class ScriptServer:
         if self._exit >= 0:
             os.close(self._exit)
         self._exit = os.pidfd_open(self._process.pid)
+
+    def _model(self, top: Path) -> Model:
+        """The script, with the command of its baseline if a trial reverts that."""
+        line = dict(self.environment.overrides).get(COMMAND)
+        words = tuple(moved(shlex.split(line), REPOSITORY, top)) if line else self.model.command
+        return dataclasses.replace(self.model, command=words)
 
     def _variables(self, top: Path, copy: Path) -> dict[str, str]:
         variables = self.environment.variables()
@@ -122,6 +134,7 @@ class ScriptServer:
             ours |= {} if "OMP_NUM_THREADS" in variables else {"OMP_NUM_THREADS": "1"}  # like torchrun
         elif self.kind.visible:
             ours |= {"CUDA_VISIBLE_DEVICES": self.kind.visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        variables[COMMAND] = shlex.join(moved(self._model(top).command, top, REPOSITORY))
         return {**variables, **ours, OWN: " ".join([*ours, *VARIABLES])}
 
     def receive(self, seconds: float) -> list[dict[str, Any]]:

@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from perfsuite.records.measurement import OWN_CODE
+from perfsuite.records.measurement import COMMAND, OWN_CODE
 
 OWN = "PERFSUITE_SETS"  # names the variables that perfsuite always sets, which are left out
 PREFIXES = (
     *("PYTORCH_", "TORCH", "NCCL_", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_TF32", "TRITON_"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_", "GLOO_", "DS_", "DEEPSPEED_"),
-    *("ACCELERATE_", "MALLOC_", "LD_PRELOAD", "XLA_", "JAX_"),
+    *("ACCELERATE_", "MALLOC_", "LD_PRELOAD", "XLA_", "JAX_", COMMAND),
 )
 PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_VERSION")  # suffixes of names of places and versions
 OF_LAUNCHERS = ("TORCHELASTIC_",)  # prefixes of what a launcher tells its ranks, another text at each launch

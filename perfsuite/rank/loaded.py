@@ -44,3 +44,8 @@ def _known_folders() -> tuple[str, ...]:
 def own_files() -> list[str]:
     """The imported files that are the user's own; those of perfsuite, if it is not installed, are among them."""
     return [file for file in imported() if not is_installed(file)]
+
+
+def own_libraries() -> list[str]:
+    """The loaded shared libraries of no installed package, such as one that ctypes loads; the system's are among them."""
+    return [file for file in shared_libraries() if not is_installed(file)]

@@ -26,7 +26,7 @@ from perfsuite.rank.build_model import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.flags import flags
 from perfsuite.rank.installed import installed
-from perfsuite.rank.loaded import own_files
+from perfsuite.rank.loaded import own_files, own_libraries
 from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.process_group import join
@@ -104,7 +104,7 @@ def sample_of(
         flags=flags(session.job.device),
         phases_seconds=phases_seconds,
         files=own_files(),
-        opened=session.opened.files,
+        opened=[*session.opened.files, *own_libraries()],
         installed=_evidence(installed, Installed()),
         memory_curve=memory_curve(session),
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},

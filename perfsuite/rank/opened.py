@@ -2,7 +2,7 @@
 
 Until then Python's functions that open files are exchanged, so nothing of it is left in a step. An audit hook would
 stay for ever: it costs 0.4 µs for each of the thousand audited calls (``id``, for example) in a step of ZeRO-3. What is
-opened during the steps, or by C++ and Rust code, is not seen.
+opened during the steps, or by C++ and Rust code, is not seen; rank/script/read_files.py sees that of a script.
 """
 
 import builtins

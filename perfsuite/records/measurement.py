@@ -9,6 +9,7 @@ from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
 
 OWN_CODE = "perfsuite's code"  # a flag: a hash of the code of perfsuite that the ranks run; older records lack it
+COMMAND = "SCRIPT_COMMAND"  # a flag, as a variable that a trial can revert: what starts a script; older records lack it
 STEP_TIME = "step_time_seconds"
 EMULATED = "emulated "  # how the name of an emulated device begins
 Outcome = Literal["fits", "oom", "unsupported", "failed"]

@@ -1,5 +1,6 @@
 """Training scripts as they are: each kind of loop is measured."""
 
+import contextlib
 import importlib.util
 import json
 import subprocess
@@ -9,16 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import gate_samples as samples
+import msgspec
 import pytest
 from small_scripts import START
 
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
+from perfsuite.environments.environments import HERE
 from perfsuite.errors import UsageError
 from perfsuite.launch import script_copy
+from perfsuite.launch.scripts import ScriptServer
+from perfsuite.launch.servers import ServerKind
+from perfsuite.rank.flags import variables
+from perfsuite.rank.script import read_files
 from perfsuite.records.failure import Failure
+from perfsuite.records.measurement import COMMAND
+from perfsuite.records.packed import unpack
 from perfsuite.run.ab import Experiment, Side
+from perfsuite.run.environment_changes import changes_since
 from perfsuite.run.pairs import Pairs
 from perfsuite.run.runner import FEWEST_LONG, Runner, Settings
 
@@ -294,6 +305,65 @@ def test_what_it_writes_is_in_a_copy(tmp_path):
     assert measured(tmp_path, START + text).outcome == "fits"
     assert (tmp_path / "last.pt").read_text() == "mine"
     assert not (tmp_path / "out").exists()
+
+
+def test_files_that_anything_of_a_script_reads_are_its_code(tmp_path, monkeypatch):
+    """A step reads one, and another process imports one and reads one. Nobody reads the last, and one is written."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("late.txt", "theirs.txt", "unread.txt", "written.txt", "helper.py"):
+        (tmp_path / name).write_text("'text'")
+    work = "import helper; open('theirs.txt').read(); open('written.txt', 'w').write('')"
+    text = f"""import subprocess, sys
+for number in range(60):
+    step()
+    if number == 8:
+        open('late.txt').read()
+        subprocess.run([sys.executable, '-c', {work!r}], check=True)
+"""
+    made = measured(tmp_path, START + text)
+
+    assert made.outcome == "fits", made.failure
+    assert set(unpack(made.imports)) == {"train.py", "late.txt", "theirs.txt", "helper.py"}
+
+
+def test_of_many_files_that_are_read_the_first_are_named(tmp_path, monkeypatch):
+    """A folder of data may have millions; a link, and a file that the script has made, are none of the user's."""
+    monkeypatch.setattr(read_files, "MOST_FILES", 2)
+    for name in ("c", "b", "a"):
+        (tmp_path / "top").mkdir(exist_ok=True)
+        (tmp_path / "top" / name).write_text(name)
+    (tmp_path / "top" / "link").symlink_to("a")
+    script_copy.copy_folder(tmp_path / "top", tmp_path / "copy")
+    assert read_files.read_in(tmp_path / "copy", tmp_path / "top") == []
+
+    (tmp_path / "copy" / "made").write_text("")
+    for path in (tmp_path / "copy").iterdir():
+        path.read_bytes()
+
+    there = [str(tmp_path / "top" / name) for name in ("a", "b")]
+    assert read_files.read_in(tmp_path / "copy", tmp_path / "top") == there
+
+
+def test_another_command_is_a_change_that_a_trial_reverts(tmp_path):
+    """A command that was --wait 0, and is --wait 9 now. The folder is another one on each machine."""
+    (tmp_path / "train.py").touch()
+    model = script("train", f"python {tmp_path}/train.py --wait 9", tmp_path)
+    kind = ServerKind("cpu", "", HERE, "", model)
+    record, recorded = samples.measurement(), "python '$REPOSITORY/train.py' --wait 0"
+    with contextlib.closing(ScriptServer(kind)) as server:
+        line = server._variables(tmp_path, tmp_path / "copy")[COMMAND]
+    assert line == recorded.replace("0", "9")
+    assert variables({COMMAND: line, "HOME": "/root"}) == {COMMAND: line}
+
+    now = msgspec.structs.replace(record, flags={COMMAND: line})
+    [change] = changes_since(msgspec.structs.replace(record, flags={COMMAND: recorded}), now, None)
+    assert (change.name, change.before, change.after, change.fixed) == (COMMAND, recorded, line, None)
+    assert changes_since(msgspec.structs.replace(record, flags={"torch threads": "1"}), now, None)[1:] == []
+
+    before = replace(kind, environment=replace(HERE, overrides=((change.name, change.before),)))
+    with contextlib.closing(ScriptServer(before)) as server:
+        assert server._model(tmp_path).command == ("python", f"{tmp_path}/train.py", "--wait", "0")
+        assert server._variables(tmp_path, tmp_path / "copy")[COMMAND] == recorded
 
 
 def test_a_copy_that_is_too_large_is_refused(tmp_path, monkeypatch):

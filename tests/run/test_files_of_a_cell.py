@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ from perfsuite.run.imports import MOST_BYTES, hash_of, outside, recorded
 from perfsuite.run.runner import Runner, Settings
 
 MODEL = """\
+import ctypes
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +45,7 @@ import torch
 from common.nets import helper
 
 WIDTHS = numpy.fromfile("data/widths.bin", dtype="uint8")
+LIBRARY = ctypes.CDLL(os.path.abspath("data/mine.so"))
 
 
 class Net(torch.nn.Module):
@@ -66,7 +69,9 @@ def build(definition):
 
 
 def test_of_a_real_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sibling folder on the path was in no record, nor was what the model reads. What it writes is no data."""
+    """A sibling folder on the path was in no record, nor was what the model reads, nor a library that ctypes loads. What
+    it writes is no data.
+    """
     repository, sibling = tmp_path / "repository", tmp_path / "sibling"
     files = {
         repository / "model_of_mine.py": MODEL,
@@ -79,6 +84,7 @@ def test_of_a_real_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    shutil.copy(msgspec._core.__file__, repository / "data/mine.so")  # any library
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
     monkeypatch.chdir(repository)
     monkeypatch.setenv("PWD", str(repository))  # as cd does. A server that was started elsewhere is not lent then
@@ -96,7 +102,7 @@ def test_of_a_real_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     first, second = measured
 
     assert first.outcome == second.outcome == "fits", first.failure
-    assert unpack(first.imports).keys() == {"model_of_mine.py", "data/words.txt", "data/widths.bin"}
+    assert unpack(first.imports).keys() == {"model_of_mine.py", "data/words.txt", "data/widths.bin", "data/mine.so"}
     assert unpack(first.installed.outside).keys() == {
         "common/__init__.py", "common/nets/__init__.py", "common/nets/helper.py",
     }  # fmt: skip

@@ -27,6 +27,7 @@ from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.loop import MOST, period_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.proving import Proving, without_count
+from perfsuite.rank.script.read_files import read_in
 from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
 from perfsuite.rank.script.script_trainer import ScriptTrainer, active
@@ -284,7 +285,7 @@ class Attached:
         sample = msgspec.structs.replace(
             sample,
             files=[self._original(file) for file in sample.files],
-            opened=[*map(self._original, sample.opened)],
+            opened=[*map(self._original, sample.opened), *self._read()],
             gradients=self.proving.gradients() if self.proving else None,
         )
         rank, ranks = self.session.rank, self.session.world_size
@@ -292,6 +293,11 @@ class Attached:
         self.done = True
         _wait_for([self.folder / f"rank{one}.json" for one in range(ranks)])
         _leave(0)
+
+    def _read(self) -> list[str]:
+        """The user's files that any process of the script has read, once for all ranks."""
+        copy, _, original = started_with["PERFSUITE_COPY"].partition(os.pathsep)
+        return read_in(Path(copy), Path(original)) if self.session.rank == 0 else []
 
     def _original(self, file: str) -> str:
         """The user's file, of which the script has a copy."""
