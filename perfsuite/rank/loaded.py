@@ -47,5 +47,5 @@ def own_files() -> list[str]:
 
 
 def own_libraries() -> list[str]:
-    """The loaded shared libraries of no installed package, such as one that ctypes loads; the system's are among them."""
+    """The loaded shared libraries of no installed package, such as one that ctypes loads, and the system's."""
     return [file for file in shared_libraries() if not is_installed(file)]

@@ -31,9 +31,9 @@ class RankSample(Record, frozen=True, kw_only=True):
     """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
     the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
-    its steps, all that a script read, and the loaded shared libraries. ``memory_curve`` is in the format of records/curves.py. ``uncounted`` are metrics that cannot be counted
-    on this rank, with the reasons: then no rank's is folded. One without a reason is absent without a word.
-    ``gradients`` are all that a job reads that proves.
+    its steps, all that a script read, and the loaded shared libraries. ``memory_curve`` is in the format of
+    records/curves.py. ``uncounted`` are metrics that cannot be counted on this rank, with the reasons: then no rank's
+    is folded. One without a reason is absent without a word. ``gradients`` are all that a job reads that proves.
     """
 
     rank: int

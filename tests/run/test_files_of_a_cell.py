@@ -69,8 +69,8 @@ def build(definition):
 
 
 def test_of_a_real_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sibling folder on the path was in no record, nor was what the model reads, nor a library that ctypes loads. What
-    it writes is no data.
+    """A sibling folder on the path was in no record, nor was what the model reads, nor what ctypes loads. What it
+    writes is no data.
     """
     repository, sibling = tmp_path / "repository", tmp_path / "sibling"
     files = {

@@ -1,7 +1,7 @@
-"""The files of a script's copy that anything of it has read: ranks, workers, other processes, and C++ and Rust code too.
+"""The files of a script's copy that anything of it has read: ranks, workers, other processes, C++ and Rust code.
 
-A file of the copy has an access time that Linux replaces at its first read, also by `relatime` (mount(8)). A file system
-that is mounted with `noatime` keeps it, so nothing is seen there.
+A file of the copy has an access time that Linux replaces at its first read, also by ``relatime`` (mount(8)). A file
+system that is mounted with ``noatime`` keeps it, so nothing is seen there.
 """
 
 import os
