@@ -20,7 +20,16 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.merge_launches import merge
-from perfsuite.compare.paired_times import Answer, Paired, answer_of, answer_of_grid, differences, time_line
+from perfsuite.compare.paired_times import (
+    Answer,
+    Paired,
+    answer_of,
+    answer_of_grid,
+    differences,
+    differences_of_means,
+    time_line,
+    with_some_steps,
+)
 from perfsuite.compare.pooling import Effect
 from perfsuite.compare.rules import compare_metric
 from perfsuite.compare.scope import Scope, changes
@@ -120,6 +129,8 @@ def compare(
             by_pair = differences([old], [new], metric.name)
             if pooled is None:
                 answer = answer_of(by_pair, metric, terms, one_sided)
+                if isinstance(answer, Answer):
+                    answer = with_some_steps(answer, differences_of_means([old], [new], metric.name), metric, terms)
             else:
                 answer = answer_of_grid(by_pair, pooled.get(metric.name))
             line = time_line(metric, old, new, answer)

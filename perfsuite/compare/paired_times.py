@@ -20,6 +20,8 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Because, Bound, Interval, Limit, Line, Reason, Status, reason
 
+SOME_STEPS = 0.1  # the least slow-down of a mean step that is reported if the median step has none
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -68,6 +70,12 @@ def differences(a: Sequence[Measurement], b: Sequence[Measurement], metric: str)
     alternated; the difference of the medians if one side lacks some steps.
     """
     return [_difference(before, after) for before, after in _paired(a, b, metric)]
+
+
+def differences_of_means(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
+    """The same of the means, in which each step counts."""
+    pairs = _paired(a, b, metric)
+    return [math.log(statistics.fmean(after) / statistics.fmean(before)) for before, after in pairs]
 
 
 def _paired(
@@ -120,6 +128,19 @@ def answer_of(by_pair: Sequence[float], metric: Metric, terms: Terms, one_sided:
     elif status != Status.SAME and min(abs(decided.low), abs(decided.high)) < math.log1p(tolerance):
         why = reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
     return Answer(status, decided, here.estimate, limit, len(by_pair), why)
+
+
+def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, terms: Terms) -> Answer:
+    """The answer that the means give, if they are surely slower than the medians can tell: less than half of the steps
+    may be slow, such as every tenth. A busy machine moves a mean further than a median, so no mean makes a time open.
+    """
+    tolerance = terms.tolerance_of(metric)
+    here = interval([metric.sign * difference for difference in by_mean], terms.red_rate)
+    if answer.status == Status.REGRESSED or here is None or here.low <= math.log1p(max(SOME_STEPS, tolerance)):
+        return answer
+    why = reason(Because.SOME_STEPS, median=answer.ratio(metric.sign) - 1)
+    limit = Limit(bound=Bound.PAIRS, value=tolerance)
+    return Answer(Status.REGRESSED, here, here.estimate, limit, len(by_mean), why)
 
 
 def answer_of_grid(by_pair: Sequence[float], effect: Effect | None) -> Answer | Reason:

@@ -13,6 +13,7 @@ Nothing changed      Is the time usual for such runs, or slower by less than mat
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric
@@ -25,6 +26,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Because, Bound, Limit, Line, Reason, Status, reason
 
 RULED_OUT = 0.95  # how sure a stored time must be to be ok without a trial
+UNEVEN = 1.5  # times the baseline's mean step, as a share of its median step
 
 
 def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
@@ -65,7 +67,7 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
         return line(Status.ALARM if scope.changed else Status.MACHINE, tolerance, why, level=first)
     if scope.changed:
         faster = slower < -math.log1p(tolerance)  # which suggests nothing slower, whatever the spread
-        if not (slower + unlucky <= math.log1p(tolerance) or faster):
+        if not (slower + unlucky <= math.log1p(tolerance) or faster) or _has_slow_steps(new, old):
             return line(Status.ALARM, tolerance, reason(Because.NOT_RULED_OUT, runs=len(values), change=tolerance))
         return line(Status.IMPROVED if slower < -sure else Status.OK, tolerance, detects=tolerance)
     allowed = limit_of(metric, pool, scope.terms)
@@ -92,6 +94,15 @@ def limit_of(metric: Metric, pool: Pool, terms: Terms) -> float:
 def smallest_effect(metric: Metric, pool: Pool, terms: Terms) -> float:
     """The relative slow-down that exceeds that limit in 95 of 100 cases."""
     return relative(limit_of(metric, pool, terms) + pool.reach(RULED_OUT))
+
+
+def _has_slow_steps(new: Reading, old: Reading) -> bool:
+    """Whether the mean is further above the median than the baseline's: less than half of the steps are slow."""
+    now, then = (
+        statistics.fmean(known) / statistics.median(known) if (known := [one for one in side.samples if one]) else 1.0
+        for side in (new, old)
+    )
+    return now > UNEVEN * then
 
 
 def _unsound(samples: Sequence[float | None]) -> Reason | None:

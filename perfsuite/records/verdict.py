@@ -113,6 +113,7 @@ class Because(StrEnum):
     NOTHING_SHOWN = "nothing shown"
     PERHAPS_TOO_LITTLE = "perhaps too little"
     BEYOND_HARMLESS = "beyond harmless"
+    SOME_STEPS = "some steps"
     NOT_ALL_TRIED = "not all tried"
     NOTHING_GREW = "nothing grew"
     OWN = "own"  # of a user's own rule

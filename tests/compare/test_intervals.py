@@ -22,7 +22,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import judge
 from perfsuite.compare.paired import HARMLESS, LOOKS, MISSED, Interval
-from perfsuite.compare.paired_times import Paired
+from perfsuite.compare.paired_times import Answer, Paired, answer_of, with_some_steps
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import Launch, Measurement
@@ -297,3 +297,41 @@ def test_a_sure_change_within_what_is_allowed_says_why_it_is_red() -> None:
 
     assert (line.status, limit_text(line)) == ("regressed", "±3.0 %")
     assert note_text(line).endswith(" pairs; all beyond the 0.7 % that need not be reported")
+
+
+@pytest.mark.parametrize(
+    ("slower", "status", "change", "note"),
+    [(math.log(3), "regressed", "+66.7 %", "mean of all steps; the median step +0.0 %"), (0.2, "same", "+0.0 %", "")],
+)
+def test_every_third_step_that_is_slow_is_red(
+    monkeypatch: pytest.MonkeyPatch, slower: float, status: str, change: str, note: str
+) -> None:
+    """The median step is as fast as before. Seven percent of the mean can be a machine's."""
+
+    def third(metric: Metric, logarithm: float) -> Reading:
+        return samples.times(0.4, 0.4, 0.4 * math.exp(metric.sign * logarithm))
+
+    monkeypatch.setitem(globals(), "launched", third)
+    found = simulated(Noise(1, dict.fromkeys(NAMES, slower), dict.fromkeys(NAMES, 0.0)), 24, None, 1, one_sided=True)
+    line, paired = found.verdict.lines[0], found.times[0]
+
+    assert (line.status, change_text(line).replace("-0.0", "+0.0")) == (status, change)
+    assert note_text(line).endswith(note)
+    assert contradiction(line, TIMED[0], terms_of(CELL, None).tolerance_of(TIMED[0]), paired) == ""
+
+
+def test_a_machine_that_holds_up_some_steps_is_not_red() -> None:
+    """One of ten steps takes up to 30 times as long, on both sides: of 300 trials, none is red for its mean."""
+    chance, terms = random.Random(1), terms_of(CELL, None)
+    same = answer_of([0.0] * 24, TIMED[0], terms, one_sided=True)
+    assert isinstance(same, Answer)
+
+    def mean() -> float:
+        return sum(chance.uniform(2, 30) if chance.random() < 0.1 else 1.0 for _ in range(40)) / 40
+
+    found = [
+        with_some_steps(same, [math.log(mean() / mean()) for _ in range(pairs)], TIMED[0], terms)
+        for pairs in LOOKS
+        for _ in range(300 // len(LOOKS))
+    ]
+    assert {one.status for one in found} == {"same"}

@@ -127,6 +127,20 @@ def test_quiet_runs_acquit_without_a_trial():
     assert held(0.42, quiet, changed, terms=terms).status == "alarm"
 
 
+def test_some_slow_steps_call_for_a_trial_after_a_change():
+    """The median is as before, the mean is not. Without a change, or in the baseline too, they are the machine's."""
+    quiet = [run_of(of(0.4 * (1 + 0.001 * (-1) ** number)), METRICS) for number in range(200)]
+    change = [Change("torch", "2.12.0", "2.13.0")]
+    even, one, some = ([0.4] * (10 - slow) + [by] * slow for slow, by in ((0, 0.4), (1, 0.6), (3, 1.6)))
+
+    def status(new, old, changed):
+        sides = [measurement(step_time_seconds=times(*side)) for side in (new, old)]
+        return line_in(Scope(*sides, "zero3", Terms(tolerance=0.03, spread=0.01), quiet, changed)).status
+
+    assert status(some, even, change) == "alarm"
+    assert status(one, even, change) == status(some, some, change) == status(some, even, []) == "ok"
+
+
 def test_an_alarm_alone_is_never_red():
     """Whatever the stored time says, the verdict is open until a trial decides."""
     said = judge(of(4.0, versions=NEWER), baseline(), METRICS, strategy="zero3")

@@ -160,6 +160,7 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.NOTHING_SHOWN: lambda facts: f"no difference shown, but {show_ratio(facts['change'])} is not ruled out",
     Because.PERHAPS_TOO_LITTLE: _perhaps,
     Because.BEYOND_HARMLESS: lambda facts: f"all beyond the {show_ratio(facts['change'])} that need not be reported",
+    Because.SOME_STEPS: lambda facts: f"the mean of all steps; the median step {100 * facts['median']:+.1f} %",
     Because.NOT_ALL_TRIED: "a change that was not tried may be slower",
     Because.NOTHING_GREW: _nothing_grew,
     Because.OWN: _own,
