@@ -22,7 +22,7 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
 
     A launch that did not fit is the result. An exact metric that differs between launches makes the result a failure
     that names it: nothing can be compared with a number that does not repeat itself. A script's may differ: its batches
-    have other lengths, or its ranks race. They are then only shown.
+    have other lengths, or its ranks race. They are then red only if they are far worse.
     """
     first, metrics = measurements[0], list(metrics)
     for measurement in measurements:

@@ -521,3 +521,35 @@ def test_an_alarm_names_what_changed_since_the_times():
 
     assert said.status == "alarm"
     assert [text_of_change(one) for one in said.changed] == ["torch 2.12.0 -> 2.13.0"]
+
+
+@pytest.mark.parametrize(
+    ("new", "other", "status"),
+    [
+        (21, 20.5, "not held"),  # as its launches differ
+        (24.9, 20.01, "not held"),  # far beyond what they differ by, and less than a quarter
+        (40, 20.01, "regressed"),
+        (40, 17, "not held"),  # within what launches may differ by that nobody saw
+        (4, 20.01, "not held"),  # less memory is not worse
+    ],
+)
+def test_a_number_that_does_not_repeat_itself_is_red_if_it_is_far_worse(new: float, other: float, status: str) -> None:
+    """A script whose peak differs by some bytes from launch to launch could need twice the memory, and be green."""
+    apart = {"peak_memory_bytes": int(other * GIB)}
+    old = with_measurement(BASELINE, unrepeated=apart)
+    now = measurement(peak_memory_bytes=memory(int(new * GIB)))
+    line = line_of(verdict(now, old), "peak_memory_bytes")
+
+    assert line.status == status
+    assert "so only a much worse one is red" in note_text(line)
+
+
+def test_a_loss_that_does_not_repeat_itself_may_be_far_in_both_directions() -> None:
+    """A loss that is nearly zero at once is no better training."""
+    old = with_measurement(BASELINE, unrepeated={"loss": 5.01})
+    said = [
+        line_of(verdict(measurement(loss=Reading(value=value, samples=[6.0, 5.5, value], ranks=[value])), old), "loss")
+        for value in (1.0, 4.99, 9.0)
+    ]
+
+    assert [line.status for line in said] == ["regressed", "not held", "regressed"]

@@ -43,6 +43,7 @@ FACTS: dict[str, list[dict[str, Any]]] = {
     "not finite": [{"measured": True}, {"measured": False}],
     "absent": [{"measured": True}, {"measured": False}],
     "uncounted": [{"message": "its own operator has no formula."}],
+    "some steps": [{"median": 0.001}],
     "unrepeated": [{"unit": BYTES, "other": 2**20}],
     "no metric": [{}],
     "fewer samples": [{"measured": 2, "recorded": 3}],

@@ -17,6 +17,8 @@ from perfsuite.records.sample import Reading, is_number
 from perfsuite.records.verdict import Because, Line, Reason, Status, reason
 
 __all__ = ["RULES", "Rule", "Summary", "compare_metric", "rule_of", "why_wrong"]
+SPREADS = 10  # how much more two launches of one side may differ than those that are known
+FAR = 0.25  # of the old value: what such a metric must differ by at least, since few launches are known
 RULES: dict[str, Rule] = {
     name: importlib.import_module(f"{__name__}.{name}").RULE
     for name in sorted(found.name for found in pkgutil.iter_modules(__path__))
@@ -39,7 +41,9 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
         why = reason(Because.OTHER_RELEASE, name=other.name, before=other.before, after=other.after)
         return line_of(metric, Status.NOT_HELD, old, new, reason=why)
     if new and old and (why := _unrepeated(metric, scope)):
-        return None if metric.hold == "shown" else line_of(metric, Status.NOT_HELD, old, new, reason=why)
+        far = scope.finite and _is_far(metric, new, old, scope)
+        status = Status.REGRESSED if far else Status.NOT_HELD
+        return None if metric.hold == "shown" else line_of(metric, status, old, new, reason=why, compared=far)
     if new and old and scope.finite:
         return _line_of_rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
@@ -79,11 +83,21 @@ def _line_of_rule(metric: Metric, new: Reading, old: Reading, scope: Scope) -> L
 
 
 def _unrepeated(metric: Metric, scope: Scope) -> Reason | None:
-    """Why the metric is only shown: another launch of one side had another value."""
+    """Why the metric cannot be equal: another launch of one side had another value."""
     for side in (scope.old, scope.new):
         if metric.name in side.unrepeated:
             return reason(Because.UNREPEATED, unit=metric.unit, other=side.unrepeated[metric.name])
     return None
+
+
+def _is_far(metric: Metric, new: Reading, old: Reading, scope: Scope) -> bool:
+    """Whether a metric that does not repeat itself is worse by much more than its launches differ."""
+    sides = ((old, scope.old), (new, scope.new))
+    before, after = ([one.value, side.unrepeated.get(metric.name, one.value)] for one, side in sides)
+    higher, lower = min(after) - max(before), min(before) - max(after)
+    gap = {"higher": higher, "lower": lower}.get(metric.worse, max(higher, lower))
+    spread = max(max(values) - min(values) for values in (before, after))
+    return gap > SPREADS * spread and gap > FAR * max(map(abs, before))
 
 
 def _uncounted(metric: Metric, measurement: Measurement) -> Reason | None:

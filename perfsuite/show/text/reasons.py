@@ -136,7 +136,9 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.NOT_FINITE: lambda facts: f"{_whose(facts)} has a number that is not finite",
     Because.ABSENT: _absent,
     Because.UNCOUNTED: "cannot be counted: {message}",
-    Because.UNREPEATED: lambda facts: f"another launch had {show(facts['other'], facts['unit'])}, so it is only shown",
+    Because.UNREPEATED: lambda facts: (
+        f"another launch had {show(facts['other'], facts['unit'])}, so only a much worse one is red"
+    ),
     Because.NO_METRIC: "no Metric defines it",
     Because.FEWER_SAMPLES: "only {measured} of the baseline's {recorded} steps were measured",
     Because.STEP_DIFFERS: "differs in step {first} first, in {differing} of {steps} steps",
