@@ -54,3 +54,13 @@ def test_without_a_save_nothing_is_read(tmp_path):
         not {"save_stall_seconds", "checkpoint_bytes"}
         & saved(tmp_path, f"torch.save(model, io.BytesIO()); {other}").keys()
     )
+
+
+def test_a_library_that_imports_torch_is_watched(tmp_path):
+    """Accelerate, which the launcher imports first: its module has no Accelerator yet when torch attaches."""
+    first = "from accelerate import Accelerator\n"
+    body = "\nmine = Accelerator(cpu=True)\nfor _ in range(40): step(); mine.save_state('state')"
+    found = measured(tmp_path, first + START + body, "accelerate launch --cpu --num_processes 1")
+
+    assert found.outcome == "fits", found.failure
+    assert found.readings["checkpoint_bytes"].parts.keys() == {"accelerate"}

@@ -72,10 +72,13 @@ class Saves:
 
 
 def watch_saves(module: ModuleType, saves: Saves) -> None:
-    """Put the hooks into a module that WRITE names."""
+    """Put the hooks into a module that WRITE names.
+
+    One that imports torch in its first lines has nothing yet when torch attaches: it comes again once it is executed.
+    """
     for path in WRITE[module.__name__]:
         *owners, name = path.split(".")
-        owner = functools.reduce(getattr, owners, module)
+        owner = functools.reduce(lambda owner, part: getattr(owner, part, None), owners, module)
         if hasattr(owner, name):
             replace(owner, name, functools.partial(_saving, saves, f"{module.__name__}.{path}"))
 
