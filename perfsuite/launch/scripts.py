@@ -187,9 +187,9 @@ class ScriptServer:
             missing = [rank for rank in self._wanted if rank not in self._ranks]
             return f"The command {how}, and rank {missing[0]} has made no optimizer step."
         attached = sorted(self.folder.glob(ATTACHED.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
-        if status:
-            said = [text for file in attached if (text := file.read_text(errors="replace"))]
-            raised = said[0] if said else ""  # the launcher's comes later
+        said = [text for file in attached if (text := file.read_text(errors="replace"))]
+        raised = said[0] if said else ""  # the launcher's comes later
+        if status or raised:  # behind a pipe, as in a shell script with tee, the command's status is 0
             why = f": {printable(shorten(raised, MOST_OF_ERROR))}" if raised else "."
             return f"The command {how} before its first optimizer step{why}"
         if not attached:

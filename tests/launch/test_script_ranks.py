@@ -50,6 +50,14 @@ def test_what_a_rank_raised_before_it_trained_is_said(tmp_path):
     assert "before its first optimizer step: LookupError: no data for this rank" in told.failure.message
 
 
+def test_what_was_raised_before_a_pipe_is_said(tmp_path):
+    """The status is that of the last command of a pipe: 0."""
+    (tmp_path / "train.sh").write_text("python $1 2>&1 | tee log.txt")
+    told = measured(tmp_path, "import torch\nraise LookupError('no data')", "bash train.sh")
+
+    assert "ended with status 0 before its first optimizer step: LookupError: no data" in told.failure.message
+
+
 @pytest.mark.slow
 def test_a_script_hashes_alike_in_each_launch(tmp_path, monkeypatch, cold):
     """Else it goes through a set of labels in another order, and trains on other numbers."""

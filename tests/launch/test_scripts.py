@@ -404,6 +404,7 @@ def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
         ("python -m nets.train --lr 1", "train"),
         ("torchrun -m nets.train", "train"),
         ("python -m torch.distributed.run -m nets.fit", "fit"),
+        ("bash runs/train.sh --lr 1", "train"),
         ("./2nd", "script_2nd"),
     ],
 )

@@ -78,7 +78,9 @@ def watch_saves(module: ModuleType, saves: Saves) -> None:
     """
     for path in WRITE[module.__name__]:
         *owners, name = path.split(".")
-        owner = functools.reduce(lambda owner, part: getattr(owner, part, None), owners, module)
+        owner: Any = module
+        for part in owners:
+            owner = getattr(owner, part, None)
         if hasattr(owner, name):
             replace(owner, name, functools.partial(_saving, saves, f"{module.__name__}.{path}"))
 
