@@ -56,6 +56,12 @@ def words_of(model: Model, ranks: int, port: int = 0) -> tuple[str, ...]:
     return (*LAUNCHERS[model.launcher](ranks, port).split(), *model.command) if model.launcher else model.command
 
 
+def assignments(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The variables that a command begins with, as in ``OMP_NUM_THREADS=2 python train.py``, and its other words."""
+    first = [*itertools.takewhile(lambda word: "=" in word and word.partition("=")[0].isidentifier(), words)]
+    return [(name, value) for name, _, value in (word.partition("=") for word in first)], [*words[len(first) :]]
+
+
 def script_of_file(folder: Path, file: str, arguments: str = "", *, launcher: str = "python", name: str = "") -> Model:
     """The script that a launcher starts on the ranks of its cell. Raises UsageError for one that cannot start."""
     if launcher not in LAUNCHERS:
@@ -69,6 +75,7 @@ def script_of_file(folder: Path, file: str, arguments: str = "", *, launcher: st
 
 def name_of(words: Sequence[str]) -> str:
     """The name of the script in a command: that of its first file or module, or of its first word."""
+    words = assignments(words)[1]
     if not words:
         raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
     modules = [after.rpartition(".")[2] for word, after in itertools.pairwise(words) if word == "-m"]

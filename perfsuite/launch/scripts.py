@@ -20,7 +20,7 @@ from typing import Any
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.catalog.definitions import Model
-from perfsuite.catalog.scripts import words_of
+from perfsuite.catalog.scripts import assignments, words_of
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError, UsageError
@@ -88,8 +88,8 @@ class ScriptServer:
         copy = self.folder / "copy"
         copy_folder(top, copy)
         here = copy / Path(self.model.folder).resolve().relative_to(top.resolve())
-        model = self._model(top)
-        words = moved(words_of(model, len(self._wanted), free_port()), top, copy)
+        command = words_of(self._model(top), len(self._wanted), free_port())
+        assigned, words = assignments(moved(command, top, copy))
         with (self.folder / LOG).open("wb") as log:
             self._process = subprocess.Popen(
                 program(words, here, self.environment),
@@ -97,7 +97,7 @@ class ScriptServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._variables(top, copy),
+                env=self._variables(top, copy, assigned),
                 pass_fds=[self._held.lock],
                 start_new_session=True,
                 preexec_fn=lambda: end_with_parent(signal.SIGTERM),  # a launcher then ends what it started
@@ -112,8 +112,9 @@ class ScriptServer:
         words = tuple(moved(shlex.split(line), REPOSITORY, top)) if line else self.model.command
         return dataclasses.replace(self.model, command=words)
 
-    def _variables(self, top: Path, copy: Path) -> dict[str, str]:
-        variables = self.environment.variables()
+    def _variables(self, top: Path, copy: Path, assigned: Sequence[tuple[str, str]]) -> dict[str, str]:
+        environment = dataclasses.replace(self.environment, overrides=(*self.environment.overrides, *assigned))
+        variables = environment.variables()
         path = os.pathsep.join(moved(variables.get("PYTHONPATH", "").split(os.pathsep), top, copy))
         ours = {
             "PERFSUITE_SCRIPT": str(self.folder),
@@ -195,7 +196,7 @@ class ScriptServer:
         if not attached:
             return (
                 "The command ended, and no process of it was seen to import torch. perfsuite attaches by PYTHONPATH, "
-                "which python -I and -E ignore."
+                "which python -I and -E ignore, and which a shell script must extend, not replace."
             )
         return (
             "The command ended, and no process of it made a step of a torch.optim.Optimizer. If the script has an "

@@ -405,7 +405,7 @@ def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
         ("torchrun -m nets.train", "train"),
         ("python -m torch.distributed.run -m nets.fit", "fit"),
         ("bash runs/train.sh --lr 1", "train"),
-        ("./2nd", "script_2nd"),
+        ("DATA=/a.py ./2nd", "script_2nd"),
     ],
 )
 def test_a_script_is_named_by_its_file_or_module(command, name):
@@ -449,6 +449,16 @@ def test_a_trial_makes_as_many_steps_as_the_scripts_have_room_for(tmp_path, monk
     experiment.compare(experiment.cells[0], lambda *_: None, step_seconds=0.001)
 
     assert steps == asked
+
+
+def test_a_command_may_begin_with_variables(tmp_path):
+    """As in a shell. PYTHONPATH is the script's own, and perfsuite still attaches."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "sizes.py").write_text("ROWS = 60")
+    text = "import os, sizes\nassert os.environ['A'] == 'b=c'\nfor _ in range(sizes.ROWS): step()"
+    done = measured(tmp_path, START + text, ["A=b=c", "PYTHONPATH=src", "python", "train.py"])
+
+    assert done.outcome == "fits", done.failure
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path):
