@@ -197,6 +197,33 @@ for _ in range(60):
     assert done.engine["optimizers"] == ""
 
 
+ROLLOUTS = """
+import perfsuite
+{first}
+for _ in range(40):
+    with torch.no_grad(): model(torch.randn(4, 8))
+    for _ in range({updates}): step()
+    perfsuite.step()
+"""
+BEFORE = "perfsuite.step()"
+
+
+@pytest.mark.parametrize(("first", "updates"), [("", 1), (BEFORE, 4)])
+def test_updates_by_torch_make_one_step_by_hand(tmp_path, first, updates):
+    """The optimizer's steps are no longer those of the loop: a rollout and its updates are."""
+    done = measured(tmp_path, START + ROLLOUTS.format(first=first, updates=updates))
+
+    assert done.outcome == "fits", done.failure
+    assert done.readings["model_flop"].value == (1 + 2 * updates) * 2 * 4 * 8 * 8
+
+
+def test_steps_by_hand_that_begin_late_are_told(tmp_path):
+    """The steps that were measured before would be other ones."""
+    told = measured(tmp_path, START + ROLLOUTS.format(first="", updates=4)).failure.message
+
+    assert "Call it once before the first optimizer step, too." in told
+
+
 def test_phases_and_parts_are_named_by_hand(tmp_path):
     """A named phase has the time of all that runs in it, a part what its modules and its other operators allocate."""
     own = """

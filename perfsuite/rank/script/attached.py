@@ -130,6 +130,7 @@ class Attached:
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
         self.period = self.count = self.known = 0
+        self.by_hand = False  # whether the script says itself where the measured steps end
         self.begun = time.perf_counter()
         self.seconds: dict[str, float] = {}
         self.owner = os.getpid()
@@ -163,9 +164,14 @@ class Attached:
             _leave(1)
 
     def step(self) -> None:
-        """The script says itself that a step has ended. From then on, its optimizers do not."""
+        """The script says itself that a step has ended. From then on, its optimizers do not.
+
+        What they have ended before is forgotten: those iterations do not repeat.
+        """
         if self.watched.is_here:
-            self.watched.by_hand = True
+            if not self.watched.by_hand:
+                self.watched.by_hand = True
+                self.iterations.clear()
             self.watched.note("S")
             self.iterated(False)
 
@@ -213,11 +219,17 @@ class Attached:
                 self.session.mark("other")
             return
         self.count += 1
+        if self.watched.by_hand != self.by_hand:
+            raise RankError(
+                "perfsuite.step() was called for the first time when steps of an optimizer were measured already. Call "
+                "it once before the first optimizer step, too."
+            )
         if self.watched.counts and len(self.watched.optimizers) > self.known:
             late = type(list(self.watched.optimizers.values())[-1]).__name__
             raise RankError(
                 f"An optimizer, {late}, has stepped for the first time after the loop had repeated, so a step of it is "
-                "longer than was seen. Call perfsuite.step() where a step ends."
+                "longer than was seen. Call perfsuite.step() once before the first optimizer step, and where each step "
+                "that counts ends."
             )
         if self.count % self.period == 0:
             self._step(skipped)
@@ -256,7 +268,7 @@ class Attached:
         check_device(self.session, self.watched.devices, self.begun_on)
         if self.session.job.device == "cuda":
             settle_on(torch, self.begun_on)
-        self.known = len(self.watched.optimizers)
+        self.known, self.by_hand = len(self.watched.optimizers), self.watched.by_hand
         roots = list(self.watched.roots.values())
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
