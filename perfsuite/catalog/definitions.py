@@ -305,6 +305,7 @@ class Materiality:
 EVERY_DIFFERENCE = Materiality(0.0, "It must never differ.")
 OF_A_STEP = Materiality(0.01, "1 % of the calls takes 1 % of a step at most. Trials find 2 % and more.")
 OF_A_PEAK = Materiality(0.001, "torch reserves segments of 2 and 20 MiB. Of a peak of 2 GiB, 0.1 % is one of them.")
+OF_A_CHECKPOINT = Materiality(0.001, "It may hold texts with times, such as a Trainer's log, whose length varies.")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfsuite.catalog.definitions import OF_A_PEAK, Metric
+from perfsuite.catalog.definitions import OF_A_CHECKPOINT, OF_A_PEAK, Metric
 from perfsuite.errors import PerfsuiteError, RankError, Unsupported
 from perfsuite.meters.host import begin_high_water_mark, high_water_mark
 from perfsuite.meters.memory import live_bytes, open_source
@@ -221,7 +221,15 @@ METRICS = (
     Metric("save_seconds", "time to save", SECONDS, **_optional),
     Metric("save_stall_seconds", "training waits for a save", SECONDS, **_of_scripts),
     Metric("load_seconds", "time to load", SECONDS, **_optional),
-    Metric("checkpoint_bytes", "checkpoint on disk", BYTES, fold="sum", hold="exact", **_of_scripts),
+    Metric(
+        "checkpoint_bytes",
+        "checkpoint on disk",
+        BYTES,
+        fold="sum",
+        hold="exact",
+        materiality=OF_A_CHECKPOINT,
+        **_of_scripts,
+    ),
     Metric("save_peak_bytes", "peak of a save", BYTES, materiality=OF_A_PEAK, **_exact),
     Metric("load_peak_bytes", "peak of a load", BYTES, materiality=OF_A_PEAK, **_exact),
     Metric("save_host_bytes", "host RSS of a save", BYTES, **_optional),

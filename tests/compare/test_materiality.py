@@ -56,6 +56,14 @@ def test_a_count_matters_from_one_percent_on(old: int, new: int, expected: str) 
     assert status(old, new) == expected
 
 
+@pytest.mark.parametrize(("new", "expected"), [(339_079, "immaterial"), (339_420, "regressed")])
+def test_a_checkpoint_may_hold_texts_of_another_length(new: int, expected: str) -> None:
+    """A Trainer's log has times: of four launches one was shorter by a byte, and that was red."""
+    (metric,) = [one for one in Catalog().metrics("script") if one.name == "checkpoint_bytes"]
+
+    assert status(339_080, new, metric) == expected
+
+
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
