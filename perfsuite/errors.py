@@ -16,6 +16,7 @@ limit is used up) and, for pytest, PerfVerdict (plugin/perf_run.py: the verdict 
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -28,16 +29,40 @@ class UsageError(PerfsuiteError):
 
 
 class UnknownName(UsageError):
-    """A name that no definition has; the text gives the nearest name, the known names and the file to add.
+    """A name that no definition has; the text gives the nearest names, the known names and the file to add.
 
-    The nearest is the most alike in spelling, or ``near`` if the names have another order.
+    The nearest are those of ``nearest``, or ``near`` if the names have another order.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], add: str, near: str = "") -> None:
         known = list(known) if near else sorted(known)
-        near = near or next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.4)), "")
-        hint = f" Did you mean {near!r}?" if near else ""
+        meant = ", ".join(map(repr, [near] if near else nearest(name, known)))
+        hint = f" Did you mean {' or '.join(meant.rsplit(', ', 1))}?" if meant else ""
         super().__init__(f"No {kind} named {name!r}.{hint} Known: {', '.join(known)}. {add}")
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The names that may be meant, at most 5: those with ``name`` in them, else its likeliest spelling, or its family.
+
+    A family has the same first word. Another number is another thing: no a100 is an h100 that someone misspelt.
+    """
+
+    def word(text: str) -> str:
+        return re.split(r"[\d\W_]", text)[0]
+
+    def digits(text: str) -> list[str]:
+        return sorted(re.findall(r"\d", text))
+
+    known = list(known)
+    near = difflib.get_close_matches(word(name), {word(each) for each in known}, n=1)
+    family = [each for each in known if [word(each)] == near]
+    likely = difflib.get_close_matches(name, family, n=5, cutoff=0.0)
+    spelt = [each for each in likely if digits(name) in ([], digits(each))]
+    return (
+        [each for each in sorted(known) if name in each][:5]
+        or spelt[:1]
+        or sorted(likely if near == [word(name)] else [])
+    )
 
 
 class Refused(UsageError):

@@ -1,10 +1,9 @@
 """``-k``: the names that an expression matches, as in pytest's own ``-k``, and a suggestion if there are none."""
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 
-from perfsuite.errors import UsageError
+from perfsuite.errors import UsageError, nearest
 
 Matcher = Callable[[str], bool]
 _TOKENS = re.compile(r"[()]|[^\s()]+")
@@ -33,6 +32,6 @@ def hint(expression: str, names: Iterable[str]) -> str:
     parts = {part for name in names for at in ends for part in re.split(at, name) if part}
     for word in _TOKENS.findall(expression.lower()):
         if word not in _NO_WORDS and not any(word in name for name in names):
-            near = difflib.get_close_matches(word, sorted(parts), n=1)
+            near = nearest(word, parts)
             return f" No name contains {word!r}{f': did you mean {near[0]!r}?' if near else '.'}"
     return ""

@@ -78,7 +78,7 @@ def write_refused(folder: Path) -> None:
         (["list", "model"], "invalid choice: 'model'"),
         (["list", "models", "--support"], "--support is a table of its own: leave out models."),
         (["list", "--catalog", "nowhere"], "--catalog names nowhere, which is not a folder."),
-        (["study", "zero2-vs-zero4"], "Did you mean 'zero2-vs-zero3'?"),
+        (["study", "zero2-vs-zeor3"], "Did you mean 'zero2-vs-zero3'?"),
         (["study", "zero2-vs-zero3", "--model", "bert"], "No model named 'bert'."),
         (["study", "zero2-vs-zero3", "--hardware", "cpu"], "needs a number of ranks"),
         (["study", "zero2-vs-zero3", "--hardware", "t4_x64"], "t4_x64 is not here"),

@@ -330,7 +330,10 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--a", "here", "--b", "here"], "Name the cells, or select some with -k"),
         (["--a", "zero2", "--b", "zero3", "--model", "gpt2_tiny"], "need --model and --hardware"),
-        (["--a", "zero2", "--b", "zero9", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "Did you mean 'zero3'?"),
+        (
+            ["--a", "zero2", "--b", "zero9", "--model", "gpt2_tiny", "--hardware", "cpu_x2"],
+            "Did you mean 'zero1', 'zero2' or 'zero3'?",
+        ),
         (["--a", "zero2", "--b", "here", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "another strategy"),
         (["--a", "zero2", "--b", "zero3"], "Two strategies need --model and --hardware"),
         (["--a", "transformers==1", "--b", "git:HEAD", "gpt2_tiny-ddp-cpu_x2"], "compare two of one kind"),
