@@ -125,6 +125,10 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tiny", "-t", "8"], "no decoder of its own"),
         ([*TINY, "-s", "129"], "gpt2_tiny has learned 128 positions, so it has none for 129 tokens."),
         (["fit", "gpt2_tiny", "--hardware", "rtx3090_x2", "-s", "129"], "has learned 128 positions"),
+        (
+            ["memory", "gpt2_tiny", "--strategy", "megatron+tp2+sp", "--hardware", "cpu_x2", "-s", "63"],
+            "sp divides 63 tokens over 2 ranks, which leaves a rest",
+        ),
         (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),

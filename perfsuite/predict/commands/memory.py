@@ -197,7 +197,7 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     parse_hardware(hardware, catalog)
     hardware = taken(catalog.get("engine", strategy.partition("+")[0]), hardware)
     cell = make_cell(arguments.model, strategy, hardware, catalog)
-    return dataclasses.replace(cell, workload=workload_of(arguments, cell.model))
+    return parse_cell(dataclasses.replace(cell, workload=workload_of(arguments, cell.model)).id, catalog)
 
 
 def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, page: Path | None) -> int:
