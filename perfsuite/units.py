@@ -20,6 +20,11 @@ def parse_count(text: str) -> int:
     return int(count)
 
 
+def fitting(number: int) -> str:
+    """A clause with the widths that divide a number without a rest: ``1, 2, 4 fit``."""
+    return f"{', '.join(str(width) for width in range(1, number + 1) if number % width == 0)} fit"
+
+
 def _amount(text: str) -> tuple[float, str]:
     """The number and the unit of ``1.5 MiB`` or ``400Gbit/s``; 0 for a text that is neither."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]*)\s*", text)

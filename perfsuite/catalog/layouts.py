@@ -9,6 +9,7 @@ import math
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.strategies import DIMENSIONS, Strategy
 from perfsuite.errors import Refused
+from perfsuite.units import fitting
 
 
 def lay_out(strategy: Strategy, ranks: int, where: str = "") -> Layout:
@@ -23,7 +24,7 @@ def lay_out(strategy: Strategy, ranks: int, where: str = "") -> Layout:
     own, rest = divmod(ranks, named)
     text = "+".join(given[dimension].name for dimension in widths)
     if rest:
-        raise Refused(f"{engine.name}+{text} needs a multiple of {named} ranks, {where} has {ranks}.")
+        raise Refused(f"{engine.name}+{text} needs a multiple of {named} ranks, {where} has {ranks}: {fitting(ranks)}.")
     beside = f" with {text}" if widths else ""
     if own < engine.min_ranks:
         needed = f"{engine.min_ranks * named} {unit}" + (f" ({engine.min_ranks}{beside})" if widths else "")

@@ -12,7 +12,7 @@ from typing import Any
 from perfsuite.catalog.definitions import Engine, Proposal, Technique
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import Refused, UnknownName, UsageError
+from perfsuite.errors import Refused, UnknownName, UsageError, nearest
 
 DIMENSIONS = ("replicas", "tensor")  # fields of Layout that a technique can set: dp<n>, tp<n>
 
@@ -118,4 +118,6 @@ def _parse_technique(part: str, catalog: Catalog) -> Choice:
         raise UsageError(f"{part!r} needs an integer after it, such as {part}8.")
     add = "To add one, add it to its slot's file in perfsuite/techniques/."
     known = [name if item.parameter is None else f"{name}<n>" for name, item in techniques.items()]
+    if match and not nearest(part, known):
+        add = f"An engine's own stages, experts or parts of sequences take the ranks that dp<n> and tp<n> leave. {add}"
     raise UnknownName("technique", part, known, add)

@@ -4,6 +4,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Proposal
 from perfsuite.techniques import offload
+from perfsuite.units import fitting
 
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh")  # Megatron's own GELU
 
@@ -20,13 +21,13 @@ def why_not(proposal: Proposal) -> str:
         return (
             f"Megatron's GPT has one dropout of hidden states and the tanh of GELU, which {model.name} does not have."
         )
-    if config["n_head"] % layout.tensor:
-        return f"{model.name}'s {config['n_head']} heads are not divisible by {layout.tensor} tensor-parallel ranks"
+    if (heads := config["n_head"]) % (width := layout.tensor):
+        return f"{model.name}'s {heads} heads are not divisible by {width} tensor-parallel ranks: {fitting(heads)}"
     stages, micro_batches = layout.pipeline * trainer.per_rank, proposal.numbers.get("acc", 1)
     if trainer.per_rank > 1 and layout.pipeline == 1:
         return f"{proposal.engine.name} needs 2 ranks in the pipeline, which is what dp<n> and tp<n> leave"
-    if config["n_layer"] % stages:
-        return f"{model.name} has {config['n_layer']} layers, which {stages} stages cannot share evenly"
+    if (layers := config["n_layer"]) % stages:
+        return f"{model.name} has {layers} layers, which {stages} stages cannot share evenly: {fitting(layers)}"
     if trainer.per_rank > 1 and micro_batches % layout.pipeline:
         ranks = layout.pipeline
         return f"interleaving over {ranks} ranks needs a multiple of as many micro-batches: +acc{ranks}"

@@ -12,6 +12,7 @@ from perfsuite.catalog.definitions import Cut, Proposal
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
+from perfsuite.units import fitting
 
 _PRUNED = "torch's pruning computes weights from other tensors, which stages can neither copy nor share"
 CUT_REFUSES = offload.refused("a stage keeps its layers on the device") | {
@@ -33,7 +34,8 @@ def why_not_cut(proposal: Proposal, per_rank: int = 1) -> str:
             )
         return f"{proposal.model.name} cannot be cut into stages: its definition has no cut"
     if cut.depth % stages:
-        return f"{proposal.model.name} has {cut.depth} layers, which {stages} stages cannot share evenly"
+        layers = f"{proposal.model.name} has {cut.depth} layers"
+        return f"{layers}, which {stages} stages cannot share evenly: {fitting(cut.depth)}"
     return ""
 
 

@@ -16,6 +16,7 @@ from perfsuite.rank.releases import lacks
 from perfsuite.rank.replicas import average_gradients
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import offload
+from perfsuite.units import fitting
 
 DISPATCH = "ep_dispatch_experts"  # transformers' style of a module whose experts are divided
 
@@ -85,7 +86,7 @@ def why_not(proposal: Proposal) -> str:
     if not model.experts:
         return f"{model.name} has no experts that transformers has a plan for"
     if model.experts % ranks:
-        return f"{model.name}'s {model.experts} experts are not divisible by {ranks} ranks"
+        return f"{model.name}'s {model.experts} experts are not divisible by {ranks} ranks: {fitting(model.experts)}"
     return ""
 
 

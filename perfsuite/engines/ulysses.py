@@ -30,6 +30,7 @@ from perfsuite.rank.replicas import average_gradients
 from perfsuite.rank.tasks import IGNORED
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.techniques import attention, offload
+from perfsuite.units import fitting
 
 NAME = "ulysses"  # of its attention among transformers'
 FAMILIES = ("gemma3", "gpt2", "llama", "mistral", "qwen3")
@@ -210,9 +211,9 @@ def why_not(proposal: Proposal) -> str:
         )
     length, (heads, keys) = model.workload.sequence_length, heads_of(model)
     if length % ranks:
-        return f"{model.name}'s {length} tokens are not divisible by {ranks} ranks"
+        return f"{model.name}'s {length} tokens are not divisible by {ranks} ranks: {fitting(length)}"
     if heads % ranks:
-        return f"{model.name}'s {heads} heads are not divisible by {ranks} ranks"
+        return f"{model.name}'s {heads} heads are not divisible by {ranks} ranks: {fitting(heads)}"
     if keys % ranks and ranks % keys:
         return f"{model.name}'s {keys} key-value heads are not divisible by {ranks} ranks, nor these by them"
     return ""

@@ -8,6 +8,7 @@ from perfsuite.errors import WrongEngine
 from perfsuite.rank.releases import lacks
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
+from perfsuite.units import fitting
 
 REPLICATED = "replicated"  # the beginning of the styles of what every rank has, such as the norm of a head's queries
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
@@ -36,7 +37,9 @@ def why_not_divided(proposal: Proposal) -> str:
         return f"{technique} cannot be divided over tensor-parallel ranks: {UNDIVIDED[technique]}"
     for what, number in model.divisible.items():
         if number % width:
-            return f"{model.name}'s {number} {what} are not divisible by {width} tensor-parallel ranks"
+            return (
+                f"{model.name}'s {number} {what} are not divisible by {width} tensor-parallel ranks: {fitting(number)}"
+            )
     return ""
 
 

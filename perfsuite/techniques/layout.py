@@ -7,7 +7,7 @@ def why_not_divided(proposal: Proposal) -> str:
     """What dividing each sequence over the tensor-parallel ranks lacks; empty if nothing."""
     engine, width = proposal.engine, proposal.layout.tensor
     if "sp" not in engine.combines:
-        return f"{engine.name} computes norms and dropout of all tokens on every tensor-parallel rank"
+        return f"{engine.name} has no tensor-parallel ranks that divide sequences, which sp needs"
     if width == 1:
         return "sp divides each sequence over tensor-parallel ranks: add tp2"
     if proposal.model.workload.sequence_length % width:

@@ -15,7 +15,9 @@ def why_not(proposal: Proposal) -> str:
     if "deepspeed" not in engine.packages or whole:
         return f"{engine.name} is not DeepSpeed's ZeRO stage 3, which gathers parameters."
     if not 1 < own < ranks or ranks % own:
-        return f"hpz{own} divides a second copy over groups of {own} of {ranks} ranks: it takes several equal groups."
+        fits = " or ".join(f"hpz{width}" for width in range(2, ranks) if ranks % width == 0) or "none"
+        equal = f"it takes several equal groups, and {fits} fits"
+        return f"hpz{own} divides a second copy over groups of {own} of {ranks} ranks: {equal}."
     for name in ("offload_params", "offload", "nvme"):
         if name in proposal.techniques:
             return f"{name} keeps parameters off the device, and hpz keeps a second copy on it."

@@ -130,14 +130,14 @@ def test_a_false_name_is_seen(measure, fault, message):
     ("cell", "reason"),
     [
         ("t5_tiny-megatron-cpu_x1", "t5_tiny is not a GPT"),
-        ("gpt2_tiny-megatron+tp3-cpu_x3", "4 heads are not divisible by 3"),
+        ("gpt2_tiny-megatron+tp3-cpu_x3", "4 heads are not divisible by 3 tensor-parallel ranks: 1, 2, 4 fit"),
         ("gpt2_tiny-megatron-cpu_x3", "2 layers, which 3 stages cannot share"),
         ("gpt2_tiny_l4-megatron_interleaved-cpu_x1", "needs 2 ranks in the pipeline"),
         ("gpt2_tiny_l4-megatron_interleaved-cpu_x2", r"needs a multiple of as many micro-batches: \+acc2"),
         ("gpt2_tiny-megatron+sdpa-cpu_x1", "their own attention"),
         ("gpt2_tiny-megatron+sp-cpu_x1", "sp divides each sequence over tensor-parallel ranks: add tp2"),
         ("gpt2_tiny-megatron+tp2+sp-cpu_x2-s33", "33 tokens over 2 ranks, which leaves a rest"),
-        ("llama_tiny-tp+sp-cpu_x2", "tp computes norms and dropout of all tokens on every tensor-parallel rank"),
+        ("llama_tiny-tp+sp-cpu_x2", "tp has no tensor-parallel ranks that divide sequences, which sp needs"),
         ("gpt2_tiny-megatron+adafactor-cpu_x1", "its own optimizer"),
     ],
 )

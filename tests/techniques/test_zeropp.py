@@ -32,7 +32,7 @@ def test_a_second_partition_changes_no_number(measure, catalog):
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        ("llama_tiny-zero3+hpz2-cpu_x2", "groups of 2 of 2 ranks: it takes several equal groups"),
+        ("llama_tiny-zero3+hpz2-cpu_x2", "groups of 2 of 2 ranks: it takes several equal groups, and none fits"),
         ("llama_tiny-zero3+hpz3-cpu_x4", "groups of 3 of 4 ranks"),
         ("llama_tiny-zero2+hpz2-cpu_x4", "zero2 is not DeepSpeed's ZeRO stage 3"),
         ("llama_tiny-fsdp2+hpz2-cpu_x4", "fsdp2 is not DeepSpeed's ZeRO stage 3"),
