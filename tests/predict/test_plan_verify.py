@@ -113,6 +113,7 @@ def test_parts_add_up(monkeypatch, tmp_path, capsys):
     assert one.ratio == 12 / one.closed.closed_bytes
     assert "the closed form is off by" in printed
     assert "optimizer -" in printed
+    assert printed.index("No ratio is judged. The exit code is 1 if") < printed.index("traced / closed")
 
 
 @pytest.mark.parametrize(

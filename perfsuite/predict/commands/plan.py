@@ -146,10 +146,10 @@ def _verified(found: Plan, model: Planned, wish: Wish, arguments: argparse.Names
         said = "traced" if one.traced else "not traced"
         print(f"[{len(done)}/{len(layouts)}] {one.layout}: {said}", file=sys.stderr, flush=True)
     found = msgspec.structs.replace(found, verified=[done[one.layout] for one in layouts])
+    print("".join(f"\n{note}" for note in verified_notes(found)))
     if any(one.traced for one in found.verified):
         print()
         print_table(verified(found))
-    print("".join(f"\n{note}" for note in verified_notes(found)))
     return found
 
 

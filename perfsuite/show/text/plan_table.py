@@ -124,7 +124,9 @@ def verified_notes(plan: Plan) -> list[str]:
     if otherwise := {name: values for one in traced for name, values in one.otherwise.items()}:
         kernels = ", ".join(f"{name} {here} (planned {there})" for name, (here, there) in otherwise.items())
         notes.append(f"That engine has other kernels: {kernels}. The closed form next to the trace has them too.")
-    return notes + [f"{one.layout} is not traced: {one.not_traced}." for one in plan.verified if not one.traced]
+    missing = [f"{one.layout} is not traced: {one.not_traced}." for one in plan.verified if not one.traced]
+    judged = "No ratio is judged. The exit code is 1 if a trace is missing, or does not fit with its own kernels."
+    return [*missing, *notes, judged]
 
 
 def scaling(plans: Sequence[Plan]) -> Table:
