@@ -11,7 +11,7 @@ from rich.table import Table as TextTable
 from perfsuite.catalog.cell import Hardware, parse_hardware
 from perfsuite.catalog.definitions import Study
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import Refused, UsageError
+from perfsuite.errors import Refused
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 from perfsuite.show.html.document import Document, Section, Table, write
@@ -50,10 +50,8 @@ class ForecastReport(ReportHead, frozen=True, kw_only=True):
 def run_forecast(
     study: Study, arguments: argparse.Namespace, page: Path | None, folder: Path, catalog: Catalog
 ) -> list[Forecast]:
-    """Predict the rows, print them, and write NAME.json. Raises UsageError for an option that only measuring has."""
+    """Predict the rows, print them, and write NAME.json."""
     assert study.forecast
-    if idle := [name for name in ("capacity", "micro_batch", "sequence_length") if getattr(arguments, name)]:
-        raise UsageError(f"{study.name} predicts and measures nothing: leave out --{idle[0].replace('_', '-')}.")
     check_folder(folder)
     models = [catalog.get("model", name) for name in dict.fromkeys(arguments.model or [study.model])]
     hardware: Hardware = parse_hardware(arguments.hardware or study.hardware, catalog)

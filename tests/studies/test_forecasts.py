@@ -71,8 +71,8 @@ def test_answers_bear_rows_without_numbers(name):
     assert said and all(one.endswith(".") for one in said)
 
 
-@pytest.mark.parametrize("option", ["--hardware=cpu_x2", "--micro-batch=2", "--capacity=1GiB"])
+@pytest.mark.parametrize("option", ["--hardware=cpu_x2", "--micro-batch=2", "--capacity=1GiB", "--steps=5"])
 def test_what_only_measuring_has_is_refused(option, tmp_path, capsys):
-    """A CPU, a micro-batch and a capacity have no effect on a prediction."""
+    """A CPU, a micro-batch, a capacity and steps have no effect on a prediction."""
     assert main(["study", "one-node", f"--out={tmp_path}", option]) == 2
     assert "one-node predicts" in capsys.readouterr().err

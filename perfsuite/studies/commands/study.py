@@ -14,6 +14,7 @@ from perfsuite.cli.shared_options import (
     html_of,
     settings_of,
 )
+from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.studies._forecast import run_forecast
 from perfsuite.studies._length_options import add_length, length_of
@@ -24,6 +25,7 @@ HELP = "Measure the cells that answer a question."
 STARTS_PROCESSES = True
 TRAIN_STEPS = 1000
 ROUNDS = 3
+PREDICTS = ("name", "model", "hardware", "out", "html", "catalog")  # what a study takes that predicts
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_counts(arguments, "rounds", "micro_batch", "sequence_length")
     folder, page = arguments.out or Path("perf-studies", study.name), html_of(arguments)
     if study.forecast:
+        _refuse_idle(study.name, arguments)
         rows = run_forecast(study, arguments, page, folder, catalog)
         return 0 if any(row.predicted for row in rows) else 1
     bench = Workbench(
@@ -72,3 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     if failure:
         print(f"perfsuite: {failure}", file=sys.stderr)
     return 1 if failure else 0
+
+
+def _refuse_idle(name: str, given: argparse.Namespace) -> None:
+    """Raise UsageError for an option that only a study that measures has."""
+    parser = argparse.ArgumentParser()
+    arguments(parser)
+    for option, value in vars(given).items():
+        if option in vars(parser.parse_args([name])) and option not in PREDICTS and value != parser.get_default(option):
+            raise UsageError(f"{name} predicts and measures nothing: leave out --{option.replace('_', '-')}.")
