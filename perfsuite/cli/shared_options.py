@@ -137,6 +137,11 @@ def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> No
     add_kernels(parser)
     parser.add_argument("--steps", type=count, default=steps, metavar="N", help=f"Timed steps of a cell ({steps}).")
     parser.add_argument("--warmup", type=count, default=warmup, metavar="N", help=f"Warm-up steps before ({warmup}).")
+    add_timeouts(parser)
+
+
+def add_timeouts(parser: argparse.ArgumentParser) -> None:
+    """The options for how long a rank may take without progress."""
     parser.add_argument("--start-timeout", type=float, default=300.0, metavar="SECONDS", help=_TIMEOUT.format("before"))
     parser.add_argument("--step-timeout", type=float, default=120.0, metavar="SECONDS", help=_TIMEOUT.format("from"))
 

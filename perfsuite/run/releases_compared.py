@@ -62,14 +62,19 @@ def is_better(line: Line) -> bool:
 
 
 def compare_releases(
-    pair: Pair, cell: str, catalog: Catalog, watch: Watch, kept: MutableMapping[tuple[str, str], Measurement]
+    pair: Pair,
+    cell: str,
+    catalog: Catalog,
+    watch: Watch,
+    kept: MutableMapping[tuple[str, str], Measurement],
+    settings: Settings = SETTINGS,
 ) -> Seen:
     """Launch the cell once with each release, unless its measurement is ``kept`` from before, by release and cell.
 
     An environment that cannot be built is a failure with its reason.
     """
     try:
-        experiment = Experiment(*sides(pair, catalog, Path.cwd()), [cell], SETTINGS, pairs=0)
+        experiment = Experiment(*sides(pair, catalog, Path.cwd()), [cell], settings, pairs=0)
     except UsageError as error:
         failed: dict[str, Any] = {"status": Status.FAILED, "outcomes": ("failed", "failed")}
         return _seen(cell, pair, reasons=(sentence(str(error)), ""), seconds=0.0, **failed)

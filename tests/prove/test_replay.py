@@ -1,5 +1,6 @@
 """Real regressions are defined whole, replayed once, and called caught only by the metric that has to move."""
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from perfsuite.prove.replay.replay_outcome import outcome_of
 from perfsuite.prove.replay.replay_page import markdown
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run import releases_compared as comparing
-from perfsuite.run.releases_compared import compare_releases, load, save, sentence
+from perfsuite.run.releases_compared import SETTINGS, compare_releases, load, save, sentence
 from perfsuite.units import WHOLE
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def test_names_are_those_of_the_files():
     """``perfsuite replay NAME`` finds it, and an unknown name teaches."""
     assert [one.name for one in named([])] == list(EVERY)
     with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'.*add a table to perfsuite/prove/replay"):
-        named(["deepspeed_7719"])
+        named(["deepspeed_771"])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,8 @@ def test_a_run_resumes(tmp_path, monkeypatch, capsys):
     """A second run measures nothing, --fresh everything; a run that dies keeps what it has."""
     file, ran = tmp_path / "replay.jsonl", []
 
-    def compare(pair, cell, *_):
+    def compare(pair, cell, catalog, watch, kept, settings):
+        assert settings == dataclasses.replace(SETTINGS, step_timeout=900.0)
         ran.append(pair)
         if len(ran) == 2:
             raise KeyboardInterrupt
@@ -154,7 +156,7 @@ def test_a_run_resumes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "named", lambda names: [ONE])
     monkeypatch.setattr(command, "compare_releases", compare)
     monkeypatch.setattr(command, "all_regressions", lambda: {"one": ONE})
-    codes = [main(["replay", "--file", str(file), *more]) for more in ([], [], [], ["--fresh"])]
+    codes = [main(["replay", "--file", str(file), "--step-timeout=900", *more]) for more in ([], [], [], ["--fresh"])]
     bad, good = ONE.comparisons
 
     assert codes == [INTERRUPTED, 0, 0, 0]

@@ -14,7 +14,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of, write_html
+from perfsuite.cli.shared_options import add_catalog, add_html, add_timeouts, catalog_of, html_of, write_html
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.prove.replay.regression import Regression, all_regressions, named
@@ -23,7 +23,7 @@ from perfsuite.prove.replay.replay_page import QUIET, SYMBOLS, markdown, summary
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.releases_compared import SETTINGS, Seen, compare_releases, find, keep, load
-from perfsuite.run.runner import Watch
+from perfsuite.run.runner import Settings, Watch, check_settings
 from perfsuite.show.html.document import Command, Document, Section, Table, Tone
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
@@ -42,6 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="Say which there are and what is known, and run nothing.")
     parser.add_argument("--fresh", action="store_true", help="Run them again, whatever the file has.")
     parser.add_argument("--file", type=Path, default=FILE, metavar="JSONL", help=_FILE)
+    add_timeouts(parser)
     add_html(parser)
     add_catalog(parser)
 
@@ -55,10 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
     catalog, chosen = catalog_of(arguments), named(arguments.names)
     check_output("--file", arguments.file)
     page = html_of(arguments)
+    settings = dataclasses.replace(SETTINGS, start_timeout=arguments.start_timeout, step_timeout=arguments.step_timeout)
+    check_settings(settings)
     records = load(arguments.file)
     if not arguments.list:
         with closing(LiveLine(SETTINGS.all_steps_of)) as live:
-            records = replay(chosen, records, catalog, live.show, arguments.file, fresh=arguments.fresh, tell=print)
+            records = replay(
+                chosen, records, catalog, live.show, arguments.file, settings, fresh=arguments.fresh, tell=print
+            )
         codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {regression.name: outcome_of(regression, records) for regression in chosen}
     _print(chosen, outcomes)
@@ -72,6 +77,7 @@ def replay(
     catalog: Catalog,
     watch: Watch,
     file: Path,
+    settings: Settings,
     *,
     fresh: bool,
     tell: Callable[[str], None],
@@ -85,7 +91,7 @@ def replay(
             if find(records, regression.cell, pair) and not fresh:
                 continue
             tell(regression.command(pair))
-            records = keep(file, records, compare_releases(pair, regression.cell, catalog, watch, kept))
+            records = keep(file, records, compare_releases(pair, regression.cell, catalog, watch, kept, settings))
     return records
 
 
