@@ -72,6 +72,14 @@ def test_more_ranks_than_cores_take_turns():
     assert counted.terms(4, {"fp32": 1e9}) == (100.0, 100.0, 3.0, 10.0, 1.0, 0.0)
 
 
+@pytest.mark.parametrize(("technique", "precision"), [("fp8", "bf16"), ("pure_bf16", "pure_bf16"), ("clip", "fp32")])
+def test_products_have_the_precision_of_the_cell(catalog, technique, precision):
+    """That of fp8 is bf16: its cells measure the matmul of their own dtype, which is half precision."""
+    cell = parse_cell(f"llama_tiny-single+{technique}-cpu_x1", catalog)
+
+    assert Counted.of(cell, {}).precision == precision
+
+
 def test_the_order_of_engines_by_hand(catalog):
     """One pair of two engines is predicted the wrong way round; a pair that is nearly as fast does not count."""
     counted = Counted(operators=1.0, flop=1.0, messages=0.0, bytes=0.0, ranks=2, precision="fp32")

@@ -18,7 +18,9 @@ ROUNDS, SWEEPS = 6, 30  # of reweighting, and of the coordinates in each
 LEAST = 0.2  # an error below counts by its square, one above by its size: some cells were measured on a busy machine
 COUNTS = ("operators", "hardware_flop")  # without these nothing is known of a step
 NAMES = ("operator", "operator_beside", "message", "byte", "matmul", "matmul_half")
-PRECISIONS = ("bf16", "fp16", "pure_bf16")  # all others compute in fp32
+# The dtype of products, by technique; all others compute in fp32. Cells of fp8 measure the rate of bf16.
+PRECISIONS = {name: name for name in ("bf16", "fp16", "pure_bf16")}
+PRECISIONS |= dict.fromkeys(("fp8", "fp8_rowwise", "fp8_gather"), "bf16")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Counted:
             messages=value["collectives"],
             bytes=value["communication_bytes"],
             ranks=ranks,
-            precision=next((name for name in PRECISIONS if name in names), "fp32"),
+            precision=next((PRECISIONS[name] for name in names if name in PRECISIONS), "fp32"),
         )
 
     def terms(self, cores: int, flops: Mapping[str, float]) -> tuple[float, ...]:
