@@ -9,6 +9,7 @@ has ended, from 0 on, is a line of the standard output.
 """
 
 import contextlib
+import dataclasses
 import gc
 import importlib
 import os
@@ -16,6 +17,8 @@ import sys
 import traceback
 from pathlib import Path
 from typing import TextIO
+
+import msgspec
 
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.errors import RankError, Unsupported
@@ -47,13 +50,17 @@ def _traced(job: TraceJob) -> Trace:
     """The trace of the rank, or of the program that all ranks run."""
     from perfsuite.rank.session import Session
 
-    if PROCESSES[Session.open(job.job, job.rank).strategy.engine.process].compiled:
+    # Fake tensors are on the CPU, and so are the engines' requests: overrides.py makes it act like CUDA.
+    session = Session.open(msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None), job.rank)
+    # Padding decides whether there are masks, and so which attention kernel runs.
+    session.recipe = dataclasses.replace(session.recipe, padded=job.padded and session.recipe.padded)
+    if PROCESSES[session.strategy.engine.process].compiled:
         from perfsuite.predict.trace.ahead import compile_ahead
 
-        return compile_ahead(job)
+        return compile_ahead(job, session)
     from perfsuite.predict.trace.fake_rank import trace
 
-    return trace(job)
+    return trace(job, session)
 
 
 def preload(jobs: list[TraceJob]) -> None:

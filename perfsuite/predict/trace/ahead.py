@@ -4,7 +4,6 @@ All ranks run one program, so it tells of each. Its memory is that of its argume
 of its temporary buffers (CompiledMemoryStats of xla/pjrt/pjrt_executable.h) and, on a device, of its code.
 """
 
-import dataclasses
 import importlib.util
 import math
 import os
@@ -13,8 +12,6 @@ import resource
 import time
 from importlib import metadata
 from typing import Any
-
-import msgspec
 
 from perfsuite.catalog.slices import slice_of
 from perfsuite.errors import Unsupported
@@ -31,11 +28,9 @@ IN_ALL = re.compile(r"Used (?P<size>[\d.]+)(?P<unit>[KMGT]) of [\d.]+[KMGT] hbm"
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def compile_ahead(job: TraceJob) -> Trace:
+def compile_ahead(job: TraceJob, session: Session) -> Trace:
     """A trace without events: its reading is the memory of the compiled step. Raises Unsupported without a compiler."""
     begin = time.process_time()
-    session = Session.open(msgspec.structs.replace(job.job, device="cpu"), job.rank)
-    session.recipe = dataclasses.replace(session.recipe, padded=job.padded and session.recipe.padded)
     trainer: Any = session.strategy.engine.trainer
     program = trainer.program_for(session, _devices(session, job.topology))
     parameters = program.parameters()

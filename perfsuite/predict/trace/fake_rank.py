@@ -1,14 +1,12 @@
 """Runs the code of a rank on fake tensors, as rank/main.py does on real ones, and records what it would allocate."""
 
 import contextlib
-import dataclasses
 import gc
 import hashlib
 import resource
 import time
 from typing import Any
 
-import msgspec
 import torch
 from torch.utils._pytree import tree_leaves
 
@@ -76,14 +74,9 @@ class Marks(Meter):
 
 @missing.explained()
 @missing.experts_refused()
-def trace(job: TraceJob) -> Trace:
+def trace(job: TraceJob, session: Session) -> Trace:
     """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) if the cell cannot run."""
     begin = time.process_time()
-    # Fake tensors are on the CPU, and so are the engines' requests: overrides.py makes it act like CUDA.
-    on_cpu = msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None)
-    session = Session.open(on_cpu, job.rank)
-    # Padding decides whether there are masks, and so which attention kernel runs.
-    session.recipe = dataclasses.replace(session.recipe, padded=job.padded and session.recipe.padded)
     torch.set_num_threads(1)
     distributed.join(session)
     _ = session.mesh  # made of real numbers
