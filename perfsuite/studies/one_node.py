@@ -4,7 +4,7 @@ The frameworks are those of which an engine here is a part. Their best layouts a
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.definitions import Model
@@ -24,28 +24,35 @@ LARGEST, FEWEST = "largest on one node", "fewest nodes"
 
 
 def forecast(models: Sequence[Model], hardware: Hardware, catalog: Catalog) -> list[Forecast]:
-    """Two rows for every framework and model: of its family on one node of the hardware, and of it on several.
+    """Rows for every framework: for each family one on one node of the hardware, for each model one on several nodes.
 
     Raises UsageError if no framework has a closed form there.
     """
     stacks = sorted({stack for engine in catalog.all("engine").values() for stack in engine.stacks})
-    rows = [row for model in models for stack in stacks for row in _rows(model, stack, hardware, catalog)]
+    first = {model.family: model.name for model in reversed(models)}  # its row of the family is that of the others, too
+    asked = [(model, (LARGEST, FEWEST) if first[model.family] == model.name else (FEWEST,)) for model in models]
+    rows = [
+        _row_of(question, model, stack, hardware, catalog)
+        for model, questions in asked
+        for stack in stacks
+        for question in questions
+    ]
     if not any(row.predicted or row.facts for row in rows):  # nothing was tried
         raise UsageError(rows[0].reason)
     return rows
 
 
-def _rows(model: Model, stack: str, hardware: Hardware, catalog: Catalog) -> Iterator[Forecast]:
+def _row_of(question: str, model: Model, stack: str, hardware: Hardware, catalog: Catalog) -> Forecast:
+    """A framework's answer; the reason if it does not train on such a device."""
     node, wish = dataclasses.replace(hardware, nodes=1), Wish(tokens=TOKENS, stack=stack, count=1)
-    family = sorted(
-        (one for one in catalog.all("model").values() if one.family == model.family), key=lambda one: -one.parameters
-    )
-    for question, found in ((LARGEST, _largest), (FEWEST, _fewest)):
-        name = f"{stack}: {question}"
-        try:
-            yield found(name, family if question == LARGEST else [model], node, wish)
-        except UsageError as error:  # the framework does not train on such a device
-            yield Forecast(name=name, reason=str(error))
+    name = f"{stack}: {question}"
+    try:
+        if question == FEWEST:
+            return _fewest(name, model, node, wish)
+        family = [one for one in catalog.all("model").values() if one.family == model.family]
+        return _largest(name, sorted(family, key=lambda one: -one.parameters), node, wish)
+    except UsageError as error:
+        return Forecast(name=name, reason=str(error))
 
 
 def _largest(name: str, models: Sequence[Model], node: Hardware, wish: Wish) -> Forecast:
@@ -57,9 +64,8 @@ def _largest(name: str, models: Sequence[Model], node: Hardware, wish: Wish) -> 
     return Forecast(name=name, facts={"model": models[-1].name}, reason=f"none fits: {lacking(found)}.")
 
 
-def _fewest(name: str, models: Sequence[Model], node: Hardware, wish: Wish) -> Forecast:
+def _fewest(name: str, model: Model, node: Hardware, wish: Wish) -> Forecast:
     """The model on the fewest nodes: doubled until it fits, and then all numbers between."""
-    (model,) = models
 
     def on(nodes: int) -> Plan:
         return plan(of_model(model), dataclasses.replace(node, nodes=nodes), wish)

@@ -63,6 +63,21 @@ def test_the_fewest_nodes_are_the_fewest(tmp_path, capsys):
     assert "upper bound" in capsys.readouterr().out
 
 
+def test_the_largest_of_a_family_is_asked_once(tmp_path):
+    """Two models of it have one answer, and each its own nodes."""
+    assert (
+        main(["study", "one-node", f"--out={tmp_path}", "--model", "gpt_1b7", "gpt_3b6", "--hardware=a100_80g_x2"]) == 0
+    )
+    written = codec.read(tmp_path / "one-node.json", ForecastReport)
+    names = [(row.name, row.facts["model"]) for row in written.rows if row.name.startswith("fsdp2")]
+
+    assert names == [
+        ("fsdp2: largest on one node", "gpt_7b5"),
+        ("fsdp2: fewest nodes", "gpt_1b7"),
+        ("fsdp2: fewest nodes", "gpt_3b6"),
+    ]
+
+
 @pytest.mark.parametrize("name", FORECASTS)
 def test_answers_bear_rows_without_numbers(name):
     """If nothing is predicted, the study still answers, in sentences."""
