@@ -26,6 +26,21 @@ def test_every_list_names_the_whole_catalog(
         assert set(printed) - {"cpu"} == set(Catalog().all(kind))
 
 
+def test_a_project_s_scripts_are_no_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have a table of their own, which `perfsuite list` leaves out if there are none."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["list"]) == 0
+    assert ["script", "command"] not in map(str.split, capsys.readouterr().out.splitlines())
+    (tmp_path / "pyproject.toml").write_text('[tool.perfsuite.scripts]\nmine = "python train.py"\n')
+    assert [main(["list", what]) for what in ("models", "scripts")] == [0, 0]
+    models, scripts = capsys.readouterr().out.split("\nscript ")
+
+    assert "mine" not in models
+    assert scripts.splitlines()[1].split() == ["mine", "python", "train.py"]
+
+
 def test_a_refused_definition_is_listed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An engine and a technique that cannot be had stand in their tables with the reason."""
     write_refused(tmp_path)

@@ -1,6 +1,7 @@
 """``perfsuite list``: everything that has a name in the catalog, and which engine supports which technique."""
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterable
 
 from rich.table import Table
@@ -20,6 +21,8 @@ def models(catalog: Catalog) -> Table:
     """Every model with its size."""
     table = bare_table("model", "family", "task", "parameters", "source")
     for model in catalog.all("model").values():
+        if model.command:
+            continue
         table.add_row(
             model.name,
             model.family,
@@ -27,6 +30,15 @@ def models(catalog: Catalog) -> Table:
             f"{model.parameters:,}" if model.parameters else "counted",
             model.source,
         )
+    return table
+
+
+def scripts(catalog: Catalog) -> Table:
+    """Every script of the project, with its command."""
+    table = bare_table("script", "command")
+    for model in catalog.all("model").values():
+        if model.command:
+            table.add_row(model.name, shlex.join(model.command))
     return table
 
 
@@ -74,7 +86,7 @@ def studies(catalog: Catalog) -> Table:
 
 
 TABLES: dict[str, Callable[[Catalog], Table]] = {
-    table.__name__: table for table in (models, engines, techniques, hardware, studies)
+    table.__name__: table for table in (models, scripts, engines, techniques, hardware, studies)
 }
 
 
@@ -95,10 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
         print_support(catalog, arguments.file)
         return 0
     chosen: Iterable[str] = [arguments.what] if arguments.what else TABLES
-    for number, name in enumerate(chosen):
+    tables = [TABLES[name](catalog) for name in chosen]
+    for number, table in enumerate(one for one in tables if one.row_count or arguments.what):
         if number:
             print()
-        print_table(TABLES[name](catalog))
+        print_table(table)
     return 0
 
 
