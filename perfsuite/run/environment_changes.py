@@ -27,7 +27,7 @@ def requirement_of(name: str, release: str) -> str:
     return f"{name} @ {release}" if "://" in release else f"{name}=={release}"
 
 
-def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
+def changes_since(run: TimedRun | Measurement, measurement: Measurement, code: Change | None) -> list[Change]:
     """Every difference between the environments of a baseline's run and of a measurement."""
     others = [msgspec.structs.replace(change, fixed=_fixed(change)) for change in changed_since(run, measurement)]
     return [*([code] if code else []), *others]

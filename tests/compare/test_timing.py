@@ -134,8 +134,8 @@ def test_some_slow_steps_call_for_a_trial_after_a_change():
     even, one, some = ([0.4] * (10 - slow) + [by] * slow for slow, by in ((0, 0.4), (1, 0.6), (3, 1.6)))
 
     def status(new, old, changed):
-        sides = [measurement(step_time_seconds=times(*side)) for side in (new, old)]
-        return line_in(Scope(*sides, "zero3", Terms(tolerance=0.03, spread=0.01), quiet, changed)).status
+        new, old = (measurement(step_time_seconds=times(*side)) for side in (new, old))
+        return line_in(Scope(new, old, "zero3", Terms(tolerance=0.03, spread=0.01), quiet, changed)).status
 
     assert status(some, even, change) == "alarm"
     assert status(one, even, change) == status(some, some, change) == status(some, even, []) == "ok"

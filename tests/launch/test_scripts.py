@@ -378,7 +378,7 @@ def test_another_command_is_a_change_that_a_trial_reverts(tmp_path):
     kind = ServerKind("cpu", "", HERE, "", model)
     record, recorded = samples.measurement(), "python '$REPOSITORY/train.py' --wait 0"
     with contextlib.closing(ScriptServer(kind)) as server:
-        line = server._variables(tmp_path, tmp_path / "copy")[COMMAND]
+        line = server._variables(tmp_path, tmp_path / "copy", ())[COMMAND]
     assert line == recorded.replace("0", "9")
     assert variables({COMMAND: line, "HOME": "/root"}) == {COMMAND: line}
 
@@ -390,7 +390,7 @@ def test_another_command_is_a_change_that_a_trial_reverts(tmp_path):
     before = replace(kind, environment=replace(HERE, overrides=((change.name, change.before),)))
     with contextlib.closing(ScriptServer(before)) as server:
         assert server._model(tmp_path).command == ("python", f"{tmp_path}/train.py", "--wait", "0")
-        assert server._variables(tmp_path, tmp_path / "copy")[COMMAND] == recorded
+        assert server._variables(tmp_path, tmp_path / "copy", ())[COMMAND] == recorded
 
 
 def test_a_copy_that_is_too_large_is_refused(tmp_path, monkeypatch):
