@@ -4,7 +4,6 @@ State: arXiv 1910.02054, section 3.1. Activations: arXiv 2205.05198, section 4, 
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
 
@@ -13,42 +12,11 @@ from perfsuite.predict.time.held import held, stage_layers
 from perfsuite.predict.time.products import expert_rows
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Shape, Stack
+from perfsuite.predict.time.software import SOFTWARE, Kept
 
 WHAT = ("parameters", "gradients", "optimizer")
 MASTER = 4  # bytes per parameter of the fp32 copy, beside the moments of Adam
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What a software keeps for backward, in bytes per element.
-
-    ``hidden``: of a layer's hidden states, since two norms and two products keep their inputs. ``gathered``: of the
-    inputs that tensor-parallel layers gather and keep whole on every rank.
-
-    ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``:
-    FSDP2 with pointwise kernels that are apart.
-    """
-
-    hidden: float = 8.0
-    gathered: float = 0.0
-    fp32_shards: bool = False
-    eager: bool = False
-
-
-FUSED, FSDP = Kept(), Kept(fp32_shards=True)
-KEPT = {
-    # transformers' eager norms keep their input in fp32 and their output before the weight (6 each beside the product's
-    # input): modeling_llama.py.
-    "deepspeed": Kept(hidden=16.0),
-    "fsdp2": Kept(hidden=16.0, eager=True, fp32_shards=True),
-    "torchtitan": FSDP,
-    "automodel": FSDP,
-    "fsdp": FSDP,
-    "composer_fsdp": FSDP,
-    # Chosen with the playbook's cells in sight: nanotron copies hidden states three times more. Of the two inputs that
-    # its column-parallel layers gather (4 bytes) some are gathered again in backward (tp_recompute_allgather): 3 stay.
-    "nanotron": Kept(hidden=14.0, gathered=3.0),
-}
+FUSED, KEPT = Kept(), {name: one.kept for name, one in SOFTWARE.items()}
 # What the caching allocator reserves by the tensors that this form says. RESERVED is the median of the 48 cells of
 # nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. With FSDP2 eager layers leave more
 # gaps: EAGER is the median of three traces of Llama 3 8B with FSDP2 and torchtitan's recomputation, replayed through

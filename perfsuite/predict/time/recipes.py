@@ -7,7 +7,6 @@ from typing import Any
 from perfsuite.errors import UsageError
 
 RELEASES = ("25.11", "26.02", "26.02.01", "26.04", "26.04.01", "26.06", "26.06.01", "26.08")
-BLACKWELL = 10.0  # compute capability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +28,6 @@ class Recipe:
         known = RELEASES.index(self.since) <= RELEASES.index(release) <= RELEASES.index(self.until)
         kind = self.experts in (None, experts) and capability >= self.capability
         return known and kind and (not self.formats or precision in self.formats)
-
-
-# scripts/performance/configs of NVIDIA-NeMo/Megatron-Bridge, tags v0.2.0 (NeMo's container 25.11) to v0.6.0 (26.08).
-MEGATRON_BRIDGE = (
-    Recipe(formats=("fp8", "mxfp8", "nvfp4"), does={"gradient_bytes": 2}),
-    Recipe(formats=("fp8", "mxfp8"), since="26.02.01", does={"parameter_bytes": 1}),
-    Recipe(formats=("fp8", "mxfp8"), until="26.02", does={"tensor_pipelined": False}),
-    Recipe(formats=("nvfp4",), does={"tensor_pipelined": False}),
-    Recipe(formats=("nvfp4",), experts=False, until="26.04.01", does={"graphs": "all"}),
-    Recipe(experts=True, capability=BLACKWELL, until="26.04.01", does={"graphs": "attention"}),
-    Recipe(experts=True, capability=BLACKWELL, since="26.06", does={"graphs": "all", "dispatch_overlapped": True}),
-    Recipe(experts=True, capability=BLACKWELL, since="26.06", formats=("mxfp8",), does={"attention_quantised": True}),
-)
 
 
 def check_release(release: str) -> str:

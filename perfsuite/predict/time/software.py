@@ -1,4 +1,4 @@
-"""What a training software does: the one place that says so, for the planner and for the judged tables.
+"""What a training software does: software.toml says so, for the planner and for the judged tables.
 
 A Software makes Setups. What it always does are fields of its own; what a user may switch are ``options.OPTIONS``,
 which the command line takes as ``--set NAME=VALUE`` and the judged tables give by the same names.
@@ -7,18 +7,37 @@ which the command line takes as ``--set NAME=VALUE`` and the judged tables give 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from perfsuite.catalog.definitions import Device
 from perfsuite.errors import UsageError
-from perfsuite.predict.time import costs
 from perfsuite.predict.time.options import option
 from perfsuite.predict.time.precision import PRECISIONS
-from perfsuite.predict.time.recipes import MEGATRON_BRIDGE, RELEASES, Recipe, check_release
+from perfsuite.predict.time.recipes import RELEASES, Recipe, check_release
 from perfsuite.predict.time.setup import Setup
 
 FUSED_FROM = 8.0  # compute capability: older devices have fused attention in fp16 alone
 OTHER = 9.0  # as which a device counts that is not NVIDIA's
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a software keeps for backward, in bytes per element.
+
+    ``hidden``: of a layer's hidden states, since two norms and two products keep their inputs. ``gathered``: of the
+    inputs that tensor-parallel layers gather and keep whole on every rank.
+
+    ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``:
+    FSDP2 with pointwise kernels that are apart.
+    """
+
+    hidden: float = 8.0
+    gathered: float = 0.0
+    fp32_shards: bool = False
+    eager: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +56,7 @@ class Software:
     recipes: tuple[Recipe, ...] = ()  # what its own recipes set besides, by release and kind of step
     cudnn_from: float = math.inf  # compute capability from which on it takes cuDNN's attention or FlashAttention-3
     precisions: tuple[str, ...] = ("bf16", "fp16")
+    kept: Kept = Kept()
 
     def attention(self, device: Device) -> str:
         """The kernel that it takes on a device: a key of Setup.attention."""
@@ -70,137 +90,8 @@ class Software:
         return Setup(**fields)
 
 
-RECOMPUTED = frozenset({"ckpt", "ckpt_selective", "ckpt_pointwise"})
-MEGATRON = frozenset({"tensor", "pipeline", "interleave", "zero1"}) | RECOMPUTED
-FSDP = frozenset({"zero3", "hybrid", "ckpt"})
-OF_2022 = {"attention": "unfused", "precision": "fp16", "gradient_bytes": 2, "dropout": True}
-SOFTWARE = {
-    one.name: one
-    for one in (
-        Software(
-            name="megatron_core",
-            says="Megatron-core with Transformer Engine: fused pointwise kernels, messages overlapped",
-            source="core/ of NVIDIA/Megatron-LM, and the performance recipes of NVIDIA-NeMo/Megatron-Bridge",
-            has=MEGATRON | {"context", "experts"},
-            does={
-                "overlapped": True,
-                "sequence_parallel": True,
-                "tensor_pipelined": True,  # tp_comm_overlap
-                "sends_overlapped": True,  # overlap_p2p_comm, with several chunks
-                "parameter_bytes_moved": 0.0,  # gradient_accumulation_fusion: products add to the sums
-                "optimizer_bytes": costs.MEGATRON_ADAM + costs.MEGATRON_CLIP,
-            },
-            recipes=MEGATRON_BRIDGE,
-            cudnn_from=8.0,
-            precisions=("bf16", "fp16", "fp8", "mxfp8", "nvfp4"),
-        ),
-        Software(
-            name="megatron",
-            says="Megatron-LM of 2022: separate attention kernels, unfused sums",
-            source="arXiv 2205.05198",
-            has=MEGATRON - {"ckpt_pointwise"},
-            does={
-                "overlapped": True,
-                "sequence_parallel": True,
-                **OF_2022,
-            },
-            precisions=("fp16",),
-        ),
-        Software(
-            name="megatron_deepspeed",
-            says="Megatron-DeepSpeed: nothing overlapped, separate attention kernels",
-            source="VIA-Research/vTrain, config/validation",
-            has=frozenset({"tensor", "pipeline", "zero1", "ckpt"}),
-            does={
-                "tensor_overlapped": False,
-                "wide_launch": 1.4,  # vTrain's host-bound rows: 4.0 to 5.1 ms a layer at width 8, 3.5 at narrower ones
-                **OF_2022,
-            },
-            precisions=("fp16",),
-        ),
-        Software(
-            name="nanotron",
-            says="nanotron: 1F1B without chunks, stages balanced by their cost",
-            source="huggingface/nanotron at 2411b022a7",
-            has=frozenset({"tensor", "pipeline", "zero1"}),
-            does={"balanced": True, "sequence_parallel": True, "overlapped": True, "cross_entropy": "nanotron"},
-            precisions=("bf16",),
-        ),
-        Software(
-            name="composer_fsdp",
-            says="Composer's FSDP of llm-foundry: parameters are gathered late in backward",
-            source="mosaicml/llm-foundry at 8c8dd48f72",
-            has=FSDP,
-            does={"prefetched": False, "early_stop": True, "overlapped": True},
-            precisions=("bf16",),
-        ),
-        Software(
-            name="fsdp",
-            says="PyTorch's FSDP without compilation",
-            source="foundation-model-stack/fms-fsdp at 0d31998300",
-            has=FSDP,
-            does={"early_stop": True, "overlapped": True, "gradient_bytes": 2},
-        ),
-        Software(
-            name="torchtitan",
-            says="torchtitan: FSDP2, compiled layers",
-            source="pytorch/torchtitan at b5bcd76c66, torchtitan/models/llama3",
-            has=FSDP | {"tensor", "context", "ckpt_operators"},
-            does={
-                "early_stop": True,
-                "overlapped": True,
-                "sequence_parallel": True,
-                "tensor_overlapped": False,
-                "embedding_gathered": True,
-                "cross_entropy": "compiled",
-                "optimizer_bytes": costs.FUSED_ADAM + costs.MEGATRON_CLIP,
-            },
-            precisions=("bf16", "fp8", "mxfp8"),
-        ),
-        Software(
-            name="automodel",
-            says="NeMo Automodel: FSDP2, Transformer Engine's layers, experts by DeepEP",
-            source="NVIDIA-NeMo/Automodel at 36044ad3d1, examples/llm_benchmark",
-            has=FSDP | {"pipeline", "interleave", "context", "experts"},
-            does={"early_stop": True, "overlapped": True, "embedding_gathered": True, "dispatch": "fused"},
-            cudnn_from=8.0,
-            precisions=("bf16",),
-        ),
-        Software(
-            name="deepspeed",
-            says="transformers with DeepSpeed's ZeRO: eager pointwise kernels",
-            source="perfsuite/predict/time/cell_steps.py, which says the same of cells",
-            has=frozenset({"zero1", "zero2", "zero3", "offload", "ckpt"}),
-            does={
-                "scattered": False,
-                "tensor_overlapped": False,
-                "gradient_bytes": 2,
-                "early_stop": True,
-                "embedding_gathered": True,
-                "cross_entropy": "transformers",
-                "optimizer_bytes": costs.FOREACH_ADAM + 34.0,
-                # DeepSpeed gathers parameters one by one and in turns: between nodes its steps need this share.
-                "gather_share": 1 / 7,
-            },
-            cudnn_from=9.0,
-        ),
-        Software(
-            name="fsdp2",
-            says="transformers with FSDP2: eager pointwise kernels",
-            source="perfsuite/predict/time/cell_steps.py, which says the same of cells",
-            has=FSDP,
-            does={
-                "overlapped": True,
-                "early_stop": True,
-                "embedding_gathered": True,
-                "cross_entropy": "transformers",
-                "parameter_bytes_moved": 14.0,
-                "optimizer_bytes": costs.FOREACH_ADAM,
-            },
-            cudnn_from=9.0,
-        ),
-    )
-}
+_TABLES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, dict[str, Any]])
+SOFTWARE = {name: msgspec.convert(table | {"name": name}, Software) for name, table in _TABLES.items()}
 
 
 def half(device: Device) -> str:
