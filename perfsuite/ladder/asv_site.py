@@ -21,6 +21,7 @@ from perfsuite.ladder.ladder import Ladder
 from perfsuite.ladder.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
 from perfsuite.records import codec
 from perfsuite.records.builds import kept
+from perfsuite.show.html.document import environment
 from perfsuite.units import show_cost, show_part
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
@@ -67,27 +68,20 @@ def markdown(story: Story) -> str:
 
 def _render(template: str, story: Story, **functions: Callable[..., str]) -> str:
     """A page of the story. Texts from elsewhere are no HTML in it."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(LOCK.parent),
-        autoescape=template.endswith(".html"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=template.endswith(".md"),
-    )
-    environment.filters.update(cell=_table_cell, plain=lambda text: _table_cell(escape(text, quote=False)))
+    is_html = template.endswith(".html")
+    known = environment("perfsuite.ladder", ".", autoescape=is_html, keep_trailing_newline=not is_html)
+    known.filters.update(cell=_table_cell, plain=lambda text: _table_cell(escape(text, quote=False)))
     releases = by_release(story.reported)
-    return environment.get_template(template).render(
+    text: str = known.get_template(template).render(
         story=story,
-        releases=releases[::-1] if template.endswith(".html") else releases,
+        releases=releases[::-1] if is_html else releases,
         unconfirmed=story.with_status(UNCONFIRMED),
         rungs={rung.name: rung for rung in story.rungs},
         seconds=show_cost,
         summary=summary(story),
         **functions,
     )
+    return text
 
 
 def _table_cell(text: str) -> str:

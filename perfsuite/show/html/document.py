@@ -5,6 +5,7 @@ branch stays text.
 """
 
 import base64
+import functools
 import hashlib
 import importlib.util
 from collections.abc import Iterable, Sequence
@@ -158,32 +159,28 @@ def render(document: Document, scripts: Iterable[str] = ()) -> bytes:
     style = read("page.css")
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {' '.join(map(_hash, own))}"
     text: str = (
-        environment()
+        _templates()
         .get_template("sections.html")
         .render(page=document, style=Html(style), scripts=[Html(script) for script in own], policy=policy, now=now())
     )
     return text.encode()
 
 
-def environment() -> Any:
-    """Jinja's, with every text escaped and every unknown name refused."""
-    global _known
-    if _known is None:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+def environment(package: str, folder: str, **options: Any) -> Any:
+    """Jinja's for the templates in a package's folder, with every unknown name refused."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-        _known = Environment(
-            loader=PackageLoader("perfsuite.show.html"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        _known.filters["whole"] = whole
-        _known.tests["entry"] = lambda one: isinstance(one, Entry)
-    return _known
+    loader = PackageLoader(package, folder)
+    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
 
 
-_known: Any = None  # jinja's environment: templates are compiled once
+@functools.cache
+def _templates() -> Any:
+    """Those of pages, with every text escaped; they are compiled once."""
+    known = environment("perfsuite.show.html", "templates", autoescape=True)
+    known.filters["whole"] = whole
+    known.tests["entry"] = lambda one: isinstance(one, Entry)
+    return known
 
 
 def read(name: str) -> str:
