@@ -9,10 +9,10 @@ from perfsuite.predict.plan.layout_memory import chance_to_fit, host_bytes, need
 from perfsuite.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
 from perfsuite.predict.plan.question import Question
 from perfsuite.predict.time.pipeline_fill import ENDS
-from perfsuite.predict.time.regimes import Known, interval, kind_of, regime
+from perfsuite.predict.time.regimes import Known, kind_of, regime
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.software import peak_name
-from perfsuite.predict.time.speed import speed
+from perfsuite.predict.time.speed import said
 from perfsuite.predict.time.step import Breakdown
 from perfsuite.records.prediction import PlannedLayout
 from perfsuite.units import show_ratio
@@ -161,7 +161,6 @@ def _planned(
     """A layout as a record: everything in it is predicted. ``first`` is the best one's step."""
     kind = regime_of(question, setup, predicted)
     peak = question.device.dense_flops[peak_name(setup.precision)]
-    low, high = interval(predicted.total, kind)
     return PlannedLayout(
         layout=name_of(setup),
         pipeline=setup.layout.pipeline,
@@ -175,12 +174,7 @@ def _planned(
         offload=setup.offload,
         predicted_bytes=round(needed),
         predicted_chance_to_fit=chance_to_fit(needed, question.room),
-        predicted_step_seconds=predicted.total,
-        low_seconds=low,
-        high_seconds=high,
-        regime=kind,
-        predicted_parts=predicted.parts(),
-        **speed(question.shape, setup, peak, predicted.total),
+        **said(question.shape, setup, peak, predicted, kind),
         loses_by=_why(predicted, first) if first and predicted is not first else "",
     )
 

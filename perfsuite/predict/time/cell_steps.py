@@ -13,11 +13,11 @@ from perfsuite.catalog.definitions import Engine, Layout
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import constants_of, machine_of
-from perfsuite.predict.time.regimes import interval, of_cell
+from perfsuite.predict.time.regimes import of_cell
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, Stack
 from perfsuite.predict.time.shape_config import shape_of
-from perfsuite.predict.time.speed import speed
+from perfsuite.predict.time.speed import said
 from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.prediction import PredictedTime
@@ -68,16 +68,7 @@ def time_of(cell: Cell, padded: bool = True) -> PredictedTime:
 
 def record_of(cell: Cell, shape: Shape, setup: Setup, machine: Machine, found: Breakdown, kind: str) -> PredictedTime:
     """A cell's predicted step and its interval as a record; ``kind`` is its regime."""
-    low, high = interval(found.total, kind)
-    return PredictedTime(
-        cell=cell.id,
-        predicted_step_seconds=found.total,
-        low_seconds=low,
-        high_seconds=high,
-        regime=kind,
-        predicted_parts=found.parts(),
-        **speed(shape, setup, machine.flops, found.total),
-    )
+    return PredictedTime(cell=cell.id, **said(shape, setup, machine.flops, found, kind))
 
 
 def setup_of(cell: Cell, padded: bool = True) -> Setup:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from perfsuite.predict.time.regimes import interval
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Shape
+from perfsuite.predict.time.step import Breakdown
 
 
 def recomputed_flops(shape: Shape, setup: Setup) -> float:
@@ -22,11 +24,20 @@ def recomputed_flops(shape: Shape, setup: Setup) -> float:
     return flops * setup.samples
 
 
-def speed(shape: Shape, setup: Setup, device_flops: float, seconds: float) -> dict[str, Any]:
-    """The fields of a record: tokens per second of all ranks, MFU and HFU of devices with that peak in FLOP/s."""
+def said(shape: Shape, setup: Setup, device_flops: float, found: Breakdown, kind: str) -> dict[str, Any]:
+    """What a record says of a predicted step: its seconds, their interval and parts, tokens per second of all ranks,
+    MFU and HFU of devices with that peak in FLOP/s. ``kind`` is its regime.
+    """
+    seconds = found.total
+    low, high = interval(seconds, kind)
     flops = shape.model_flops(setup.sequence, setup.target) * setup.samples
     peak = device_flops * setup.ranks * seconds
     return {
+        "predicted_step_seconds": seconds,
+        "low_seconds": low,
+        "high_seconds": high,
+        "regime": kind,
+        "predicted_parts": found.parts(),
         "predicted_tokens_per_second": setup.samples * (setup.sequence + setup.target) / seconds,
         "predicted_mfu": flops / peak,
         "predicted_hfu": (flops + recomputed_flops(shape, setup)) / peak,
