@@ -29,10 +29,10 @@ from perfsuite.predict.plan.network import Network, network_of
 from perfsuite.predict.plan.planned import NUMBERS, Planned, of_model, planned
 from perfsuite.predict.plan.question import options_of, usual
 from perfsuite.predict.plan.traced_layouts import verify_each
-from perfsuite.predict.time.chrome_schedule import write_trace
 from perfsuite.predict.time.constants import NETWORK
 from perfsuite.predict.time.options import OF_EXPERTS, OPTIONS
 from perfsuite.predict.time.precision import PRECISIONS
+from perfsuite.predict.time.schedule import write_trace
 from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan, VerifiedLayout

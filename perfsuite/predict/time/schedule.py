@@ -7,11 +7,14 @@ its neighbours is there.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from perfsuite.predict.time.constants import Constants
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape
 from perfsuite.predict.time.step import Breakdown, stage_times, step
+from perfsuite.records import chrome
+from perfsuite.records.chrome import MICRO
 
 FORWARD, BACKWARD = "forward", "backward"
 
@@ -106,3 +109,16 @@ def _ends(found: Sequence[Span], total: Breakdown, stages: int) -> list[Span]:
             ends += [Span(stage, name, begin, seconds, {name: seconds}) for stage in range(stages)]
             begin += seconds
     return ends
+
+
+def write_trace(path: Path, title: str, found: Sequence[Span]) -> None:
+    """Write the spans as a Chrome trace: one process with a thread per stage. Raises FileError."""
+    events = chrome.name_process(0, title)
+    for stage in sorted({one.stage for one in found}):
+        events += chrome.name_thread(0, stage, f"stage {stage}", stage)
+    for one in found:
+        place = {"micro-batch": one.micro_batch, "chunk": one.chunk} if one.micro_batch >= 0 else {}
+        name = f"{one.name} {one.micro_batch}" if place else one.name
+        parts = {f"{part} (µs)": seconds * MICRO for part, seconds in one.parts.items()}
+        events.append(chrome.span(0, one.stage, name, one.begin * MICRO, one.seconds * MICRO, place | parts, one.name))
+    chrome.write(path, events)
