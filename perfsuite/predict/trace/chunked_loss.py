@@ -28,18 +28,10 @@ def of_a_gpu(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return runs_its_body(recorder, func, args, kwargs)
 
 
-def chunks_have_buffers(recorder: Any) -> None:
-    """Of a CPU, and in fp32 of a GPU."""
-    _apply(recorder, runs_its_body)
-
-
-def chunks_have_buffers_of_a_gpu(recorder: Any) -> None:
-    """Where these are not those of a CPU, the cell is refused."""
-    _apply(recorder, of_a_gpu)
-
-
-def _apply(recorder: Any, rule: Any) -> None:
-    """To both operators, which this process may not have: a release lacks them, or nobody uses them."""
+def chunks_have_buffers(recorder: Any, rule: Any = runs_its_body) -> None:
+    """Of a CPU; of a GPU with the rule ``of_a_gpu``. This process may not have the two operators: a release lacks them,
+    or nobody uses them.
+    """
     try:
         from torch.nn.modules import linear_cross_entropy  # noqa: F401
     except ImportError:

@@ -1,6 +1,7 @@
 """A rank without other ranks: how torch.distributed treats fake tensors."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -9,11 +10,14 @@ from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_leaves
 
 from perfsuite.rank.session import Session
 
 FIRST_BUCKET_BYTES = 2**20  # of DistributedDataParallel, and then bucket_cap_mb
 BUCKET_BYTES = 25 * 2**20
+# Operator → the argument that is copied as a whole: gathered into one flat tensor, or reduced in a clone.
+COPIES = {"allgather_": 0, "_allgather_base_": 0, "reduce_scatter_": 1, "_reduce_scatter_base_": 1}
 
 
 def join(session: Session) -> None:
@@ -187,3 +191,18 @@ def stages_agree(recorder: Any) -> AbstractContextManager[Any]:
         return vote(one, True)
 
     return mock.patch.multiple(stage.PipelineStage, _warmup_forward_vote=vote, _warmup_backward_result=result)
+
+
+def collectives_copy(recorder: Any) -> None:
+    """Tensors that are gathered or scattered exist twice while gloo works on them
+    (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp).
+    """
+    for name, place in COPIES.items():
+        recorder.rules[getattr(torch.ops.c10d, name).default] = functools.partial(_copying, place)
+
+
+def _copying(place: int, recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    out = func(*args, **kwargs)
+    tensors = (leaf for leaf in tree_leaves(args[place]) if isinstance(leaf, torch.Tensor))
+    recorder.scratch(sum(one.numel() * one.element_size() for one in tensors), str(func))
+    return out

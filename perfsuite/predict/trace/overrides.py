@@ -11,7 +11,7 @@ import torch
 
 from perfsuite.errors import Unsupported
 from perfsuite.predict.trace import attention_kernels as attention
-from perfsuite.predict.trace import autograd, chunked_loss, cuda, distributed, gloo, streams, values
+from perfsuite.predict.trace import autograd, chunked_loss, cuda, distributed, streams, values
 from perfsuite.predict.trace import kernel_scratch as kernels
 from perfsuite.predict.trace import on_host as host
 from perfsuite.rank.compat import lacking
@@ -68,12 +68,13 @@ PIPELINES: tuple[Patch, ...] = (distributed.sends_hold_tensors, distributed.stag
 CPU: tuple[Patch, ...] = (
     chunked_loss.chunks_have_buffers,
     autograd.random_states_count,
-    gloo.collectives_copy,
+    distributed.collectives_copy,
     kernels.matmuls_repack,
     kernels.elementwise_kernels_convert,
     kernels.layer_norms_sum,
 )
-CUDA: tuple[Patch, ...] = (*cuda.PATCHES, chunked_loss.chunks_have_buffers_of_a_gpu, streams.streams_have_pools)
+CHUNKS = functools.partial(chunked_loss.chunks_have_buffers, rule=chunked_loss.of_a_gpu)
+CUDA: tuple[Patch, ...] = (*cuda.PATCHES, CHUNKS, streams.streams_have_pools)
 
 
 def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
