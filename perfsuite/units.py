@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from perfsuite.errors import UsageError
@@ -204,6 +204,12 @@ def listed(things: Iterable[object]) -> str:
     """``a, b and c``."""
     *most, last = map(str, things)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """``a, b and 3 more``: at most so many of them by name."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def show_several(count: int, noun: str, plural: str = "") -> str:

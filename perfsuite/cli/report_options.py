@@ -7,7 +7,7 @@ from pathlib import Path
 from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
-from perfsuite.units import printable, show_part
+from perfsuite.units import printable, show_part, some
 
 MOST_NAMED = 5  # cells without a result
 
@@ -46,8 +46,7 @@ def _problem(report: Path) -> str:
     found = codec.coverage_of(report)
     if found.is_whole:
         return ""
-    named = ", ".join(test.partition("[")[2].removesuffix("]") or test for test in found.missing[:MOST_NAMED])
-    more = f" and {len(found.missing) - MOST_NAMED} more" if len(found.missing) > MOST_NAMED else ""
+    named = [test.partition("[")[2].removesuffix("]") or test for test in found.missing]
     if not found.selected and found.exit_status is None:
         return "has no beginning: a part of it is missing, or it is empty."
     ended = []
@@ -60,4 +59,4 @@ def _problem(report: Path) -> str:
     if not found.missing:
         return " ".join(ended)
     without = show_part(len(found.missing), found.selected, "cell", "has", "have")
-    return " ".join([*ended, f"{without} no result: {named}{more}."])
+    return " ".join([*ended, f"{without} no result: {some(named, MOST_NAMED)}."])

@@ -11,6 +11,7 @@ from perfsuite.prove.compatibility.pages import Matrix, matrix
 from perfsuite.prove.compatibility.pairs import claims
 from perfsuite.prove.compatibility.proofs import load
 from perfsuite.show.text.tables import bare_table, print_table, width_of
+from perfsuite.units import some
 
 DEFAULT = Path("docs", "support.json")
 MOST_NAMED = 10
@@ -62,9 +63,8 @@ def _proven(table: Matrix, path: Path) -> str:
     """How much the last run proves."""
     if not table.unproven:
         return f"All {len(table.symbols)} entries are proven by {path} with the installed versions."
-    named = [f"{engine} × {technique}" for engine, technique in table.unproven[:MOST_NAMED]]
-    more = f" and {len(table.unproven) - MOST_NAMED} more" if len(table.unproven) > MOST_NAMED else ""
+    named = [f"{engine} × {technique}" for engine, technique in table.unproven]
     return (
         f"{len(table.unproven)} of {len(table.symbols)} entries are not proven by {path} with the installed versions: "
-        f"{', '.join(named)}{more}. Prove them: perfsuite support run"
+        f"{some(named, MOST_NAMED)}. Prove them: perfsuite support run"
     )

@@ -10,6 +10,7 @@ from perfsuite.cli.ini import ini_of
 from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_baselines, add_catalog, catalog_of, store_of
 from perfsuite.errors import UsageError
+from perfsuite.units import some
 
 HELP = "Write a dashboard of many runs: every cell's metrics over nights."
 NAMED = 3  # files of a folder that is no dashboard
@@ -39,10 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     if output.exists() and not output.is_dir():
         raise UsageError(f"--output names {output}, which is a file: name a folder.")
     if others := foreign(output):
-        named = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} more" if len(others) > NAMED else "")
         raise UsageError(
-            f"--output names {output}, which is no dashboard and has other files: {named}. Name a new or empty folder, "
-            "or that of an earlier dashboard."
+            f"--output names {output}, which is no dashboard and has other files: {some(others, NAMED)}. Name a new or "
+            "empty folder, or that of an earlier dashboard."
         )
     files = list(itertools.chain.from_iterable(map(files_of, arguments.runs)))
     ladders = dict(map(_ladder, arguments.ladder))

@@ -30,6 +30,7 @@ from perfsuite.units import (
     show_part,
     show_ratio,
     show_several,
+    some,
 )
 
 REASON = ' --perf-reason="…"'
@@ -168,8 +169,7 @@ def text_of_change(change: Change | str) -> str:
     """The change, with the user's files that differ: ``your code 1f0c93ab -> here (helper.py, net.py and 2 more)``."""
     if isinstance(change, str):  # of an old ledger
         return change
-    more = f" and {len(change.files) - MOST_FILES} more" if len(change.files) > MOST_FILES else ""
-    files = f" ({', '.join(change.files[:MOST_FILES])}{more})" if change.files else ""
+    files = f" ({some(change.files, MOST_FILES)})" if change.files else ""
     return release_text(change) + files
 
 

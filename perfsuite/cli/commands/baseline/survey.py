@@ -33,7 +33,7 @@ from perfsuite.run.gatekeeper import commit_of
 from perfsuite.show.text.reasons import why_other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_bytes, show_ratio, show_seconds, show_several
+from perfsuite.units import show_bytes, show_ratio, show_seconds, show_several, some
 
 MOST_NAMED = 3
 ABSENT = "–"
@@ -146,7 +146,7 @@ def show(arguments: argparse.Namespace) -> int:
     print(f"\n{show_several(len(found), 'baseline')}: {counted}")
     unreadable = {stored.cell for stored in found if stored.baseline is None}
     for (status, why), cells in _grouped(found).items():
-        print(f"\n{status}: {why}\n  {_named(cells)}")
+        print(f"\n{status}: {why}\n  {some(cells, MOST_NAMED)}")
         if status == "orphaned":
             words = given(arguments, "-k", "--baselines", "--catalog", "--tests")
             print(f'  remove: {shlex.join(["perfsuite", "baseline", "prune", *words])} --yes --reason "…"')
@@ -249,11 +249,6 @@ def _grouped(found: Iterable[Stored]) -> dict[tuple[str, str], list[str]]:
         for reason in stored.standing.reasons:
             groups.setdefault(reason, []).append(stored.cell)
     return dict(sorted(groups.items(), key=lambda item: ORDER.index(item[0][0])))
-
-
-def _named(cells: Sequence[str]) -> str:
-    more = f" and {len(cells) - MOST_NAMED} more" if len(cells) > MOST_NAMED else ""
-    return ", ".join(cells[:MOST_NAMED]) + more
 
 
 def _record(arguments: argparse.Namespace, cells: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from perfsuite.ladder import asv_results as results
 from perfsuite.ladder.asv_results import Run
 from perfsuite.ladder.ladder import Ladder, Rung, called, find_ladder, ladders, locked, read_built, read_ladder
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_cost, show_part
+from perfsuite.units import show_cost, show_part, some
 
 HELP = "Run the rungs of a ladder that have no result yet; continues after an interruption."
 SHOWN = 3  # failed benchmarks of a rung that are named
@@ -134,8 +134,7 @@ def summary(
             console.print(f"[red]{ladder.definition.library} {rung.name} failed:[/red] {escape(last.failure)}")
         elif last.failed:
             status = 1
-            more = f" and {len(last.failed) - SHOWN} more" if len(last.failed) > SHOWN else ""
-            named = ", ".join(last.failed[:SHOWN]) + more
+            named = some(last.failed, SHOWN)
             console.print(
                 f"[red]{ladder.definition.library} {rung.name}: no number of {escape(named)}.[/red] "
                 f"See {asv.log_of(folder, rung.name, fresh=rung.name in quick)}",
