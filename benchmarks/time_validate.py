@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,8 @@ from time_rows import Row
 from time_tables import CALIBRATION, table
 
 from perfsuite.predict.time.constants import generation_of
-from perfsuite.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, Known, kind_of, regime
+from perfsuite.predict.time.fitted import PAIRS
+from perfsuite.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, kind_of, regime, was_fitted
 from perfsuite.records.codec import write_bytes
 from perfsuite.units import show_ratio
 
@@ -42,18 +43,17 @@ class Judged(NamedTuple):
     regime: str
 
 
-def judge(row: Row, values: Values | None = None, known: Known | None = None) -> Judged:
-    """A row, predicted; its regime is what a plan would say, or that of other known software and devices."""
+def judge(row: Row, values: Values | None = None, known: Collection[tuple[str, str]] = PAIRS) -> Judged:
+    """A row, predicted; its regime is what a plan would say, or that of other known devices with software."""
     predicted, asked = breakdown(row, values), row.question
     kind = kind_of(asked.shape, row.setup, asked.nodes_of(row.setup), predicted)
-    new = not (known or Known.fitted()).has(asked.device.name, row.stack, kind)
+    new = not was_fitted(asked.device.name, row.stack, kind, known)
     return Judged(row, math.log(predicted.total / row.seconds), regime(kind, new))
 
 
-def known_of(rows: Sequence[Row]) -> Known:
-    """The devices and the software that made the rows."""
-    devices, stacks = frozenset(row.device for row in rows), frozenset(row.stack for row in rows)
-    return Known(devices, stacks, frozenset((row.device, row.stack) for row in rows))
+def known_of(rows: Sequence[Row]) -> set[tuple[str, str]]:
+    """The devices that made the rows, each with the software."""
+    return {(row.device, row.stack) for row in rows}
 
 
 def cross_validate(rows: Sequence[Row], start: Values) -> tuple[list[Judged], list[Values]]:
@@ -71,16 +71,15 @@ def cross_validate(rows: Sequence[Row], start: Values) -> tuple[list[Judged], li
 def transfer(rows: Sequence[Row], start: Values) -> list[Judged]:
     """Each row, predicted by constants without any row of its software, and again without any of its generation."""
     found = []
-    nothing = Known(frozenset(), frozenset(), frozenset())
     for name in dict.fromkeys(row.stack for row in rows):
         left = [row for row in rows if row.stack == name]
         values = fit([row for row in rows if row.stack != name], start)
         own = {group: one for group, one in values.items() if group != name}
-        found += [judge(row, own, nothing) for row in left]
+        found += [judge(row, own, ()) for row in left]
     for name in dict.fromkeys(generation_of(row.question.device) for row in rows):
         left = [row for row in rows if generation_of(row.question.device) == name]
         values = fit([row for row in rows if generation_of(row.question.device) != name], _without(start, name))
-        found += [judge(row, values, nothing) for row in left]
+        found += [judge(row, values, ()) for row in left]
     return found
 
 
@@ -126,9 +125,7 @@ def _quantile(weighed: Sequence[tuple[float, float]], level: float) -> float:
 
 TEMPLATE = """# What was fitted. Written by `python benchmarks/time_validate.py --write`; do not edit by hand.
 
-# The devices and the software that made the rows, and both together.
-devices = {devices}
-stacks = {stacks}
+# The devices that made the rows, each with the software.
 pairs = {pairs}
 
 [values]
@@ -227,9 +224,7 @@ def main() -> int:
         }
         bounds = FREE.items()
         text = TEMPLATE.format(
-            devices=toml(sorted(known.devices)),
-            stacks=toml(sorted(known.stacks)),
-            pairs=toml(sorted(known.pairs)),
+            pairs=toml(sorted(known)),
             values=entries({group: {name: short(at) for name, at in one.items()} for group, one in values.items()}),
             bounds=entries({group: {name: [at.low, at.high] for name, at in own.items()} for group, own in bounds}),
             spread=entries(spread),

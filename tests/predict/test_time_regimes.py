@@ -6,7 +6,7 @@ import pytest
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.predict.time import fitted
-from perfsuite.predict.time.regimes import KINDS, NODES, ONE_NODE, Known, interval, kind_of, regime
+from perfsuite.predict.time.regimes import KINDS, NODES, ONE_NODE, interval, kind_of, regime, was_fitted
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Experts, decoder
 from perfsuite.predict.time.step import Breakdown
@@ -46,7 +46,7 @@ def test_the_kind_of_a_step(shape, precision, nodes, predicted, wanted):
 )
 def test_what_is_known(device, stack, kind, known):
     """Rows of the device and of the software; of both together if the host decides."""
-    assert Known.fitted().has(device, stack, kind) is known
+    assert was_fitted(device, stack, kind) is known
 
 
 @pytest.mark.parametrize("kind", KINDS)

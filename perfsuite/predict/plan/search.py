@@ -9,7 +9,7 @@ from perfsuite.predict.plan.layout_memory import chance_to_fit, host_bytes, need
 from perfsuite.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
 from perfsuite.predict.plan.question import Question
 from perfsuite.predict.time.pipeline_fill import ENDS
-from perfsuite.predict.time.regimes import Known, kind_of, regime
+from perfsuite.predict.time.regimes import kind_of, regime, was_fitted
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.software import peak_name
 from perfsuite.predict.time.speed import said
@@ -182,7 +182,7 @@ def _planned(
 def regime_of(question: Question, setup: Setup, predicted: Breakdown) -> str:
     """The rows whose errors tell how good a layout's prediction is."""
     kind = kind_of(question.shape, setup, question.nodes_of(setup), predicted)
-    known = Known.fitted().has(question.device.name, question.software.name, kind)
+    known = was_fitted(question.device.name, question.software.name, kind)
     return regime(kind, not known or setup.offload)  # no fitted row has offload
 
 

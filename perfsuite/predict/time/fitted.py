@@ -8,8 +8,6 @@ import msgspec
 class Fitted(msgspec.Struct, frozen=True):
     """The content of the file, whose comments explain it."""
 
-    devices: list[str]
-    stacks: list[str]
     pairs: list[tuple[str, str]]
     values: dict[str, dict[str, float]]
     bounds: dict[str, dict[str, tuple[float, float]]]
@@ -21,5 +19,5 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 FITTED = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=Fitted)
-VALUES, ROWS, DEVICES, PAIRS, STACKS = FITTED.values, FITTED.rows, FITTED.devices, FITTED.pairs, FITTED.stacks
+VALUES, ROWS, PAIRS = FITTED.values, FITTED.rows, FITTED.pairs
 ERRORS, COUNTS, VALIDATED, BOUNDS, FOLDS = FITTED.errors, FITTED.counts, FITTED.validated, FITTED.bounds, FITTED.folds

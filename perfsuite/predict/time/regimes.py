@@ -3,7 +3,7 @@
 A regime is a kind of step, and whether software and device are new: no row of them was fitted.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.predict.time import fitted
@@ -18,24 +18,13 @@ KINDS = (ONE_NODE, NODES, FEW_BITS, EXPERTS, HOST)
 NEW = ", new"
 
 
-@dataclass(frozen=True)
-class Known:
-    """The devices and the software of the fitted rows, and both together."""
-
-    devices: frozenset[str]
-    stacks: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
-
-    @classmethod
-    def fitted(cls) -> "Known":
-        """Those of ``fitted.toml``."""
-        return cls(frozenset(fitted.DEVICES), frozenset(fitted.STACKS), frozenset(fitted.PAIRS))
-
-    def has(self, device: str, stack: str, kind: str) -> bool:
-        """Whether rows of both were fitted. The host's time for a layer is known for both together alone."""
-        if kind == HOST:
-            return (device, stack) in self.pairs
-        return device in self.devices and stack in self.stacks
+def was_fitted(device: str, stack: str, kind: str, pairs: Collection[tuple[str, str]] = fitted.PAIRS) -> bool:
+    """Whether rows of the device and of the software were fitted, which are ``pairs``. The host's time for a layer is
+    known for both together alone.
+    """
+    if kind == HOST:
+        return (device, stack) in pairs
+    return any(device == one for one, _ in pairs) and any(stack == one for _, one in pairs)
 
 
 def kind_of(shape: Shape, setup: Setup, nodes: int, predicted: Breakdown) -> str:
