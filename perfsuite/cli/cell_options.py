@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.cell import Cell, cells_meant, named_whole, parse_cell
-from perfsuite.catalog.definitions import Model
+from perfsuite.catalog.cell_id import CellId
+from perfsuite.catalog.definitions import Metric, Model
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.ini import ini_of
 from perfsuite.cli.shared_options import add_baselines, store_of
 from perfsuite.errors import UsageError
@@ -135,6 +137,11 @@ def selected(expression: str, catalog: Catalog, found: Collected) -> list[Cell]:
     if len(absent) == len(picked):
         raise UsageError("This machine can run none of the chosen cells.")
     return [parse_cell(cell, catalog) for cell in picked if cell not in absent]
+
+
+def metrics_of(cell_id: str, catalog: Catalog) -> list[Metric]:
+    """From the strategy alone: the model may be a conftest's, which the catalog does not know."""
+    return catalog.metrics(parse_strategy(CellId.parse(cell_id).strategy, catalog).engine.process)
 
 
 def _why_not(text: str, catalog: Catalog) -> str:

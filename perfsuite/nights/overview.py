@@ -1,6 +1,7 @@
 """The first page of a dashboard: what is red, what moved, what has no result, who owns it, and all cells."""
 
 import datetime
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -216,10 +217,8 @@ def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section |
 
 def _machines(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     """When each machine ran last."""
-    count: dict[str, int] = {}
+    count = Counter(summary.machine for summary in summaries)
     names = {summary.machine: _where(summary) for summary in summaries}
-    for summary in summaries:
-        count[summary.machine] = count.get(summary.machine, 0) + 1
     rows: list[list[str | Entry]] = [
         [names[machine], dashboard.last[machine][:16].replace("T", " "), Entry(f"{cells}", sort=cells)]
         for machine, cells in sorted(count.items())

@@ -6,9 +6,6 @@ import os
 from pathlib import Path
 
 from perfsuite.baselines.store import Store
-from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.definitions import Metric
-from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, catalog_of, store_of
 from perfsuite.environments import git
@@ -51,9 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(kinds) or "Nothing to propose.")
         return 0
 
-    def metrics_of(cell: str) -> list[Metric]:
-        return catalog.metrics(parse_strategy(CellId.parse(cell).strategy, catalog).engine.process)
-
     commit, root = _place(store)
     with opened(arguments.github, token, api_of()) as repository:
         pull = proposal.open_pull(repository)
@@ -67,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         if pull and made.is_there(before):
             print(f"unchanged #{pull.number} {pull.title}")
             return 0
-        files = made.files(store, commit_of(store.root), metrics_of, here or "proposed by hand")
+        files = made.files(store, commit_of(store.root), catalog, here or "proposed by hand")
         named = {f"{root}/{path.as_posix()}": text for path, text in files.items()}
         metrics = list(catalog.all("metric").values())
         print(proposal.put(repository, pull, commit, named, made.title, made.body(metrics, here)))

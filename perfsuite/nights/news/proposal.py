@@ -6,7 +6,7 @@ one that it measured as good as its baseline, or worse, is proposed no longer. P
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from perfsuite.baselines.accept import baseline_of
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.cell_options import metrics_of
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status
@@ -23,7 +25,6 @@ from perfsuite.show.text.markdown import code, render_markdown
 BRANCH = "perfsuite-baselines"
 MARK = "<!-- perfsuite proposal -->"
 KINDS = ("new", "improved")
-MetricsOf = Callable[[str], Sequence[Metric]]
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Proposal:
         verdicts = [render_markdown(results, metrics)] if results else []
         return "\n\n".join(filter(None, [MARK, note, run, *kept, *verdicts]))
 
-    def files(self, store: Store, commit: str, metrics_of: MetricsOf, reason: str) -> dict[Path, bytes]:
+    def files(self, store: Store, commit: str, catalog: Catalog, reason: str) -> dict[Path, bytes]:
         """The changed files below the store's root: baselines and the ledger. Writes nothing there."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Store(Path(folder, "baselines"), store.kernels)
@@ -80,10 +81,10 @@ class Proposal:
                 shutil.copytree(store.root, copy.root)
             before = _contents(copy.root)
             for cell, baseline in self.kept.items():
-                consent = Acceptance(how="propose", metrics=metrics_of(cell), reason=reason)
+                consent = Acceptance(how="propose", metrics=metrics_of(cell, catalog), reason=reason)
                 copy.save(baseline, copy.load(cell), consent)
             for cell, result in self.accepted.items():
-                metrics = metrics_of(cell)
+                metrics = metrics_of(cell, catalog)
                 consent = Acceptance(how="propose", metrics=metrics, reason=reason)
                 copy.save(baseline_of(result.measurement, commit, metrics), copy.load(cell), consent)
             return {name: text for name, text in _contents(copy.root).items() if before.get(name) != text}

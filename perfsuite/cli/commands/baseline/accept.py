@@ -12,10 +12,9 @@ from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import OUTCOMES, Store
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.strategies import parse_strategy
+from perfsuite.cli.cell_options import metrics_of
 from perfsuite.cli.shared_options import catalog_of, given, store_of, tolerance_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
@@ -74,7 +73,7 @@ def accept(arguments: argparse.Namespace) -> int:
         if problem:
             raise UsageError(f"{result.measurement.cell} in {arguments.report} {problem}. Nothing was accepted.")
     for taken, (result, old) in enumerate(chosen):
-        measurement, metrics = result.measurement, _metrics(result.measurement.cell, catalog)
+        measurement, metrics = result.measurement, metrics_of(result.measurement.cell, catalog)
         if _is_there(result, old):
             print(f"baseline kept, since it already is this measurement: {store.path(measurement.cell)}")
             continue
@@ -117,7 +116,7 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
     verdict = judge(
         measurement,
         baseline,
-        _metrics(cell, catalog),
+        metrics_of(cell, catalog),
         strategy=CellId.parse(cell).strategy,
         terms=terms_of(cell, tolerance),
     )
@@ -136,11 +135,6 @@ def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
     if count > 1:
         raise UsageError(f"{report} has {cell} {count} times, so the choice is ambiguous.")
     return chosen
-
-
-def _metrics(cell_id: str, catalog: Catalog) -> list[Metric]:
-    """From the strategy alone: the model may be a conftest's, which the catalog does not know."""
-    return catalog.metrics(parse_strategy(CellId.parse(cell_id).strategy, catalog).engine.process)
 
 
 def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:
