@@ -11,7 +11,7 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.predict.time import fitted
-from perfsuite.predict.time.constants import LINK, NETWORK, constants_of, machine_of
+from perfsuite.predict.time.constants import NETWORK, PUBLISHED, constants_of, machine_of
 from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul, unfused_attention
 from perfsuite.predict.time.experts import exchange_experts, left_to_compute, reached
 from perfsuite.predict.time.head import head
@@ -255,13 +255,13 @@ def test_a_device_without_constants_is_refused():
         machine_of(dataclasses.replace(A100, name="mi250x", compute_capability=None))
 
 
-@pytest.mark.parametrize("generation", sorted(LINK))
+@pytest.mark.parametrize("generation", sorted(PUBLISHED["generations"]))
 def test_constants_are_physical(generation):
     """No share of a rate is above 1, and no byte is saved below the fused kernels' by much."""
     everywhere = fitted.VALUES["all"]
     own = dict(fitted.VALUES[generation])
     shares = [own["matmul"] * everywhere["fp8"], own["matmul"] * own.pop("fp4", 1.0)]
-    shares += [*own.values(), LINK[generation], NETWORK]
+    shares += [*own.values(), PUBLISHED["generations"][generation]["link"], NETWORK]
     shares += [everywhere[name] for name in ("overlap", "grouped", "crossing")]
 
     assert all(0 < share <= 1 for share in shares)

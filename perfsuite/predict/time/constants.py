@@ -1,12 +1,15 @@
 """The constants of the closed form for a device and a software stack, and how far they can be trusted.
 
-``fitted.toml`` has those that were fitted, with their rows. The others are measurements that others published. A
+``fitted.toml`` has those that were fitted, with their rows. ``published.toml`` has measurements of others. A
 generation or a stack without rows borrows the nearest fitted one: its predictions are then of a new regime, whose
 interval is wider (regimes.py).
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from perfsuite.catalog.definitions import Device
 from perfsuite.errors import Refused
@@ -20,43 +23,14 @@ AMD = {"mi300x": "hopper", "mi355x": "blackwell"}  # no row of them was fitted: 
 # How much longer than the others' hosts Grace takes to launch a layer: the tiny models of Megatron-LM's tests take 1.45
 # times as long on GB200 as on H100 (benchmarks/published/times/notes.md).
 GRACE = 1.45
-# Collectives in one node: the share of NVLink's rate that many ranks would reach, and the seconds of a message and of a
-# step of its ring. A100: 77 points of 2 to 8 ranks, 1 MiB to 1 GiB (VIA-Research/vTrain, trace/a100), mean error 5 %.
-# H200: rings of 8 ranks reach 361 to 368 of 450 GB/s, 15/16 of the share; 32 KiB take 40 µs, as NCCL's table for LL128
-# says (14 µs and 1.9 µs per step). B200: 13 points of 8 ranks, 1 MiB to 4 GiB, mean error 13 %, and 3 % from 128 MiB
-# on. Between nodes 73 to 80 % of the cards' rate from 1 GiB on. H200, B200 and nodes: network/README.md and
-# network/benchmarks/README.md of stas00/ml-engineering at 744d01e. benchmarks/published/times/all_reduce.csv has the
-# points.
-LINK = {"ampere": 0.80, "hopper": 0.86, "blackwell": 0.85}
-START = {"ampere": 30e-6, "hopper": 14e-6, "blackwell": 38e-6}
-HOP = {"ampere": 3.4e-6, "hopper": 1.9e-6, "blackwell": 2.8e-6}
+# Between nodes rings reach so much of the cards' rate from 1 GiB on: published.toml has the source.
 NETWORK = 0.75
 # Cards that may not read each other's memory send through the host's: written there and read again, so that half of
 # PCIe's rate is left at best (docs.nvidia.com, NCCL, "Troubleshooting", shared memory transport).
 THROUGH_HOST = 0.5
-# cuDNN's attention on long sequences, forward and backward (2.5 of 3.5 FLOPs), as a share of the peak; causal, bf16,
-# heads of 128. H200: 700 and 590 TFLOP/s; GB200 1,720 and 1,350; GB300 1,990 and 1,520. The B200 of SimuMax: 1,000 and
-# 850 on 4,096 tokens, four fifths of that. A100: 174 and 128 on 4,096 (PCIe; more by 271/253, the best matmuls' ratio).
-# benchmark/sdpa_benchmark_training/results of NVIDIA/cudnn-frontend at 3929da2ef4; configs/system of
-# MooreThreads/SimuMax at 4dcaae513b; benchmark/attention_training/results/llama3.1 at 816ea4573a (A100).
-ATTENTION3 = {"ampere": 0.60, "hopper": 0.62, "blackwell": 0.575}
-ATTENTION3_OF = {"b200": 0.49, "b300": 0.65, "gb300": 0.65}
-# What products reach when they follow each other, where that was measured and differs from the best single one:
-# the median of 514 products on a B200, 0.49 of the peak by its power (configs/system/b200_bf16_ceperm.json of
-# MooreThreads/SimuMax at 4dcaae513b), over this form's tiles and waves.
-SUSTAINED = {"b200": 1_130e12}
-# The best measured product in fp8: compute/accelerator/README.md of stas00/ml-engineering at 744d01e. Others reach
-# UNMEASURED_LOW of the peak, the median of these.
-FP8 = {
-    "h100": 1402.6e12, "h200": 1453.4e12, "b200": 3432.5e12, "b300": 3353.3e12, "gb200": 3615.6e12,
-}  # fmt: skip
-UNMEASURED_LOW = 0.73
-MULTIPROCESSORS = {  # the architectures' whitepapers; AMD's compute units
-    "t4": 40, "v100_32g": 80, "v100_pcie_32g": 80, "a100_40g": 108, "a100_80g": 108, "a100_pcie_80g": 108,
-    "rtx3090": 82, "a10g": 80, "a6000": 84, "l4": 58, "l40s": 142, "rtx4090": 128, "rtx5090": 170, "h100": 132,
-    "h100_pcie": 114, "h200": 132, "h800": 132, "b200": 148, "b300": 148, "gb200": 148, "gb300": 148, "mi300x": 304,
-    "mi355x": 256,
-}  # fmt: skip
+UNMEASURED_LOW = 0.73  # of the peak, for products in few bits that nobody has measured: the median of those measured
+PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
+MULTIPROCESSORS: dict[str, int] = PUBLISHED["multiprocessors"]
 # Software whose layers have all pointwise kernels fused as costs.elementwise_bytes counts them: Transformer Engine's
 # norms beside their products, and jitted kernels for bias, dropout, residual sum and activation.
 FUSED = frozenset({"megatron_core", "megatron", "megatron_deepspeed", "torchtitan", "automodel"})
@@ -131,7 +105,7 @@ def machine_of(device: Device, network: float | None = None, node: int = 8, late
         multiprocessors=MULTIPROCESSORS[device.name],
         node=node,
         network_latency=latency,
-        fp8_flops=FP8.get(device.name, UNMEASURED_LOW * fp8),
+        fp8_flops=PUBLISHED["fp8"].get(device.name, UNMEASURED_LOW * fp8),
         fp4_flops=UNMEASURED_LOW * fp4,
         domain=max(node, device.domain),
     )
@@ -146,17 +120,18 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     generation = generation_of(device)
     ultra = found.get("ultra", {}) if device.compute_capability == ULTRA else {}
     shares = {**found["hopper"], **found.get(generation, {}), **ultra}
-    if device.name in SUSTAINED:
+    if sustained := PUBLISHED["sustained"].get(device.name):
         assert device.measured_matmul_flops
-        shares["matmul"] = SUSTAINED[device.name] / device.measured_matmul_flops
+        shares["matmul"] = sustained / device.measured_matmul_flops
     launches: dict[str, Any] = dict(found.get(stack) or _mean(found))
     launches["launch_layer"] *= GRACE if device.domain else 1.0
-    links = {"link": LINK[generation], "network": NETWORK, "start": START[generation], "hop": HOP[generation]}
+    published = PUBLISHED["generations"][generation]
+    if device.name in PUBLISHED["attention3"]:
+        published = published | {"attention3": PUBLISHED["attention3"][device.name]}
     everywhere = dict(found["all"])
     fused = everywhere.pop("traffic_fused", 1.0)
     everywhere["traffic"] = fused if stack in FUSED else everywhere["traffic"]
-    attention3 = ATTENTION3_OF.get(device.name, ATTENTION3[generation])
-    return Constants(attention3=attention3, **links, **shares, **everywhere, **launches)
+    return Constants(network=NETWORK, **published, **shares, **everywhere, **launches)
 
 
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:

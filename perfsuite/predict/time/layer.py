@@ -23,7 +23,7 @@ SEQUENCE_LAUNCHES = 1.12
 KERNELS = 48
 WIDE = 8  # tensor-parallel ranks whose processes share a host and wait for each other in every layer
 GRAPHED = {"none": 1.0, "attention": 0.5, "all": 0.0}  # of a layer's launches, what the host still does
-QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels on GB200 and GB300, as in constants.py
+QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels on GB200 and GB300, as in published.toml
 
 
 @lru_cache(maxsize=4096)
