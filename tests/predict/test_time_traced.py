@@ -15,7 +15,7 @@ from perfsuite.predict.time.regimes import interval
 from perfsuite.predict.time.replayed import costs_of, replay_traces, trace_step
 from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.step import step
-from perfsuite.predict.time.traced import cost, replay, together
+from perfsuite.predict.time.traced import cost, together
 from perfsuite.predict.traced_memory import predict
 from perfsuite.show.text.memory_table import headroom
 from perfsuite.units import show_bytes
@@ -33,6 +33,11 @@ def costs(catalog):
 def kernel(seconds, costs, stream=0):
     """An operation of so many seconds."""
     return "kernel", 0, stream, [round(seconds * costs.rates.memory)]
+
+
+def replay(operations, rates, host, launch=0.0):
+    """The operations of one rank in time."""
+    return together({0: operations}, rates, host, launch)[0]
 
 
 def pair(kind, other, stream=1000, event=2):

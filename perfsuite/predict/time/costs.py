@@ -77,7 +77,7 @@ def layer_flops(m: int, n: int, k: int) -> float:
     return 2.0 * m * n * k
 
 
-FILL_ATTENTION = 1000.0  # tokens at which cuDNN's kernels reach half of their rate, H200 and GB200: as in published.toml
+FILL_ATTENTION = 1000.0  # tokens at which cuDNN's kernels reach half of their rate, H200 and GB200: see published.toml
 
 
 def attention_fill(keys: float) -> float:

@@ -42,8 +42,3 @@ def bubble(stages: Sequence[float], interleave: int = 1) -> float:
     (p−1)/v · t).
     """
     return (sum(stages) - max(stages)) / interleave
-
-
-def schedule(stages: Sequence[float], micro_batches: int, interleave: int = 1) -> float:
-    """Seconds of 1F1B: the slowest stage works through all micro-batches, plus the bubble."""
-    return micro_batches * max(stages) + bubble(stages, interleave)

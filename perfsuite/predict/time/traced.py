@@ -78,14 +78,6 @@ class Replayed:
         return sum(end - begin for begin, end in _merged(self.placed))
 
 
-def replay(operations: Sequence[Operation], rates: Rates, host: float, launch: float = 0.0) -> Replayed:
-    """The operations of one rank in time, as ``together`` does with those of several.
-
-    Raises Refused for a message to a single rank: the other rank's trace decides when it arrives.
-    """
-    return together({0: operations}, rates, host, launch)[0]
-
-
 def together(
     ranks: Mapping[int, Sequence[Operation]], rates: Rates, host: float, launch: float = 0.0
 ) -> dict[int, Replayed]:

@@ -34,11 +34,6 @@ class Work:
         """Seconds on the device."""
         return self.forward + self.backward + self.tensor + self.gathers + self.experts
 
-    @property
-    def seconds(self) -> float:
-        """Seconds on device or host, whichever needs longer."""
-        return max(self.device, self.launch)
-
 
 @dataclass(frozen=True)
 class Rates:

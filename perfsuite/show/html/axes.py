@@ -44,7 +44,6 @@ class Quantity:
 
 
 BYTES, SECONDS = Quantity("memory", units.BYTES), Quantity("time", units.SECONDS)
-COUNT, NUMBER = Quantity("", units.WHOLE), Quantity("", units.NUMBER)
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
