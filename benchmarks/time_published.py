@@ -167,7 +167,7 @@ def told_defaults(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
         "## Without options",
         "",
         "Rows as the command line predicts them with `--stack`, `--precision` and `--layout` alone, and with",
-        "`--set release=…` besides, whose recipes may be found in `perfsuite/predict/time/recipes.py`.",
+        "`--set release=…` besides, whose recipes may be found in `perfsuite/predict/time/software.toml`.",
         "",
         "| table | options | rows | mean | median | worst | bias | in the interval |",
         "|---|---|---|---|---|---|---|---|",

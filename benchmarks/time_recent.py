@@ -8,7 +8,7 @@ from time_rows import CATALOG, Row, lines
 from time_words import EFA, SELENE, numbers, words
 
 from perfsuite.predict.plan.planned import planned
-from perfsuite.predict.time.recipes import RELEASES
+from perfsuite.predict.time.options import RELEASES
 from perfsuite.predict.time.shape import Shape
 
 NODES = {"gb200": 4, "gb300": 4}

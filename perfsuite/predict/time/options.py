@@ -7,8 +7,8 @@ from typing import Any
 from perfsuite.errors import UsageError
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.cross_entropy import CROSS_ENTROPIES
-from perfsuite.predict.time.recipes import RELEASES, check_release
 
+RELEASES = ("25.11", "26.02", "26.02.01", "26.04", "26.04.01", "26.06", "26.06.01", "26.08")  # that have recipes
 STEP_PARTS = {  # bytes per parameter of what Megatron does in a step besides Adam, by name
     "clip": costs.MEGATRON_CLIP,
     "zeros": costs.MEGATRON_ZEROS,
@@ -93,6 +93,13 @@ def _optimizer(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 def _release(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
     check_release(value)  # what its recipes set comes before all options: Software.setup
     return {}
+
+
+def check_release(release: str) -> str:
+    """A release of the recipes. Raises UsageError for an unknown one."""
+    if release not in RELEASES:
+        raise UsageError(f"--set release is {release!r}: it must be one of {', '.join(RELEASES)}.")
+    return release
 
 
 SWITCH = {"on": True, "off": False}

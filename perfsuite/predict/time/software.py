@@ -14,13 +14,34 @@ import msgspec
 
 from perfsuite.catalog.definitions import Device
 from perfsuite.errors import UsageError
-from perfsuite.predict.time.options import option
+from perfsuite.predict.time.options import RELEASES, check_release, option
 from perfsuite.predict.time.precision import PRECISIONS
-from perfsuite.predict.time.recipes import RELEASES, Recipe, check_release
 from perfsuite.predict.time.setup import Setup
 
 FUSED_FROM = 8.0  # compute capability: older devices have fused attention in fp16 alone
 OTHER = 9.0  # as which a device counts that is not NVIDIA's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Fields of a Setup that a software's own performance recipe gives ``formats`` of products, in the releases from
+    ``since`` to ``until``.
+
+    ``experts``: models with experts have it, or those without, or (None) both. ``capability``: from which on.
+    """
+
+    does: Mapping[str, Any]
+    formats: tuple[str, ...] = ()
+    experts: bool | None = None
+    capability: float = 0.0
+    since: str = RELEASES[0]
+    until: str = RELEASES[-1]
+
+    def applies(self, precision: str, experts: bool, capability: float, release: str) -> bool:
+        """Whether it is a step's."""
+        known = RELEASES.index(self.since) <= RELEASES.index(release) <= RELEASES.index(self.until)
+        kind = self.experts in (None, experts) and capability >= self.capability
+        return known and kind and (not self.formats or precision in self.formats)
 
 
 @dataclass(frozen=True)
