@@ -77,17 +77,12 @@ def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:
             night, since = int(nights[step.at]), int(nights[step.at - 1]) + 1
             found.append(
                 Change(
-                    cell=series.cell,
-                    machine=series.machine,
-                    metric=metric.name,
+                    **_between(series, metric, step.old, step.new),
                     night=night,
                     date=series.dates[night],
                     commit=series.commits[night],
-                    old=step.old,
-                    new=step.new,
                     moved={name: pair for at in range(since, night + 1) for name, pair in moved.get(at, {}).items()},
                     confirmed=_confirmed(series, metric.name, night),
-                    worse=_worse(metric, step.old, step.new),
                 )
             )
     return sorted(found, key=lambda change: change.night)
@@ -140,20 +135,15 @@ def _mover(series: Series, metric: Metric, past: Sequence[float], now: Sequence[
     bound = metric.bound if metric.hold == "close" else MOVED if metric.is_time else 0.0
     if abs(after - before) <= bound * abs(before) or abs(after - before) <= 2 * usual:
         return None
-    return Mover(
-        cell=series.cell,
-        machine=series.machine,
-        metric=metric.name,
-        old=before,
-        new=after,
-        noise=abs(after - before) / usual if usual else None,
-        worse=_worse(metric, before, after),
-    )
+    noise = abs(after - before) / usual if usual else None
+    return Mover(**_between(series, metric, before, after), noise=noise)
 
 
-def _worse(metric: Metric, old: float, new: float) -> bool | None:
-    """None for a metric that has no better side."""
-    return None if metric.worse == "different" or metric.hold == "close" else (new - old) * metric.sign > 0
+def _between(series: Series, metric: Metric, old: float, new: float) -> dict[str, Any]:
+    """The fields of a Difference."""
+    sided = metric.worse != "different" and metric.hold != "close"
+    sides = {"old": old, "new": new, "worse": (new - old) * metric.sign > 0 if sided else None}
+    return {"cell": series.cell, "machine": series.machine, "metric": metric.name, **sides}
 
 
 def _confirmed(series: Series, metric: str, night: int) -> bool:
