@@ -18,6 +18,7 @@ RECOMPUTE = {
     "ckpt_operators": "operators",
 }
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "b", "shard")
+OTHERS = "A plan knows no other techniques: `perfsuite memory` and `perfsuite time --predict` trace a cell with one"
 WORDS = f"{', '.join(f'{one}N' for one in NUMBERS)}, {', '.join([*RECOMPUTE, 'ckptN%', *SHARDED])}, offload"
 
 
@@ -61,7 +62,7 @@ def fields_of(text: str, samples: int) -> dict[str, Any]:
         elif word == "offload":
             sets, found["offload"] = "offload", True
         else:
-            raise UsageError(f"--layout has the word {word!r}: known are {WORDS}.")
+            raise UsageError(f"--layout has the word {word!r}: known are {WORDS}. {OTHERS}.")
         if sets in said:
             raise UsageError(f"--layout has both {said[sets]!r} and {word!r}: leave out one of them.")
         said[sets] = word
