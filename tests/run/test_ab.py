@@ -396,6 +396,7 @@ def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))  # another release of pytest in it would be taken
     wheel(tmp_path, "forced", "2.0")
     asked = wheel(tmp_path, "iniconfig", "0.1", needs="forced")
     environment = with_releases([asked])
@@ -417,6 +418,7 @@ def test_a_package_that_does_not_fit_what_a_release_forces_moves_too(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))  # another release of pytest in it would be taken
     wheel(tmp_path, "iniconfig", "0.1")  # the running pytest needs a newer one
     wheel(tmp_path, "pytest", "1.0", needs="iniconfig<1")
     environment = with_releases([wheel(tmp_path, "asking", "1.0", needs="iniconfig==0.1")])
