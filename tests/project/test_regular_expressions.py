@@ -73,6 +73,10 @@ EXPRESSIONS = {
         r"(__)?(cu|nccl|nv)": "nm's output: names of NVIDIA's functions",
         r" [TW] (\w+)$": "nm's output",
     },
+    "errors.py": {
+        r"[\d\W_]": "a name that a user misspelt, up to its first digit",
+        r"\d": "a name that a user misspelt: its digits",
+    },
     "environments/environments.py": {
         r"@[0-9a-fA-F]{40}$": "an option: a requirement, the address of a commit",
         "_ABSENT.format(re.escape(one.name))": "uv's messages: a release that the index does not have",
