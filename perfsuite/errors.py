@@ -36,13 +36,14 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], add: str, near: str = "") -> None:
         known = list(known) if near else sorted(known)
-        meant = ", ".join(map(repr, [near] if near else nearest(name, known)))
+        meant = ", ".join(map(repr, [near] if near else sorted(nearest(name, known))))
         hint = f" Did you mean {' or '.join(meant.rsplit(', ', 1))}?" if meant else ""
         super().__init__(f"No {kind} named {name!r}.{hint} Known: {', '.join(known)}. {add}")
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The names that may be meant, at most 5: those with ``name`` in them, else its likeliest spelling, or its family.
+    """The names that may be meant, at most 5: those with ``name`` in them, else its likeliest spelling, or its family,
+    the likeliest first.
 
     A family has the same first word. Another number is another thing: no a100 is an h100 that someone misspelt.
     """
@@ -58,11 +59,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     family = [each for each in known if [word(each)] == near]
     likely = difflib.get_close_matches(name, family, n=5, cutoff=0.0)
     spelt = [each for each in likely if digits(name) in ([], digits(each))]
-    return (
-        [each for each in sorted(known) if name in each][:5]
-        or spelt[:1]
-        or sorted(likely if near == [word(name)] else [])
-    )
+    return [each for each in sorted(known) if name in each][:5] or spelt[:1] or (likely if near == [word(name)] else [])
 
 
 class Refused(UsageError):
