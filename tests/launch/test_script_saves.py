@@ -46,6 +46,15 @@ def test_the_median_save_counts(tmp_path):
     assert readings["checkpoint_bytes"].value == path.stat().st_size
 
 
+def test_what_is_printed_is_no_checkpoint(tmp_path):
+    """A progress bar inside of a save is as long as the disk is slow."""
+    path = tmp_path / "one.pt"
+    says = "Slow.__reduce__ = lambda self: print('…' * number, file=sys.stderr) or (int, ())"
+    readings = saved(tmp_path, f"import sys; {says}; torch.save([model, Slow()], {str(path)!r})")
+
+    assert readings["checkpoint_bytes"].value == path.stat().st_size
+
+
 def test_without_a_save_nothing_is_read(tmp_path):
     """Into memory, and by another thread, for which training does not wait."""
     other = "one = threading.Thread(target=torch.save, args=(model, 'one.pt')); one.start(); one.join()"

@@ -27,7 +27,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Bound, Consent, Limit, Line, Move, Status, Verdict
+from perfsuite.records.verdict import Bound, Consent, Interval, Limit, Line, Move, Status, Verdict
 from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
 from perfsuite.show.text.verdict_text import render
 from perfsuite.units import BYTES, SECONDS, parse_bytes
@@ -204,6 +204,20 @@ def test_times_of_another_machine_have_no_change():
     _, row = rows([result(measurement(machine=ELSEWHERE))], METRICS)
 
     assert row == [CELL, "ok", "20.00 GiB (=)", "410 ms", "468"]
+
+
+@pytest.mark.parametrize("of_step", [{"compared": False}, {"interval": Interval(low=1.0, high=1.02, pairs=3)}])
+def test_what_follows_from_times_has_no_change_without_them(of_step):
+    """Nor next to that of a trial, which compares other steps."""
+    whole = result(measurement())
+    lines = [
+        msgspec.structs.replace(line, **of_step if line.metric == "step_time_seconds" else {})
+        for line in whole.verdict.lines
+    ]
+    verdict = msgspec.structs.replace(whole.verdict, lines=lines)
+
+    assert rows([msgspec.structs.replace(whole, verdict=verdict)], METRICS)[1][4] == "468"
+    assert rows([whole], METRICS)[1][4] == "468 (=)"
 
 
 def test_a_cell_without_a_measurement_has_no_column_of_any_metric():

@@ -2,11 +2,13 @@
 
 The outermost call of a function that writes one counts. All calls between two steps are one save: transformers' Trainer
 writes its model and its optimizer by different functions. The bytes are those that the process passes to write(2)
-meanwhile (proc(5), ``wchar`` of /proc/self/io): of an async save they are those before it returns, so they are not
-known. What is written before the first step is no checkpoint.
+meanwhile (proc(5), ``wchar`` of /proc/self/io), but for what it prints, such as a progress bar, which is as long as the
+disk is slow. Of an async save they are those before it returns, so they are not known. What is written before the first
+step is no checkpoint.
 """
 
 import functools
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -47,6 +49,9 @@ class Saves:
         self._watched, self._stage = watched, stage
         self._now: Save | None = None  # None: no step has ended yet
         self._inside = False
+        self._printed = 0  # bytes
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            replace(stream, "write", self._printing)
 
     def stepped(self) -> None:
         """A step has ended. A call that wrote nothing, such as one into memory, was no save."""
@@ -60,15 +65,26 @@ class Saves:
         if now is None or self._inside or not self._watched.is_here:
             return save(*args, **kwargs)
         self._inside = True
-        before, begin = _written(), time.perf_counter()
+        before, begin = self._written(), time.perf_counter()
         try:
             with self._stage(SAVE):
                 return save(*args, **kwargs)
         finally:
             self._inside = False
             now.seconds += time.perf_counter() - begin
-            now.written[name.partition(".")[0]] += _written() - before
+            now.written[name.partition(".")[0]] += self._written() - before
             now.is_async |= name.endswith(ASYNC)
+
+    def _written(self) -> int:
+        """The bytes that this process has passed to write(2) so far, and not printed."""
+        return _passed_to_write() - self._printed
+
+    def _printing(self, write: Callable[[str], int]) -> Callable[[str], int]:
+        def printing(text: str) -> int:
+            self._printed += len(text.encode(errors="replace"))
+            return write(text)
+
+        return printing
 
 
 def watch_saves(module: ModuleType, saves: Saves) -> None:
@@ -89,8 +105,8 @@ def _saving(saves: Saves, name: str, save: Callable[..., Any]) -> Callable[..., 
     return lambda *args, **kwargs: saves.saving(name, save, *args, **kwargs)
 
 
-def _written() -> int:
-    """The bytes that this process has passed to write(2) so far; 0 if the kernel does not say it."""
+def _passed_to_write() -> int:
+    """The bytes of this process so far, prints included; 0 if the kernel does not say it."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:

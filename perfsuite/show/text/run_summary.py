@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
-from perfsuite.records.measurement import EMULATED, Measurement
+from perfsuite.records.measurement import EMULATED, STEP_TIME, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED, Because, Line, Status
 from perfsuite.show.text.grid_words import moved_together
@@ -194,7 +194,9 @@ def _columns(metrics: Iterable[Metric]) -> list[Metric]:
 
 
 def _entry(result: Result, metric: Metric) -> str:
-    """A value, and its change if the two machines are comparable: only deterministic metrics always are."""
+    """A value, and its change if that can be compared: only deterministic metrics always can. What follows from the
+    step time has none if that was not compared, or was in other steps, those of a trial.
+    """
     new = result.measurement.readings.get(metric.name)
     if new is None:
         return ABSENT
@@ -206,8 +208,11 @@ def _entry(result: Result, metric: Metric) -> str:
     if line is not None:  # a time's status follows from its line, which several runs or a trial have made
         said = "=" if line.change == 0 else tried_text(line)
         return f"{metric.show(new.value)} ({said})" if line.compared else metric.show(new.value)
-    if metric.hold not in ("exact", "close") and why_other_machine(old.machine, result.measurement.machine):
-        return metric.show(new.value)
+    if metric.hold not in ("exact", "close"):
+        step = next((line for line in result.verdict.lines if line.metric == STEP_TIME), None)
+        uncompared = step is not None and (step.interval is not None or not step.compared)
+        if uncompared or why_other_machine(old.machine, result.measurement.machine):
+            return metric.show(new.value)
     change = "=" if new.value == before.value else show_change(before.value, new.value)
     return f"{metric.show(new.value)} ({change})"
 
