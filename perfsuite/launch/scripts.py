@@ -25,7 +25,7 @@ from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.script_copy import copy_folder, moved
-from perfsuite.launch.servers import ServerKind, ask_for_stacks, last_lines
+from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.records import codec
@@ -124,6 +124,7 @@ class ScriptServer:
             "PATH": os.pathsep.join([str(Path(self.environment.python).parent), os.environ.get("PATH", os.defpath)]),
             "PYTHONUNBUFFERED": "1",
             **self._folders,
+            **NO_RECORDER,
         }
         if "PYTHONHASHSEED" not in variables:  # else each launch goes through a set of names in another order
             ours["PYTHONHASHSEED"] = "0"

@@ -30,6 +30,8 @@ SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal, and for
 END_SECONDS = 10.0  # for killed ranks to free their memory
 TAIL_LINES = 12
 TAIL_BYTES = 1 << 16  # a script may print much
+# torch's flight recorder keeps the last 2,000 collectives, 650 bytes each. Until then it grows like a leak.
+NO_RECORDER = {"TORCH_FR_BUFFER_SIZE": "0"}
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class LocalServer:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a rank compiles by itself: a pool of workers would outlive it
             "PYTHONWARNINGS": "ignore::FutureWarning",  # the last lines of a rank that failed are for its error
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the installed one
+            **NO_RECORDER,
         }
         variables = environment.variables()
         if device == "cpu":

@@ -26,9 +26,12 @@ _DIGITS = 4  # of a layer's index; no model has more
 
 def part_name(part: str) -> str:
     """``master parameters``. A category of memory and a metric are both communication, so each says which it is: the
-    buffers of collectives, and the communication volume, as section 7 of ZeRO (arXiv 1910.02054) names it.
+    buffers of collectives, and the communication volume, as section 7 of ZeRO (arXiv 1910.02054) names it. A part that
+    is no word, such as torch's reason for a graph break, stays as it is.
     """
-    return "communication buffers" if part == "communication" else part.replace("_", " ")
+    if part == "communication":
+        return "communication buffers"
+    return part.replace("_", " ") if part.isidentifier() else part
 
 
 def locate(operator: str, module: str) -> str:

@@ -66,7 +66,7 @@ def test_a_matmul_never_beats_the_peak(m, n, k, flops, bandwidth):
 @given(sizes, sizes, sizes, rates, bandwidths, st.floats(1, 8))
 def test_a_matmul_is_no_slower_on_a_faster_device(m, n, k, flops, bandwidth, factor):
     """With the peak, and with the bandwidth."""
-    slow = costs.matmul(m, n, k, flops, bandwidth, 108)
+    slow = costs.matmul(m, n, k, flops, bandwidth, 108) * (1 + 1e-12)  # a factor of nearly 1 is rounded
 
     assert costs.matmul(m, n, k, flops * factor, bandwidth, 108) <= slow
     assert costs.matmul(m, n, k, flops, bandwidth * factor, 108) <= slow
