@@ -308,12 +308,11 @@ class Attached:
 
     def _read(self) -> list[str]:
         """The user's files that any process of the script has read, once for all ranks."""
-        copy, _, original = started_with["PERFSUITE_COPY"].partition(os.pathsep)
-        return read_in(Path(copy), Path(original)) if self.session.rank == 0 else []
+        return read_in(*map(Path, _folders())) if self.session.rank == 0 else []
 
     def _original(self, file: str) -> str:
         """The user's file, of which the script has a copy."""
-        copy, _, original = started_with["PERFSUITE_COPY"].partition(os.pathsep)
+        copy, original = _folders()
         return original + file.removeprefix(copy) if file.startswith(f"{copy}/") else file
 
     def _failed(self, before: Any) -> Any:
@@ -358,6 +357,12 @@ class Attached:
         self.done = True
         where = self.progress.where if self.progress else "at its start"
         report(error, self.folder, self.session.rank, where, self.session)
+
+
+def _folders() -> tuple[str, str]:
+    """The one in which the script runs, and the user's, of which it is a copy."""
+    copy, _, original = started_with["PERFSUITE_COPY"].partition(os.pathsep)
+    return copy, original
 
 
 def _steps(
