@@ -24,7 +24,6 @@ from perfsuite.compare.paired_times import (
     Answer,
     Paired,
     answer_of,
-    answer_of_grid,
     differences,
     differences_of_means,
     time_line,
@@ -96,15 +95,13 @@ def compare(
     strategies: tuple[str, str],
     terms: Terms,
     installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
-    one_sided: bool = False,
     pooled: Mapping[str, Effect] | None = None,
 ) -> Comparison:
-    """Compare all launches of both sides, in their order. One launch of each compares no times.
+    """Compare all launches of both sides, in their order.
 
-    ``terms`` say which difference in a time must be detected, and how often an equal time may be called worse.
-    ``installed`` are versions of packages of A and of B that the ranks may not report. ``one_sided``: only whether B is
-    slower is asked, so a time that rules that out is the same, however much faster it may be. ``pooled`` are the
-    effects of a grid trial that have this cell, by metric: they decide its times.
+    ``pooled`` are the effects that have this cell, by metric: they decide its times, and without one a time is not
+    compared. ``terms`` say how often an equal time may be called worse. ``installed`` are versions of packages of A and
+    of B that the ranks may not report.
     """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
@@ -123,16 +120,13 @@ def compare(
     lines, times, explanations = [], [], []
     for metric in metrics:
         before, after = old.readings.get(metric.name), new.readings.get(metric.name)
-        if before is None and after is None and metric.optional:
+        if before is None and after is None and (metric.optional or new.times_only):
             continue
         if metric.is_time and before and after:
             by_pair = differences([old], [new], metric.name)
-            if pooled is None:
-                answer = answer_of(by_pair, metric, terms, one_sided)
-                if isinstance(answer, Answer):
-                    answer = with_some_steps(answer, differences_of_means([old], [new], metric.name), metric, terms)
-            else:
-                answer = answer_of_grid(by_pair, pooled.get(metric.name))
+            answer = answer_of(by_pair, (pooled or {}).get(metric.name))
+            if isinstance(answer, Answer):
+                answer = with_some_steps(answer, differences_of_means([old], [new], metric.name), metric, terms)
             line = time_line(metric, old, new, answer)
             if isinstance(answer, Answer):
                 times.append(Paired.of(metric, answer, by_pair))
@@ -145,9 +139,28 @@ def compare(
         if line.status in _MOVED and before and after and after.parts:
             pieces = list(_pieces(before, after))
             explanations.append(Explanation(metric=metric.name, title=metric.title, unit=metric.unit, pieces=pieces))
-    status = min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default=Status.FAILED)
-    verdict = Verdict(cell=cell, status=status, lines=lines, changed=changed)
+    verdict = Verdict(cell=cell, status=_worst(lines), lines=lines, changed=changed)
     return Comparison(a=old, b=new, verdict=verdict, times=times, explanations=explanations)
+
+
+def with_times(exact: Comparison, timed: Comparison) -> Comparison:
+    """The comparison of exact metrics by one launch of each side, with the times of pairs of launches."""
+    if not (exact.verdict.lines and timed.verdict.lines):
+        return timed if exact.verdict.lines else exact
+    by_pairs = {line.metric: line for line in timed.verdict.lines}
+    lines = [by_pairs.get(line.metric, line) for line in exact.verdict.lines]
+    a, b = (_with_readings(once, often) for once, often in ((exact.a, timed.a), (exact.b, timed.b)))
+    verdict = msgspec.structs.replace(exact.verdict, lines=lines, status=_worst(lines))
+    return Comparison(a=a, b=b, verdict=verdict, times=timed.times, explanations=exact.explanations)
+
+
+def _with_readings(once: Measurement, often: Measurement) -> Measurement:
+    """The launch that counted, with the times of the launches that measured times alone."""
+    return msgspec.structs.replace(often, readings={**once.readings, **often.readings}, times_only=False)
+
+
+def _worst(lines: Iterable[Line]) -> Status:
+    return min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default=Status.FAILED)
 
 
 def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:

@@ -68,7 +68,7 @@ FIRST_CONSENTS = {
 }  # without a baseline
 
 
-def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
+def judge(
     measurement: Measurement,
     baseline: Baseline | None,
     metrics: Iterable[Metric],
@@ -76,7 +76,6 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
     strategy: str,
     terms: Terms | None = None,
     code: Change | None = None,
-    command: str = COMMAND,
     unheld: str = "",
     kept: Sequence[TimedRun] = (),
 ) -> Verdict:
@@ -84,8 +83,8 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
 
     ``strategy`` is the canonical name; its precision bounds the loss. Times are compared on the ``terms``, by default
     those of the cell's class of hardware. ``code`` is how the user's own code differs from the baseline's, if it does.
-    ``command`` collects the cell's test. ``unheld`` names the kernels for which a cell without a baseline has none; it
-    is empty if its baseline is missing. ``kept`` are runs of this machine beside the baseline's.
+    ``unheld`` names the kernels for which a cell without a baseline has none; it is empty if its baseline is missing.
+    ``kept`` are runs of this machine beside the baseline's.
     """
     metrics = list(metrics)
     if measurement.outcome not in OUTCOMES:
@@ -108,7 +107,7 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
         if any(line.status == Status.ALARM for line in verdict.lines):
             # Its times may be of a run that is later than the rest of the baseline.
             verdict = msgspec.structs.replace(verdict, changed=_joined(verdict.changed, changed))
-    return msgspec.structs.replace(verdict, collect=command)
+    return msgspec.structs.replace(verdict, collect=COMMAND)
 
 
 def _joined(changed: Sequence[Change], others: Iterable[Change]) -> list[Change]:

@@ -277,7 +277,8 @@ class Pool:
         estimate = sum(weight * mean for weight, mean in zip(weights, means, strict=True)) / total
         within = count - len(cells)
         scale = (PRIOR_OF_GROUP * self.scale**2 + squares) / (PRIOR_OF_GROUP + within)
-        alike = 1 + OF_SERVERS * (PER_SERVERS - 1) * len(cells) / len(self.differences)
+        sharing = min(PER_SERVERS, len(self.differences))
+        alike = 1 + OF_SERVERS * (sharing - 1) * len(cells) / len(self.differences)
         variance, of_weights = scale / total * alike, sum(weight**2 for weight in weights)
         if others and len(cells) >= FEWEST_CELLS:
             spread = sum(weight * (mean - estimate) ** 2 for weight, mean in zip(weights, means, strict=True))

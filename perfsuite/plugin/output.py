@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -46,10 +47,16 @@ BUSY = (
 )
 
 
+IsRed = Callable[[Result | PredictedResult], bool]
+
+
 class Output:
     """A plugin object that lives for one pytest run with ``--perf``. pytest-xdist's workers send it their results."""
 
-    def __init__(self, config: pytest.Config, options: Options, store: Store, selection: Selection) -> None:
+    def __init__(
+        self, config: pytest.Config, options: Options, store: Store, selection: Selection, is_red: IsRed
+    ) -> None:
+        self.is_red = is_red  # whether a result fails its test
         self.config, self.options, self.store, self.selection = config, options, store, selection
         self.verbose = config.getoption("verbose", 0) > 0
         self.results: list[Result | PredictedResult] = []
@@ -131,6 +138,15 @@ class Output:
         elif result:
             reporter.write_line(predicted_line(result) + ahead)
 
+    def hold(self, test: str, result: Result) -> None:
+        """A cell that is open has its exact verdict now, and its final one later. Print it, and keep it in the report."""
+        if is_worker(self.config):
+            return
+        self.reports.hold(msgspec.structs.replace(result, test=test))
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not self.verbose:
+            reporter.write_line(line(result, self.metrics, width_of(reporter)))
+
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The table of all cells, every baseline that was written, and the report if it was not."""
         selection, keyword = self.selection, self.config.option.keyword
@@ -191,6 +207,8 @@ class Output:
         ran = bool(self.results or self.reasons)
         if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, self.results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
+        if session.exitstatus == pytest.ExitCode.OK and any(map(self.is_red, self.results)):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if session.exitstatus == pytest.ExitCode.OK and self.left_out:
             session.exitstatus = codec.PARTIAL
 

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+import msgspec
+
 from perfsuite.records.record import Record
 
 CODE = "your code"  # the name of a change of it
@@ -49,6 +51,19 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
     kind: ChangeKind = ChangeKind.RELEASE
     fixed: Fixed | None = None
     files: tuple[str, ...] = ()
+
+    @property
+    def made(self) -> bool:
+        """Whether somebody made it."""
+        return True
+
+
+def merged(one: Change, other: Change) -> Change | None:
+    """Both changes of one name as one, such as those of two cells' code; None if they revert to something different."""
+    if one.before != other.before:
+        return None
+    files = tuple(sorted({*one.files, *other.files}))
+    return msgspec.structs.replace(one, files=files)
 
 
 class How(StrEnum):

@@ -115,6 +115,7 @@ class Because(StrEnum):
     BEYOND_HARMLESS = "beyond harmless"
     SOME_STEPS = "some steps"
     NOT_ALL_TRIED = "not all tried"
+    OUT_OF_TIME = "out of time"
     NOTHING_GREW = "nothing grew"
     OWN = "own"  # of a user's own rule
     # of a whole verdict

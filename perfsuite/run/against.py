@@ -4,11 +4,10 @@ REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a fi
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from packaging.requirements import Requirement
@@ -17,82 +16,113 @@ from perfsuite.baselines.accept import baseline_of
 from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import OUTCOME, verdict_of
-from perfsuite.compare.pooling import Effect
-from perfsuite.environments.environments import pinned, with_releases
+from perfsuite.compare.rounds import Announcement
+from perfsuite.environments.environments import pinned
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.launch.places import THIS_MACHINE, Places
-from perfsuite.records.change import CODE, Cause, Change, ChangeKind, Problem
+from perfsuite.records.change import CODE, Change, ChangeKind, Problem
 from perfsuite.records.change import Trial as TrialReport
-from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import REVISION, Experiment
-from perfsuite.run.culprits import culprits
+from perfsuite.run.causes import Causes
 from perfsuite.run.environment_changes import revision
-from perfsuite.run.grid import Grid, Progress
 from perfsuite.run.kept_pairs import KeptPairs
+from perfsuite.run.question import Question
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
-from perfsuite.run.trial import Trial, requirements
-
-MOST_BLAMED = 8  # cells that are tried again with each change alone
+from perfsuite.run.sides import REVISION
+from perfsuite.run.trial import Trial
 
 
 @dataclass
 class Against:
-    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted, all together."""
+    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted, all together: exact
+    metrics when a cell is checked, times of all cells when they are settled.
+    """
 
     trial: Trial
     changes: Sequence[Change]
     tracer: Tracer | None = None
     places: Places = THIS_MACHINE
-    tell: Callable[[Progress], None] = lambda progress: None
-    grid: Grid | None = None
-    _blamed: dict[tuple[str, tuple[str, ...]], list[Cause]] = field(default_factory=dict)
+    question: Question | None = None
+    _checked: dict[str, Cell] = field(default_factory=dict)
 
     def prepare(self, cells: Sequence[Cell], step_seconds: Mapping[str, float]) -> None:
-        """Compare all cells of the run; ``step_seconds`` are hints by cell. Raises UsageError if the other environment
-        cannot be built.
+        """Build the other environment for all cells of the run; ``step_seconds`` are hints by cell. Raises UsageError
+        if it cannot be built.
         """
-        if releases := requirements(self.changes):
-            with_releases(releases)
-        turns = [cell for cell in cells if self.places.at(cell.hardware.nodes).takes_turns]
-        store = KeptPairs.of(self.changes, self.trial.settings, self.trial.repository)
-        self.grid = self._grid(turns, store, step_seconds=step_seconds)
-        self.grid.run()
+        how, sides = self.trial.how, self.trial.sides
+        turns = [cell.id for cell in cells if self.places.at(cell.hardware.nodes).takes_turns]
+        self.question = Question(
+            how,
+            sides.without(self.changes),
+            sides.without([]),
+            turns,
+            step_seconds=step_seconds,
+            store=KeptPairs.of(self.changes, how),
+            tell=self.trial.rounds,
+        )
 
-    def _grid(self, cells: Sequence[Cell], store: KeptPairs, kept: Sequence[Change] = (), **options: Any) -> Grid:
-        """A grid trial of these cells, with only the ``kept`` changes, or all if there are none."""
-
-        def make(cell: Cell) -> Experiment:
-            return self.trial.experiment(cell, self.changes, kept)
-
-        return Grid(make, cells, store, self.trial.watch, tell=self.tell, **options)
-
-    def knows(self, cell: Cell) -> bool:
-        """Whether the cell was compared already."""
-        return self.grid is not None and self.grid.has(cell)
-
-    def check(self, cell: Cell, faults: Sequence[str] = (), command: str = "") -> Result:
-        """Judge the cell by its pairs and by those of all others. Raises UsageError if a side cannot be built, or on
-        nodes that cannot take turns, and OutOfTime if it has no pair.
+    def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+        """Compare the cell's exact metrics with one launch of each side; its times wait for ``settle``. Raises
+        UsageError if a side does not have the cell, or on nodes that cannot take turns.
         """
         if not self.places.at(cell.hardware.nodes).takes_turns:
             raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
-        grid = self.grid
-        if grid is None or not grid.has(cell):
-            if grid is not None and grid.unfinished:
-                raise OutOfTime(grid.unfinished)
-            grid = self._grid([cell], KeptPairs(None), faults=faults, share=1 / self.trial.cells)
-            grid.run()
-            if not grid.has(cell):
-                raise OutOfTime(grid.unfinished)
-        comparison = grid.comparison(cell)
-        metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
-        baseline = baseline_of(comparison.a, "", metrics)
+        if self.question is None or cell.id not in self.question.names:
+            self.prepare([cell], {})
+        assert self.question is not None
+        comparison = self.question.exact(cell.id)
+        self._checked[cell.id] = cell
+        return self._result(cell, comparison, TrialReport(against=list(self.changes), whole=True))
+
+    def is_open(self, cell: str) -> bool:
+        """Whether the cell's verdict waits for ``settle``."""
+        return cell in self._checked
+
+    def settle(self) -> Iterator[Result]:
+        """The results of the cells that wait: their times as one question, and what made any metric worse."""
+        waiting, self._checked, question = self._checked, {}, self.question
+        if not waiting or question is None:
+            return
+        fitting = [name for name in waiting if question.exact(name).verdict.lines]
+        self.trial.tell(Announcement(list(waiting), self.changes))
+        question.compare_times(fitting)
+        worse = {name: self._worse(question.comparison(name)) for name in waiting}
+        red = [name for name, metrics in worse.items() if metrics]
+        tell = lambda kept: self.trial.tell(Announcement([], kept=kept))  # noqa: E731
+        causes = Causes(question, self.trial.sides, self.changes, red, tell)
+        for name, cell in waiting.items():
+            yield self._settled(cell, question, causes, worse[name])
+
+    def close(self) -> None:
+        """End the rank servers."""
+        if self.question:
+            self.question.close()
+
+    def _settled(self, cell: Cell, question: Question, causes: Causes, worse: Sequence[str]) -> Result:
+        comparison = question.comparison(cell.id)
+        timed = [line.metric for line in comparison.verdict.lines if line.ratio is not None]
+        effects = {name: effect for name in timed if (effect := question.effect(name, cell.id))}
+        found, problems = causes.of_cell(cell.id, worse, effects) if worse else ([], [])
+        if question.unfinished:
+            problems = [*problems, Problem(message=question.unfinished)]
+        pairs = len(question.pairs[cell.id]) if cell.id in question.pairs else 0
+        report = TrialReport(against=list(self.changes), pairs=pairs, causes=found, problems=problems, whole=True)
+        return self._result(cell, comparison, report)
+
+    @staticmethod
+    def _worse(comparison: Comparison) -> list[str]:
+        """The metrics that are worse, or the outcome."""
         verdict = comparison.verdict
-        worse = [line.metric for line in verdict.lines if line.status == Status.REGRESSED]
+        if not verdict.lines and verdict.status == Status.REGRESSED:
+            return [OUTCOME]
+        return [line.metric for line in verdict.lines if line.status == Status.REGRESSED]
+
+    def _result(self, cell: Cell, comparison: Comparison, report: TrialReport) -> Result:
+        metrics = self.trial.how.metrics(cell)
+        baseline, verdict = baseline_of(comparison.a, "", metrics), comparison.verdict
         if verdict.lines:
             lines = [
                 msgspec.structs.replace(line, status=Status.OK if line.status == Status.SAME else line.status)
@@ -103,52 +133,12 @@ class Against:
             verdict = msgspec.structs.replace(verdict, status=Status.UNHELD)
         elif verdict.status == Status.SAME:
             verdict = msgspec.structs.replace(verdict, status=Status.OK)
-        elif verdict.status == Status.REGRESSED:
-            worse = [OUTCOME]
-        causes, problems = self._blame(cell, grid, worse, comparison, faults)
-        report = TrialReport(
-            against=list(self.changes), pairs=len(comparison.a.launches), causes=causes, problems=problems, whole=True
-        )
         verdict = msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
-        if self.tracer:
-            with closing(Runner(self.trial.catalog, self.trial.settings)) as runner:
-                verdict = self.tracer.attach(verdict, cell, runner, comparison.b, faults, self.trial, self.changes)
+        if self.tracer and not self.is_open(cell.id):
+            how = self.trial.how
+            with closing(Runner(how.catalog, how.settings)) as runner:
+                verdict = self.tracer.attach(verdict, cell, runner, comparison.b, (), self.trial, self.changes)
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
-
-    def _blame(
-        self, cell: Cell, grid: Grid, worse: Sequence[str], comparison: Comparison, faults: Sequence[str]
-    ) -> tuple[list[Cause], list[Problem]]:
-        """Which change made those metrics worse: a time with all cells that share it, any other of this cell alone."""
-        causes: list[Cause] = []
-        problems: list[Problem] = []
-        try:
-            for metric in worse:
-                if metric in grid.pools and (effect := grid.effect(metric, cell.id)):
-                    causes += self._causes_of(metric, effect, grid, faults)
-            if others := [metric for metric in worse if metric not in grid.pools]:
-                found, problems = self.trial.blame(cell, self.changes, others, comparison, faults)
-                causes += found
-        except OutOfTime as error:
-            problems.append(Problem(message=str(error)))
-        return causes, problems
-
-    def _causes_of(self, metric: str, effect: Effect, grid: Grid, faults: Sequence[str]) -> list[Cause]:
-        """The causes of what cells share, which some of them tell."""
-        if (metric, effect.cells) not in self._blamed:
-            cells = [cell for cell in grid.cells if cell.id in effect.cells][:MOST_BLAMED]
-
-            def attempt(kept: Sequence[Change]) -> dict[str, bool | None]:
-                some = self._grid(cells, KeptPairs(None), kept, step_seconds=grid.hints, faults=faults)
-                some.run()
-                statuses = {one.status for one in some.pools[metric].effects} if metric in some.pools else set()
-                unknown = Status.UNDECIDED in statuses or not statuses
-                return {metric: True if Status.REGRESSED in statuses else None if unknown else False}
-
-            self._blamed[metric, effect.cells] = culprits(self.changes, [metric], attempt)
-        return self._blamed[metric, effect.cells]
-
-    def close(self) -> None:
-        """Nothing to do: each cell has ended what it started."""
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:
