@@ -139,7 +139,7 @@ class Output:
             reporter.write_line(predicted_line(result) + ahead)
 
     def hold(self, test: str, result: Result) -> None:
-        """A cell that is open has its exact verdict now, and its final one later. Print it, and keep it in the report."""
+        """Print the exact verdict of a cell that is open, and keep it in the report until the final one is there."""
         if is_worker(self.config):
             return
         self.reports.hold(msgspec.structs.replace(result, test=test))

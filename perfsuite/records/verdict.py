@@ -116,6 +116,7 @@ class Because(StrEnum):
     SOME_STEPS = "some steps"
     NOT_ALL_TRIED = "not all tried"
     OUT_OF_TIME = "out of time"
+    BY_STEPS = "by steps"  # the times of single steps say it
     NOTHING_GREW = "nothing grew"
     OWN = "own"  # of a user's own rule
     # of a whole verdict

@@ -29,6 +29,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.deadline import OutOfTime, check, left
 from perfsuite.records.measurement import STEP_TIME, Measurement
+from perfsuite.records.verdict import Status
 from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.pairs import PairDesign, Pairs, interleave_of
@@ -123,7 +124,7 @@ class Question:
                     self._launch_pairs(behind)
                 if number in LOOKS:
                     self.pools = self._pooled()
-                    waiting = [name for name in open_cells(list(self.pools.values())) if not self.pairs[name].failed]
+                    waiting = [name for name in open_cells(list(self.pools.values())) if not self._is_decided(name)]
                 if not waiting:
                     break
         except OutOfTime as error:
@@ -236,6 +237,11 @@ class Question:
                         pass
                     self.store.add(name, *pair)
             self._pair_seconds += [(time.monotonic() - begin) / len(names)] * len(names)
+
+    def _is_decided(self, name: str) -> bool:
+        """Whether more pairs would not change the cell's verdict: one of its times is slower, or a launch did not fit."""
+        effects = [self.effect(metric, name) for metric in self.pools]
+        return self.pairs[name].failed or any(effect and effect.status == Status.REGRESSED for effect in effects)
 
     def _pooled(self) -> dict[str, Pool]:
         """The pairs of every time, over all cells that have it."""

@@ -31,6 +31,7 @@ from perfsuite.run.question import A, B, Question
 from perfsuite.run.sides import Sides
 
 SUSPECTED = (Status.ALARM, Status.MACHINE, Status.NOT_HELD)  # times that a trial decides
+OPEN_TIMES = (Status.ALARM, Status.MACHINE)
 UNTRIABLE = (Status.FAILED, Status.MISSING)  # of a time that a side lacks, or that is no number
 INNOCENT = (Status.SAME, Status.IMPROVED, Status.IMMATERIAL)
 
@@ -69,7 +70,7 @@ class Asked:
     def suspected(self, timed: Iterable[str]) -> list[str]:
         """The times that are to be tried."""
         names, forced = set(timed), self.forced and not self.worse
-        is_open = any(line.status in (Status.ALARM, Status.MACHINE) for line in self.verdict.lines)
+        is_open = any(line.status in OPEN_TIMES for line in self.verdict.lines)
         if not (is_open or forced):
             return []
         return [
@@ -268,7 +269,9 @@ class _Answer:
             if new is not None and line.status not in UNTRIABLE:
                 decided = self._acquitted(line, new) if new.status in INNOCENT else new
                 line = msgspec.structs.replace(decided, stored=line.change)
-            elif line.status in (Status.ALARM, Status.MACHINE):
+            elif line.status in OPEN_TIMES and tried:  # pairs of a CPU make no blocks of steps, which tell no more
+                line = msgspec.structs.replace(line, status=Status.NOT_HELD, reason=reason(Because.BY_STEPS))
+            elif line.status in OPEN_TIMES:
                 why = reason(because, **facts) if because else line.reason
                 line = msgspec.structs.replace(line, status=unanswered, reason=why)
             lines.append(line)

@@ -170,6 +170,7 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.SOME_STEPS: lambda facts: f"the mean of all steps; the median step {100 * facts['median']:+.1f} %",
     Because.NOT_ALL_TRIED: "a change that cannot be tried here may be slower",
     Because.OUT_OF_TIME: _out_of_time,
+    Because.BY_STEPS: "the trial compared single steps",
     Because.NOTHING_GREW: _nothing_grew,
     Because.OWN: _own,
     Because.MESSAGE: "{message}",
