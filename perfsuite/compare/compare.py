@@ -5,11 +5,11 @@ Exact metrics and losses use the judge's own rules, with A as the baseline; time
 Statuses, worst first
         failed      a side ended without a measurement, the metrics of both sides differ, or nothing could be compared
         regressed   B needs more, is certainly slower, or computes something else
-        undecided   a time: a difference as large as the tolerance can be neither shown nor ruled out
+        open        a time: a difference as large as the tolerance can be neither shown nor ruled out
         improved    B needs less or is certainly faster
         immaterial  an exact metric differs by less than matters
-        same        a time: any difference is smaller than the tolerance
-A line can also be "not held", or "differs": two strategies may count and compute differently
+        ok          as good as A; of a time, any difference is smaller than the tolerance
+A line can also be "not compared", or "differs": two strategies may count and compute differently
 without one being worse.
 """
 
@@ -42,13 +42,13 @@ from perfsuite.records.verdict import Because, Line, Reason, Status, Verdict, re
 ORDER = (
     Status.FAILED,
     Status.REGRESSED,
-    Status.UNDECIDED,
+    Status.OPEN,
     Status.IMPROVED,
     Status.IMMATERIAL,
-    Status.SAME,
+    Status.OK,
 )  # worst first
 _MOVED = (Status.REGRESSED, Status.IMPROVED, Status.IMMATERIAL)
-_STATUS = {Status.OK: Status.SAME, Status.MISSING: Status.FAILED}  # the judge's that have another name here
+_STATUS = {Status.MISSING: Status.FAILED}  # the judge's that have another name here
 
 
 class Piece(Record, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
     if old.outcome == new.outcome == "unsupported":
         return Status.FAILED, reason(Because.NEITHER_SIDE, message=message)
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
-    status = Status.SAME if by == 0 else Status.IMPROVED if by > 0 else Status.REGRESSED
+    status = Status.OK if by == 0 else Status.IMPROVED if by > 0 else Status.REGRESSED
     return status, reason(Because.SIDES, recorded=old.outcome, outcome=new.outcome, message=message)
 
 

@@ -148,7 +148,7 @@ def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer
     """The ratio's line."""
     before, after = (side.readings[metric.name] for side in (old, new))
     if isinstance(answer, Reason):
-        return line_of(metric, Status.NOT_HELD, before, after, reason=answer)
+        return line_of(metric, Status.NOT_COMPARED, before, after, reason=answer)
     low, high = answer.ends(metric.sign)
     return line_of(
         metric,
@@ -167,9 +167,9 @@ def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer
 def _why(effect: Effect) -> Reason | None:
     """What is to be said of a cell that is judged alone."""
     here, tolerance = effect.interval, effect.tolerance
-    if effect.status == Status.UNDECIDED:
+    if effect.status == Status.OPEN:
         return _undecided(here, tolerance)
-    if effect.status != Status.SAME and min(abs(here.low), abs(here.high)) < math.log1p(tolerance):
+    if effect.status != Status.OK and min(abs(here.low), abs(here.high)) < math.log1p(tolerance):
         return reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
     return None
 

@@ -136,10 +136,10 @@ class Pool:
         by too much beside them, they alone count, and it is undecided.
         """
         effect = next(one for one in self.effects if cell in one.cells)
-        if effect.status != Status.SAME or self._most(cell) < self._ruled_out:
+        if effect.status != Status.OK or self._most(cell) < self._ruled_out:
             return effect
         alone, pairs = self._of_cell(cell, self._errors[CELL], 0.0), len(self.differences[cell])
-        return Effect(CELL, cell, effect.groups, (cell,), alone, Status.UNDECIDED, self.tolerance, pairs)
+        return Effect(CELL, cell, effect.groups, (cell,), alone, Status.OPEN, self.tolerance, pairs)
 
     @property
     def _ruled_out(self) -> float:
@@ -176,12 +176,12 @@ class Pool:
         status, decided = interval.decide(tolerance)
         pairs = self._count(cells)
         if not groups and status in (Status.REGRESSED, Status.IMPROVED):
-            status = Status.UNDECIDED  # no group explains it, so it has not been shown
+            status = Status.OPEN  # no group explains it, so it has not been shown
         these = interval if alone else self._of_group(cells, error, raw=True, others=False)
-        if status == Status.UNDECIDED and these.not_slower(tolerance):
-            status, decided = Status.SAME, these.narrow
+        if status == Status.OPEN and these.not_slower(tolerance):
+            status, decided = Status.OK, these.narrow
         if pairs < FEWEST_PAIRS:
-            status, decided = Status.UNDECIDED, interval
+            status, decided = Status.OPEN, interval
         last = groups[-1] if groups else Group(REST if self.found else ALL, "", frozenset(cells))
         return Effect(last.kind, last.name, groups, tuple(cells), decided, status, tolerance, pairs)
 
@@ -318,7 +318,7 @@ def open_cells(pools: Sequence[Pool]) -> list[str]:
     needs: dict[str, float] = {}
     for pool in pools:
         undecided = list(pool.undecided().items())
-        shared = [effect for effect in pool.effects if effect.status == Status.UNDECIDED]
+        shared = [effect for effect in pool.effects if effect.status == Status.OPEN]
         undecided += [(cell, effect.interval.high) for effect in shared for cell in effect.cells]
         for cell, high in undecided:
             if not pool.hopeless(cell):

@@ -124,15 +124,9 @@ class Against:
         metrics = self.trial.how.metrics(cell)
         baseline, verdict = baseline_of(comparison.a, "", metrics), comparison.verdict
         if verdict.lines:
-            lines = [
-                msgspec.structs.replace(line, status=Status.OK if line.status == Status.SAME else line.status)
-                for line in verdict.lines
-            ]
-            verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
+            verdict = verdict_of(comparison.b, baseline, verdict.lines, metrics, stale=False)
         elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
-            verdict = msgspec.structs.replace(verdict, status=Status.UNHELD)
-        elif verdict.status == Status.SAME:
-            verdict = msgspec.structs.replace(verdict, status=Status.OK)
+            verdict = msgspec.structs.replace(verdict, status=Status.NOT_COMPARED)
         verdict = msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
         if self.tracer and not self.is_open(cell.id):
             how = self.trial.how

@@ -22,7 +22,7 @@ from perfsuite.run.question import A, Question
 from perfsuite.run.sides import Sides
 
 MOST_BLAMED = 8  # cells that are tried again with each change alone
-INNOCENT = (Status.SAME, Status.IMPROVED, Status.IMMATERIAL)
+INNOCENT = (Status.OK, Status.IMPROVED, Status.IMMATERIAL)
 Attempts = dict[tuple[Change, ...], Question]
 
 
@@ -100,7 +100,7 @@ class Causes:
                 made = Question(whole.how, whole.a, side, names, whole.faults, step_seconds=steps)
                 made.compare_times()
                 statuses = {one.status for one in made.pools[metric].effects} if metric in made.pools else set()
-                unknown = Status.UNDECIDED in statuses or not statuses
+                unknown = Status.OPEN in statuses or not statuses
                 return {metric: True if Status.REGRESSED in statuses else None if unknown else False}
 
             self._of_times[key] = culprits(self.changes, [metric], attempt)

@@ -32,9 +32,8 @@ from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Asked, Trial
 
 WITH_A_TRIAL = ("", Consent.TIMES, Consent.IMPROVED)  # consents that accept no slow-down
-CALLS_FOR_A_TRIAL = (Status.ALARM, Status.REGRESSED)
 NO_NEWS = {Status.OK, Status.UNSUPPORTED, Consent.TIMES}  # the consent "all" accepts nothing of these
-CALLS_FOR_A_TRIAL = (Status.ALARM, Status.REGRESSED)
+CALLS_FOR_A_TRIAL = (Status.OPEN, Status.REGRESSED)
 
 
 class NotAccepted(FileError):
@@ -206,7 +205,7 @@ class Gatekeeper:
         # Without a baseline, a number that is wrong by itself needs a reason: it is no "new" one.
         kinds = {"new"} if baseline is None and verdict.status != Status.REGRESSED else {verdict.status}
         if verdict.status in GREEN and baseline is not None:  # a time that is not good must not move the others'
-            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == Status.NOT_HELD}
+            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == Status.NOT_COMPARED}
         if "all" in given and not kinds <= NO_NEWS:
             return "all"
         return next((kind for kind in given if kind in kinds), "")

@@ -30,10 +30,9 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import A, B, Question
 from perfsuite.run.sides import Sides
 
-SUSPECTED = (Status.ALARM, Status.MACHINE, Status.NOT_HELD)  # times that a trial decides
-OPEN_TIMES = (Status.ALARM, Status.MACHINE)
+SUSPECTED = (Status.OPEN, Status.NOT_COMPARED)  # times that a trial decides
 UNTRIABLE = (Status.FAILED, Status.MISSING)  # of a time that a side lacks, or that is no number
-INNOCENT = (Status.SAME, Status.IMPROVED, Status.IMMATERIAL)
+INNOCENT = (Status.OK, Status.IMPROVED, Status.IMMATERIAL)
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Asked:
     def suspected(self, timed: Iterable[str]) -> list[str]:
         """The times that are to be tried."""
         names, forced = set(timed), self.forced and not self.worse
-        is_open = any(line.status in OPEN_TIMES for line in self.verdict.lines)
+        is_open = any(line.status == Status.OPEN for line in self.verdict.lines)
         if not (is_open or forced):
             return []
         return [
@@ -232,7 +231,7 @@ class _Answer:
         """No difference can be reverted here: if one exists, the question stays without an answer."""
         self.report = TrialReport(own_code=self.asked.own_code)
         if not self.asked.changes:
-            return self._made({}, Status.UNDECIDED if self.asked.own_code else Status.MACHINE)
+            return self._made({}, Status.OPEN)
         problems = [] if takes_turns else [Problem(message=NODES)]
         self.report = TrialReport(problems=problems, own_code=self.asked.own_code)
         return self._made({}, Status.INCOMPARABLE)
@@ -245,7 +244,7 @@ class _Answer:
     def out_of_time(self, why: str) -> Verdict:
         """Time was used up before anything was asked."""
         self.report = TrialReport(problems=[Problem(message=why)])
-        return self._made({}, Status.UNDECIDED)
+        return self._made({}, Status.OPEN)
 
     def with_lines(self, tried: Mapping[str, Line], unfinished: str, seconds: Mapping[str, float]) -> Verdict:
         """The verdict with the lines from the trial, whose pairs say more about a time than stored ones do: what they
@@ -253,11 +252,11 @@ class _Answer:
         """
         lines = {}
         for metric, line in tried.items():
-            if line.status == Status.UNDECIDED and unfinished:
+            if line.status == Status.OPEN and unfinished:
                 why = reason(Because.OUT_OF_TIME, limit=unfinished, seconds=seconds.get(metric))
                 line = msgspec.structs.replace(line, reason=why)
             lines[metric] = line
-        return self._made(lines, Status.UNDECIDED, Because.OUT_OF_TIME if unfinished else None, limit=unfinished)
+        return self._made(lines, Status.OPEN, Because.OUT_OF_TIME if unfinished else None, limit=unfinished)
 
     def _made(
         self, tried: Mapping[str, Line], unanswered: Status, because: Because | None = None, **facts: str
@@ -269,9 +268,9 @@ class _Answer:
             if new is not None and line.status not in UNTRIABLE:
                 decided = self._acquitted(line, new) if new.status in INNOCENT else new
                 line = msgspec.structs.replace(decided, stored=line.change)
-            elif line.status in OPEN_TIMES and tried:  # pairs of a CPU make no blocks of steps, which tell no more
-                line = msgspec.structs.replace(line, status=Status.NOT_HELD, reason=reason(Because.BY_STEPS))
-            elif line.status in OPEN_TIMES:
+            elif line.status == Status.OPEN and tried:  # pairs of a CPU make no blocks of steps, which tell no more
+                line = msgspec.structs.replace(line, status=Status.NOT_COMPARED, reason=reason(Because.BY_STEPS))
+            elif line.status == Status.OPEN:
                 why = reason(because, **facts) if because else line.reason
                 line = msgspec.structs.replace(line, status=unanswered, reason=why)
             lines.append(line)
@@ -284,9 +283,9 @@ class _Answer:
         may still be the cause of an alarm.
         """
         untried = [change for change in self.asked.fixed if change.made]
-        if untried and line.status == Status.ALARM:
+        if untried and line.status == Status.OPEN:
             return msgspec.structs.replace(new, status=Status.INCOMPARABLE, reason=reason(Because.NOT_ALL_TRIED))
-        return msgspec.structs.replace(new, status=Status.OK) if new.status == Status.SAME else new
+        return new
 
 
 NODES = "the nodes of a cluster cannot run both sides in turns"

@@ -39,7 +39,7 @@ from perfsuite.units import show_several
 HELP = "Compare two releases, revisions or strategies."
 STARTS_PROCESSES = True
 FORMAT = 3
-EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.UNDECIDED: 3}
+EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.OPEN: 3}
 
 
 class ABReport(Record, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     counts = Counter(each.verdict.status for each in comparisons)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
     print(f"\n{show_several(len(comparisons), 'cell')}: {statuses}")
-    if Status.UNDECIDED in counts:
+    if Status.OPEN in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
 
