@@ -239,7 +239,7 @@ class Question:
             self._pair_seconds += [(time.monotonic() - begin) / len(names)] * len(names)
 
     def _is_decided(self, name: str) -> bool:
-        """Whether more pairs would not change the cell's verdict: one of its times is slower, or a launch did not fit."""
+        """Whether more pairs change nothing: one of the cell's times is slower, or a launch did not fit."""
         effects = [self.effect(metric, name) for metric in self.pools]
         return self.pairs[name].failed or any(effect and effect.status == Status.REGRESSED for effect in effects)
 
