@@ -113,4 +113,6 @@ class Trial(Record, frozen=True, kw_only=True, gc=False):
     problems: list[Problem] = []
     own_code: Change | None = None
     whole: bool = False  # every metric was compared, without a baseline
+    unfinished: str = ""  # what ended it before everything was decided
+    more_seconds: float | None = None  # about how long deciding the rest would take
     said: list[str] = []

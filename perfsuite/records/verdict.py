@@ -111,7 +111,6 @@ class Because(StrEnum):
     BEYOND_HARMLESS = "beyond harmless"
     SOME_STEPS = "some steps"
     NOT_ALL_TRIED = "not all tried"
-    OUT_OF_TIME = "out of time"
     BY_STEPS = "by steps"  # the times of single steps say it
     NOTHING_GREW = "nothing grew"
     OWN = "own"  # of a user's own rule

@@ -21,7 +21,7 @@ from perfsuite.environments.environments import pinned
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.launch.places import THIS_MACHINE, Places
-from perfsuite.records.change import CODE, Change, ChangeKind, Problem
+from perfsuite.records.change import CODE, Change, ChangeKind
 from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status
@@ -106,10 +106,17 @@ class Against:
         timed = [line.metric for line in comparison.verdict.lines if line.ratio is not None]
         effects = {name: effect for name in timed if (effect := question.effect(name, cell.id))}
         found, problems = causes.of_cell(cell.id, worse, effects) if worse else ([], [])
-        if question.unfinished:
-            problems = [*problems, Problem(message=question.unfinished)]
-        pairs = len(question.pairs[cell.id]) if cell.id in question.pairs else 0
-        report = TrialReport(against=list(self.changes), pairs=pairs, causes=found, problems=problems, whole=True)
+        statuses = {line.metric: line.status for line in comparison.verdict.lines}
+        undecided = [effect for metric, effect in effects.items() if statuses[metric] == Status.OPEN]
+        report = TrialReport(
+            against=list(self.changes),
+            pairs=len(question.pairs[cell.id]) if cell.id in question.pairs else 0,
+            causes=found,
+            problems=problems,
+            whole=True,
+            unfinished=question.unfinished if undecided or not effects else "",
+            more_seconds=max(map(question.seconds_to_close, undecided), default=None),
+        )
         return self._result(cell, comparison, report)
 
     @staticmethod

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import HALF_PRECISION
 from perfsuite.compare.compare import Comparison, compare, with_times
+from perfsuite.compare.noise import student
+from perfsuite.compare.paired import MISSED
 from perfsuite.compare.pooling import LOOKS, PER_SERVERS, Effect, Pool, groups_of, open_cells
 from perfsuite.compare.rounds import Round
 from perfsuite.compare.terms import MOST_RED_RATE
@@ -40,6 +42,7 @@ from perfsuite.run.sides import Side
 # differ ten times as much as those of one, so they need more. Few cells share the cost of their servers.
 PAIR_SECONDS, OF_SEVERAL_RANKS, OF_FEW_CELLS = 1.0, 2.0, 5.0
 SHORT_STEPS = 5
+MANY = 30  # degrees of freedom, of which more make an interval hardly narrower
 A, B = 0, 1
 
 
@@ -157,9 +160,12 @@ class Question:
         return pool.of(name) if pool and name in pool.differences else None
 
     def seconds_to_close(self, effect: Effect) -> float:
-        """About how long it takes until pairs of these cells decide, as an interval shrinks with their square root."""
-        width = effect.interval.high - effect.interval.estimate
-        times = max(1.0, (width / (effect.tolerance / 2)) ** 2) - 1
+        """About how long it takes until more pairs of these cells rule a slow-down out: an interval shrinks with the
+        square root of their number.
+        """
+        at, sure = effect.interval, student(1 - MISSED, MANY)
+        room = max(effect.tolerance / 4, effect.tolerance - abs(at.estimate))
+        times = max(1.0, (sure * at.spread / room) ** 2) - 1
         return times * effect.pairs * self._seconds_of_pair()
 
     def _check_has(self, name: str) -> None:

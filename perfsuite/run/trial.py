@@ -178,6 +178,7 @@ class Trial:
         convicted = [metric for metric, line in lines.items() if line.status == Status.REGRESSED]
         convicted += [metric for metric in asked.worse if metric not in unmoved]
         found, problems = causes.of_cell(name, convicted, effects) if causes and convicted else ([], [])
+        undecided = [effect for metric, effect in effects.items() if lines[metric].status == Status.OPEN]
         answer.report = TrialReport(
             against=asked.tried,
             pairs=answer.pairs,
@@ -185,9 +186,10 @@ class Trial:
             causes=found,
             problems=problems,
             unmoved=unmoved,
+            unfinished=question.unfinished if undecided or not effects else "",
+            more_seconds=max(map(question.seconds_to_close, undecided), default=None),
         )
-        seconds = {metric: question.seconds_to_close(effect) for metric, effect in effects.items()}
-        return answer.with_lines(lines, question.unfinished, seconds)
+        return answer.with_lines(lines)
 
 
 def together(cells: Iterable[Asked]) -> list[tuple[list[Change], list[Asked]]]:
@@ -243,24 +245,16 @@ class _Answer:
 
     def out_of_time(self, why: str) -> Verdict:
         """Time was used up before anything was asked."""
-        self.report = TrialReport(problems=[Problem(message=why)])
+        self.report = TrialReport(against=self.asked.tried, unfinished=why)
         return self._made({}, Status.OPEN)
 
-    def with_lines(self, tried: Mapping[str, Line], unfinished: str, seconds: Mapping[str, float]) -> Verdict:
+    def with_lines(self, tried: Mapping[str, Line]) -> Verdict:
         """The verdict with the lines from the trial, whose pairs say more about a time than stored ones do: what they
         did not decide is open, also if the stored times had suggested nothing.
         """
-        lines = {}
-        for metric, line in tried.items():
-            if line.status == Status.OPEN and unfinished:
-                why = reason(Because.OUT_OF_TIME, limit=unfinished, seconds=seconds.get(metric))
-                line = msgspec.structs.replace(line, reason=why)
-            lines[metric] = line
-        return self._made(lines, Status.OPEN, Because.OUT_OF_TIME if unfinished else None, limit=unfinished)
+        return self._made(tried, Status.OPEN)
 
-    def _made(
-        self, tried: Mapping[str, Line], unanswered: Status, because: Because | None = None, **facts: str
-    ) -> Verdict:
+    def _made(self, tried: Mapping[str, Line], unanswered: Status) -> Verdict:
         """``unanswered`` is the status of a suspected time that the trial did not compare."""
         lines = []
         for line in self.asked.verdict.lines:
@@ -271,8 +265,7 @@ class _Answer:
             elif line.status == Status.OPEN and tried:  # pairs of a CPU make no blocks of steps, which tell no more
                 line = msgspec.structs.replace(line, status=Status.NOT_COMPARED, reason=reason(Because.BY_STEPS))
             elif line.status == Status.OPEN:
-                why = reason(because, **facts) if because else line.reason
-                line = msgspec.structs.replace(line, status=unanswered, reason=why)
+                line = msgspec.structs.replace(line, status=unanswered)
             lines.append(line)
         made = verdict_of(self.asked.measurement, self.asked.baseline, lines, self.how.metrics(self.asked.cell))
         report = msgspec.structs.replace(self.report, fixed=self.asked.fixed)

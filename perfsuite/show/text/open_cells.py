@@ -35,7 +35,7 @@ def is_unexplained(line: Line) -> bool:
 
 def _meaning(verdict: Verdict) -> str:
     lines = [line for line in verdict.lines if line.status == Status.OPEN]
-    if any(line.reason and line.reason.because == Because.OUT_OF_TIME for line in lines):
+    if verdict.trial and verdict.trial.unfinished:
         return _OUT_OF_TIME
     if any(line.interval for line in lines):
         return _NOISE
@@ -52,9 +52,10 @@ def _how_to_decide(result: Result) -> str:
 
 def open_times(results: Sequence[Result]) -> list[str]:
     """Of each open cell, the lines that make it so, which need not be columns of the table:
-    ``gpt2_tiny-zero3-cpu_x2 (open): processor time +9.1 % (-2.0 % to +21.5 %, 24 pairs)``.
+    ``gpt2_tiny-zero3-cpu_x2 (open): processor time +9.1 % (-2.0 % to +21.5 %, 24 pairs)``. A time that is judged with
+    those of other cells is said once for all of them, elsewhere.
     """
-    said = [_opened(result.verdict) for result in results if result.verdict.status == Status.OPEN]
+    said = [text for result in results if result.verdict.status == Status.OPEN and (text := _opened(result.verdict))]
     more = [f"and {show_several(len(said) - MOST_OPEN, 'open cell')} more"] if len(said) > MOST_OPEN else []
     return said[:MOST_OPEN] + more
 
@@ -63,8 +64,8 @@ def _opened(verdict: Verdict) -> str:
     """Lines of one note together, since the times of a cell are often open for one reason."""
     alike: dict[str, list[str]] = {}
     for line in verdict.lines:
-        if line.status == verdict.status:
+        if line.status == verdict.status and not (line.reason and line.reason.because == Because.WITH_GROUP):
             note = note_text(msgspec.structs.replace(line, phases=[]))
             alike.setdefault(note, []).append(f"{line.title} {change_text(line)}".rstrip())
     times = [f"{', '.join(titles)} ({note})" if note else ", ".join(titles) for note, titles in alike.items()]
-    return f"{verdict.cell} (open): {', '.join(times)}"
+    return f"{verdict.cell} (open): {', '.join(times)}" if times else ""

@@ -6,7 +6,7 @@ from typing import Any
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import Because, Reason
 from perfsuite.show.text.grid_words import cells_text
-from perfsuite.units import show, show_bytes, show_number, show_ratio, show_rough, show_several
+from perfsuite.units import show, show_bytes, show_number, show_ratio, show_several
 
 Facts = Mapping[str, Any]
 
@@ -29,11 +29,6 @@ def _wrong(facts: Facts) -> str:
 def most_in(shares: Mapping[str, float]) -> str:
     """``most in lm_head.weight (0.5)``."""
     return f"most in {', '.join(f'{name} ({share:.2g})' for name, share in shares.items())}"
-
-
-def _out_of_time(facts: Facts) -> str:
-    seconds = facts.get("seconds")
-    return facts["limit"] if seconds is None else f"{facts['limit']}; about {show_rough(seconds)} more would decide it"
 
 
 def _absent(facts: Facts) -> str:
@@ -169,7 +164,6 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.BEYOND_HARMLESS: lambda facts: f"all beyond the {show_ratio(facts['change'])} that need not be reported",
     Because.SOME_STEPS: lambda facts: f"the mean of all steps; the median step {100 * facts['median']:+.1f} %",
     Because.NOT_ALL_TRIED: "a change that cannot be tried here may be slower",
-    Because.OUT_OF_TIME: _out_of_time,
     Because.BY_STEPS: "the trial compared single steps",
     Because.NOTHING_GREW: _nothing_grew,
     Because.OWN: _own,

@@ -29,6 +29,7 @@ from perfsuite.units import (
     show_change,
     show_part,
     show_ratio,
+    show_rough,
     show_several,
     some,
 )
@@ -223,6 +224,9 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
     if blamed:
         said.append("; ".join(blamed) + (f" ({'; '.join(problems)})" if problems else ""))
     said += [f"the trial could not run: {_problem(one)}" for one in trial.problems if not one.kept]
+    if trial.unfinished:
+        more = "" if trial.more_seconds is None else f"; about {show_rough(trial.more_seconds)} more would decide it"
+        said.append(f"not decided: {trial.unfinished}{more}")
     if trial.unmoved:
         other = "a change that was not tried, " if trial.fixed else ""
         said.append(
