@@ -64,6 +64,7 @@ class Output:
         self.reasons: dict[str, str] = {}  # of skipped tests, by pytest's ids
         self.selected_by_workers = False  # of pytest-xdist
         self.ended = 0  # tests of cells
+        self.held: set[str] = set()  # tests whose cells are open, or were
         self.nothing_compared = False
         self.left_out = 0  # cells, by --perf-budget
         self.pace = Pace({})
@@ -122,30 +123,35 @@ class Output:
         self.left_out += left_out(report)
         self.ended += report.when == "teardown"
         result = result_of(report)
-        if result or report.when == "teardown":
+        if report.nodeid not in self.held and (result or report.when == "teardown"):
             self.pace.done(report.nodeid)
         if result:
             self.results.append(result)
             self.reports.add(msgspec.structs.replace(result, test=report.nodeid), self.selection.cells - self.ended - 1)
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or self.verbose:
-            return
-        # With --perf-against all pairs are made before the first test.
-        paced = self.pace and not self.options.against
-        ahead = f"  ({self.pace})" if paced and (os.environ.get("CI") or not reporter.isatty) else ""
-        if isinstance(result, Result):
-            reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
-        elif result:
-            reporter.write_line(predicted_line(result) + ahead)
+        if result:
+            self._write_line(msgspec.structs.replace(result, test=report.nodeid))
 
     def hold(self, test: str, result: Result) -> None:
         """Print the exact verdict of a cell that is open, and keep it in the report until the final one is there."""
         if is_worker(self.config):
             return
         self.reports.hold(msgspec.structs.replace(result, test=test))
+        self.pace.done(test)
+        self._write_line(result)
+        self.held.add(test)
+
+    def _write_line(self, result: Result | PredictedResult) -> None:
+        """A cell's line, with how far the run is and how long the rest takes."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None and not self.verbose:
-            reporter.write_line(line(result, self.metrics, width_of(reporter)))
+        if reporter is None or self.verbose:
+            return
+        # With --perf-against the baselines' costs say nothing of the run's.
+        paced = self.pace and not self.options.against and result.test not in self.held
+        ahead = f"  ({self.pace})" if paced and (os.environ.get("CI") or not reporter.isatty) else ""
+        if isinstance(result, Result):
+            reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
+        else:
+            reporter.write_line(predicted_line(result) + ahead)
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The table of all cells, every baseline that was written, and the report if it was not."""

@@ -21,6 +21,7 @@ from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.project import read_project, today
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.launch.leases import Holder, hear_waits
 from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
@@ -43,7 +44,7 @@ from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
 from perfsuite.show.text.live import LiveLine
-from perfsuite.show.text.rounds import announcement_text, round_text
+from perfsuite.show.text.rounds import announcement_text, round_text, wait_text
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import headline, summary
 from perfsuite.units import printable, show_rough
@@ -117,6 +118,7 @@ class PerfRun:
         self.selection = Selection(config, self.options, self.store, self.project)
         self.output = Output(config, self.options, self.store, self.selection, self.is_red)
         self.settling = Settling(self)
+        hear_waits(self._waits)
         self.begin = time.monotonic()
         self.checked: set[str] = set()  # tests that have called check()
         self.live = LiveLine(
@@ -177,6 +179,10 @@ class PerfRun:
     def text_if_red(self, result: Result) -> str:
         """The text of a test that fails by this result; empty if it does not."""
         return render(result.verdict, result.measurement.failure) if self.is_red(result) else ""
+
+    def _waits(self, holder: Holder | None, seconds: float) -> None:
+        held = time.time() - holder.since if holder else 0.0
+        self.say(wait_text(holder.command if holder else None, held, seconds))
 
     def say(self, text: str) -> None:
         """Write a line at once, although pytest captures the output of a test. A worker of pytest-xdist cannot."""

@@ -8,13 +8,18 @@ from perfsuite.show.text.words import before_text, release_text
 from perfsuite.units import listed, show_rough, show_several, some
 
 
+def wait_text(command: str | None, seconds_held: float, waited: float) -> str:
+    """Who holds what a cell waits for, and since when."""
+    who = f"held for {show_rough(seconds_held)} by: {command}" if command else "held by another process"
+    return f"waiting for {show_rough(waited)} for the machine's turn, {who}"
+
+
 def announcement_text(announcement: Announcement) -> str:
     """What is compared with what; or with which changes the search for the cause goes on."""
     if announcement.kept:
         return f"the search for the cause goes on: only {listed(map(release_text, announcement.kept))}"
-    what = listed(announcement.titles or ["all metrics"])
-    against = listed(map(before_text, announcement.against))
-    return f"a trial of {what} against {against} begins: {some(announcement.cells, 3)}"
+    what, cells = listed(announcement.titles or ["all metrics"]), some(announcement.cells, 1)
+    return f"a trial of {what} against {listed(map(before_text, announcement.against))} begins: {cells}"
 
 
 def round_text(progress: Round) -> str:
