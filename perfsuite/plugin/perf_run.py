@@ -116,6 +116,7 @@ class PerfRun:
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.selection = Selection(config, self.options, self.store, self.project)
+        self.selection.equal = bool(against) and not self.changes
         self.output = Output(config, self.options, self.store, self.selection, self.is_red)
         self.settling = Settling(self)
         hear_waits(self._waits)

@@ -17,6 +17,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import OUTCOME, verdict_of
 from perfsuite.compare.rounds import Announcement
+from perfsuite.environments import git
 from perfsuite.environments.environments import pinned
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
@@ -143,7 +144,9 @@ class Against:
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:
-    """The changes to revert for this reference. Raises UsageError if it names nothing, or nothing that differs."""
+    """The changes to revert for this reference; none for a revision whose files are those here. Raises UsageError if it
+    names nothing, or releases that are installed here.
+    """
     reference = reference.strip().removeprefix(REVISION)
     path = Path(reference)
     if path.is_file():
@@ -152,10 +155,18 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
         texts = [reference] if " @ " in reference else reference.split()
         releases = list(_releases((pinned(text) for text in texts), all_here=True))
     else:
-        return [Change(CODE, revision(reference, repository), "here", ChangeKind.CODE)]
+        commit = revision(reference, repository)
+        return [Change(CODE, commit, "here", ChangeKind.CODE)] if _differs(commit, repository) else []
     if not releases:
         raise UsageError(f"--perf-against={reference}: every release that it names is already installed here.")
     return releases
+
+
+def _differs(commit: str, repository: Path) -> bool:
+    """Whether any file of the repository differs from the commit, or is new."""
+    root = git.repository_of(repository)
+    changed = git.run(root, "diff", "--name-only", commit)
+    return bool(changed or git.run(root, "ls-files", "--others", "--exclude-standard"))
 
 
 def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:
