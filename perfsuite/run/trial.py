@@ -8,9 +8,11 @@ the same changes, or with changes that fit together, share one. A question that 
 differs is red: its cell is "incomparable".
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import msgspec
 
@@ -35,11 +37,16 @@ UNTRIABLE = (Status.FAILED, Status.MISSING)  # of a time that a side lacks, or t
 INNOCENT = (Status.OK, Status.IMPROVED, Status.IMMATERIAL)
 
 
+def environment_of_test() -> dict[str, str]:
+    """The environment variables now, without the one in which pytest names the test."""
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
 @dataclass(frozen=True)
 class Asked:
     """A cell of which something is open, or red by something that changed. ``changes`` are all differences from the
     baseline's environment, ``own_code`` is that of perfsuite. ``forced``: all of its times are tried, although nothing
-    is open.
+    is open. ``variables`` are those of its test, whose fixtures may have set some.
     """
 
     cell: Cell
@@ -50,6 +57,7 @@ class Asked:
     own_code: Change | None = None
     forced: bool = False
     faults: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=environment_of_test)
 
     @property
     def tried(self) -> list[Change]:
@@ -111,8 +119,9 @@ class Trial:
             check()
             self.tell(Announcement([asked.cell.id for asked in members], changes, sorted(titles)))
             question = self._question(changes, members)
-            question.launch_once(red)
-            question.compare_times([name for name, metrics in timed.items() if metrics])
+            with patch.dict(os.environ, members[0].variables, clear=True):
+                question.launch_once(red)
+                question.compare_times([name for name, metrics in timed.items() if metrics])
         except OutOfTime as error:
             if question is None:
                 yield from ((asked.cell.id, _Answer(asked, self.how).out_of_time(str(error))) for asked in members)
@@ -199,7 +208,8 @@ def together(cells: Iterable[Asked]) -> list[tuple[list[Change], list[Asked]]]:
     groups: list[tuple[list[Change], list[Asked]]] = []
     for asked in cells:
         for changes, members in groups:
-            if members[0].faults == asked.faults and (both := _union(changes, asked.tried)) is not None:
+            alike = members[0].faults == asked.faults and members[0].variables == asked.variables
+            if alike and (both := _union(changes, asked.tried)) is not None:
                 changes[:] = both
                 members.append(asked)
                 break
