@@ -100,7 +100,9 @@ class Selection:
         self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """That nothing differs, or that a change reaches no cell, is an answer. A worker of pytest-xdist tells what it has chosen."""
+        """That nothing differs, or that a change reaches no cell, is an answer. A worker of pytest-xdist sends what it
+        has chosen.
+        """
         answered = self.equal or self.options.changed
         if self.emptied and answered and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK

@@ -25,7 +25,7 @@ from perfsuite.launch.places import THIS_MACHINE, Places
 from perfsuite.records.change import CODE, Change, ChangeKind
 from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Status
+from perfsuite.records.verdict import Because, Line, Status
 from perfsuite.run.causes import Causes
 from perfsuite.run.environment_changes import revision
 from perfsuite.run.kept_pairs import KeptPairs
@@ -33,7 +33,7 @@ from perfsuite.run.question import Question
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.sides import REVISION
-from perfsuite.run.trial import Trial
+from perfsuite.run.trial import INTERRUPTED, Trial
 
 
 @dataclass
@@ -89,11 +89,15 @@ class Against:
             return
         fitting = [name for name in waiting if question.exact(name).verdict.lines]
         self.trial.tell(Announcement(list(waiting), self.changes))
-        question.compare_times(fitting)
+        try:
+            question.compare_times(fitting)
+        except KeyboardInterrupt:
+            question.unfinished = INTERRUPTED
+            yield from (self._settled(cell, question, None, []) for cell in waiting.values())
+            raise
         worse = {name: self._worse(question.comparison(name)) for name in waiting}
         red = [name for name, metrics in worse.items() if metrics]
-        tell = lambda kept: self.trial.tell(Announcement([], kept=kept))  # noqa: E731
-        causes = Causes(question, self.trial.sides, self.changes, red, tell)
+        causes = Causes(question, self.trial.sides, self.changes, red, self.trial.goes_on)
         for name, cell in waiting.items():
             yield self._settled(cell, question, causes, worse[name])
 
@@ -102,11 +106,11 @@ class Against:
         if self.question:
             self.question.close()
 
-    def _settled(self, cell: Cell, question: Question, causes: Causes, worse: Sequence[str]) -> Result:
+    def _settled(self, cell: Cell, question: Question, causes: Causes | None, worse: Sequence[str]) -> Result:
         comparison = question.comparison(cell.id)
         timed = [line.metric for line in comparison.verdict.lines if line.ratio is not None]
         effects = {name: effect for name in timed if (effect := question.effect(name, cell.id))}
-        found, problems = causes.of_cell(cell.id, worse, effects) if worse else ([], [])
+        found, problems = causes.of_cell(cell.id, worse, effects) if causes and worse else ([], [])
         statuses = {line.metric: line.status for line in comparison.verdict.lines}
         undecided = [effect for metric, effect in effects.items() if statuses[metric] == Status.OPEN]
         report = TrialReport(
@@ -132,7 +136,10 @@ class Against:
         metrics = self.trial.how.metrics(cell)
         baseline, verdict = baseline_of(comparison.a, "", metrics), comparison.verdict
         if verdict.lines:
-            verdict = verdict_of(comparison.b, baseline, verdict.lines, metrics, stale=False)
+            lines = verdict.lines
+            if all(line.ratio is None for line in lines):  # no pair yet: whether it is slower is not known
+                lines = [_opened(line) for line in lines]
+            verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
         elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
             verdict = msgspec.structs.replace(verdict, status=Status.NOT_COMPARED)
         verdict = msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
@@ -141,6 +148,12 @@ class Against:
             with closing(Runner(how.catalog, how.settings)) as runner:
                 verdict = self.tracer.attach(verdict, cell, runner, comparison.b, (), self.trial, self.changes)
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
+
+
+def _opened(line: Line) -> Line:
+    """A time without pairs is open."""
+    unasked = line.reason is not None and line.reason.because == Because.FEW_PAIRS
+    return msgspec.structs.replace(line, status=Status.OPEN) if unasked else line
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:

@@ -33,6 +33,8 @@ from perfsuite.run.question import A, B, Question
 from perfsuite.run.sides import Sides
 
 SUSPECTED = (Status.OPEN, Status.NOT_COMPARED)  # times that a trial decides
+NODES = "the nodes of a cluster cannot run both sides in turns"
+INTERRUPTED = "the run was interrupted"
 UNTRIABLE = (Status.FAILED, Status.MISSING)  # of a time that a side lacks, or that is no number
 INNOCENT = (Status.OK, Status.IMPROVED, Status.IMMATERIAL)
 
@@ -133,17 +135,21 @@ class Trial:
             return
         except KeyboardInterrupt:
             if question is not None:
-                question.unfinished = "interrupted"
+                question.unfinished = INTERRUPTED
                 for asked in members:
                     yield asked.cell.id, self._verdict(_Answer(asked, self.how), question, None, begin)
             raise
         finally:
             if question is not None:
                 question.close()
-        causes = Causes(question, self.sides, changes, red, lambda kept: self.tell(Announcement([], kept=kept)))
+        causes = Causes(question, self.sides, changes, red, self.goes_on)
         for asked in members:
             answer = _Answer(asked, self.how)
             yield asked.cell.id, self._verdict(answer, question, causes, begin)
+
+    def goes_on(self, kept: Sequence[Change]) -> None:
+        """Say that the search for a cause goes on with these changes alone."""
+        self.tell(Announcement([], kept=kept))
 
     def _question(self, changes: Sequence[Change], members: Sequence[Asked]) -> Question:
         """This environment against the one without these changes. Raises UsageError if that cannot be built."""
@@ -289,6 +295,3 @@ class _Answer:
         if untried and line.status == Status.OPEN:
             return msgspec.structs.replace(new, status=Status.INCOMPARABLE, reason=reason(Because.NOT_ALL_TRIED))
         return new
-
-
-NODES = "the nodes of a cluster cannot run both sides in turns"
