@@ -28,10 +28,11 @@ class Fixed(StrEnum):
     NOT_RECORDED = "not recorded"
     NOT_A_PACKAGE = "not a package"
     SET_BY_CODE = "set by code"
-    NO_COMMIT = "no commit"
-    UNKNOWN_COMMIT = "unknown commit"
-    UNCOMMITTED = "uncommitted"
-    NOT_IN_COMMIT = "not in commit"  # some of the files
+    NO_GIT = "no git"  # there is no repository, and nothing was kept
+    GIT_FAILS = "git fails"  # with the message that is the obstacle
+    NOT_FETCHED = "not fetched"  # with git's message
+    NOT_KEPT = "not kept"  # the content of a file, which is the obstacle
+    IN_LFS = "in LFS"  # the same, and LFS has it elsewhere
     NO_RELEASE = "no release"
     ONE_BUILD = "one build"
     BY_PATH = "by path"
@@ -39,8 +40,9 @@ class Fixed(StrEnum):
 
 
 class Change(Record, frozen=True, kw_only=False, gc=False):
-    """One difference. ``fixed`` says why it cannot be reverted here, if it cannot. ``files`` are those of the user's
-    own code that differ.
+    """One difference. ``fixed`` says why it cannot be reverted here, if it cannot; ``obstacle`` is then the file or the
+    message of git that it is about. ``files`` are those of the user's own code that differ, and ``contents`` the
+    digests that were recorded for them, in their order: empty for a file that did not exist.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
     kind: ChangeKind = ChangeKind.RELEASE
     fixed: Fixed | None = None
     files: tuple[str, ...] = ()
+    contents: tuple[str, ...] = ()
+    obstacle: str = ""
 
 
 class How(StrEnum):

@@ -19,7 +19,8 @@ from perfsuite.compare.compare import Comparison, compare
 from perfsuite.compare.paired import MOST_PAIRS
 from perfsuite.compare.pooling import Effect
 from perfsuite.compare.terms import Terms, terms_of
-from perfsuite.environments.environments import HERE, Environment, at_revision, sources, with_releases
+from perfsuite.environments.environments import HERE, Environment, with_releases
+from perfsuite.environments.sides import at_revision, sources
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.measurement import Measurement

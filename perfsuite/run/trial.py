@@ -20,7 +20,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import COMMAND, OUTCOME, verdict_of
 from perfsuite.compare.pool import own_code_since, runs_of
-from perfsuite.environments.environments import HERE, at_revision, with_releases
+from perfsuite.environments.environments import HERE, with_releases
+from perfsuite.environments.sides import side_with
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import NONE, Cause, Change, ChangeKind, Problem
@@ -182,15 +183,20 @@ class Trial:
             if change.kind == ChangeKind.VARIABLE
         ]
         environment = replace(environment, overrides=tuple(overrides))
-        commit = next((change.before for change in reverted if change.kind == ChangeKind.CODE), "")
-        if not commit:
+        code = next((change for change in reverted if change.kind == ChangeKind.CODE), None)
+        if code is None:
             return Side(name, self.catalog, environment)
-        older, root, copy = at_revision(commit, self.repository)
-        catalog = catalog_at(self.catalog, root, copy, f"{commit}")
-        # A cell without code of the user's own takes nothing from there, which is no error.
-        own = any(change.files for change in reverted) or code_of(cell, self.catalog, root)
-        theirs = copy if own else None
-        there = replace(environment, path=older.path, overrides=(*older.overrides, *overrides))
+        older, root, copy = side_with(code, self.repository)
+        catalog = catalog_at(self.catalog, root, copy, code.before)
+        # A cell without code of the user's own takes nothing from a revision, which is no error.
+        theirs = copy if not code.contents and code_of(cell, self.catalog, root) else None
+        there = replace(
+            environment,
+            path=older.path,
+            overrides=(*older.overrides, *overrides),
+            root=older.root,
+            folder=older.folder,
+        )
         return Side(name, catalog, there, copy=theirs)
 
     def blame(
