@@ -9,6 +9,8 @@ from typing import Any
 import gate_samples as samples
 import msgspec
 import pytest
+from perfsuite.run.ab import Experiment, Side
+from perfsuite.run.grid import Grid, Progress, traits_of
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -19,9 +21,7 @@ from perfsuite.records.change import Change, How
 from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.verdict import Because, Status
-from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.against import Against
-from perfsuite.run.grid import Grid, Progress, traits_of
 from perfsuite.run.kept_pairs import LASTS_SECONDS, KeptPairs
 from perfsuite.run.pairs import Pairs
 from perfsuite.run.runner import Settings
