@@ -137,11 +137,11 @@ class InWorld(Told):
 
     def __init__(self, world, versions=NEW):
         super().__init__(0.4)
-        self.world, self.versions, self.steps = world, versions, 3
+        self.world, self.versions, self.warmup = world, versions, 3
 
     def measure(self, cell, watch=unwatched, faults=(), times_only=False):
         one = self.world.launch(cell.id, frozenset(self.world.changed) if self.versions == NEW else frozenset())
-        return msgspec.structs.replace(one, versions=self.versions, steps=self.steps)
+        return msgspec.structs.replace(one, versions=self.versions, warmup=self.warmup)
 
 
 @pytest.fixture
@@ -208,9 +208,9 @@ def test_without_a_trial_nothing_waits(keeper):
 
 
 def test_a_forced_trial_asks_nothing_where_nothing_could_be_compared(keeper):
-    """Fewer steps than the baseline has are incomparable, whatever pairs of launches would say."""
+    """Fewer warm-up steps than the baseline has are incomparable, whatever pairs of launches would say."""
     one, world = keeper(slower_with("msgspec"), always=True)
-    one.runner.steps = 2
+    one.runner.warmup = 2
     result = checked(one)
 
     assert (result.verdict.status, one.is_open(CELL), len(world.launched)) == ("incomparable", False, 1)
