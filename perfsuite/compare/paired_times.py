@@ -13,7 +13,7 @@ from perfsuite.compare.explain import explain_time
 from perfsuite.compare.noise import MAD, level_of
 from perfsuite.compare.paired import Interval as PairedInterval
 from perfsuite.compare.paired import harmless, interval
-from perfsuite.compare.pooling import Effect
+from perfsuite.compare.pooling import LOOKS, Effect
 from perfsuite.compare.scope import line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
@@ -118,7 +118,7 @@ def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, te
     may be slow, such as every tenth. A busy machine moves a mean further than a median, so no mean makes a time open.
     """
     tolerance = terms.tolerance_of(metric)
-    here = interval([metric.sign * difference for difference in by_mean], terms.red_rate)
+    here = interval([metric.sign * difference for difference in by_mean], terms.red_rate / len(LOOKS))
     if answer.status == Status.REGRESSED or here is None or here.low <= math.log1p(max(SOME_STEPS, tolerance)):
         return answer
     why = reason(Because.SOME_STEPS, median=answer.ratio(metric.sign) - 1)

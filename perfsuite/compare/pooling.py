@@ -29,12 +29,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perfsuite.compare.noise import MAD
-from perfsuite.compare.paired import MISSED, PRIOR_SPREAD, Interval
+from perfsuite.compare.paired import FEWEST_PAIRS, MISSED, PRIOR_SPREAD, Interval
 from perfsuite.records.verdict import Status
 
 LOOKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # pairs of the cells that have most
 FEWEST_ALONE = 4  # pairs of a cell that is convicted by itself, and of a group
-FEWEST_PAIRS = 3  # that decide anything
 CLIPPED = 2.5  # deviations
 PRIOR_OF_GROUP = 4  # pairs that the spread of all counts as
 PRIOR_OF_CELL = 10
