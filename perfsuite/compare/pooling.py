@@ -17,7 +17,7 @@ for less: the design effect 1 + (m - 1) ρ (Kish 1965, "Survey sampling"). A sin
 spread combines its own pairs' with that of all, as compare/noise.py does for runs.
 
 The chance that anything is red without a cause is ``error`` for the whole run. All cells, the groups and the single
-cells share it in equal parts; each hypothesis and each look has its share (Bonferroni).
+cells, as far as there are any, share it in equal parts; each hypothesis and each look has its share (Bonferroni).
 `python benchmarks/grid_error_rates.py` simulates it and the constants.
 """
 
@@ -109,8 +109,8 @@ class Pool:
         known = {group.cells & here: replace(group, cells=group.cells & here) for group in reversed(groups)}
         self.groups = [group for group in reversed(known.values()) if group.kind == ALL or len(group.cells) > 1]
         self.tolerance = tolerance
-        share = error / 3 / len(LOOKS)
         levels = sum(group.kind != ALL for group in self.groups)
+        share = error / (1 + bool(levels) + (len(here) > 1)) / len(LOOKS)
         self._errors = {ALL: share, "": share / max(1, levels), CELL: share / max(1, len(here))}
         self._offsets = dict.fromkeys(here, 0.0)
         self._weights = {

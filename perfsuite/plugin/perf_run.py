@@ -34,7 +34,7 @@ from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.plugin.settling import Settling
 from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import STEP_TIME, Measurement
+from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
@@ -116,6 +116,7 @@ class PerfRun:
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.selection = Selection(config, self.options, self.store, self.project)
+        self.selection.equal = bool(against) and not self.changes
         self.output = Output(config, self.options, self.store, self.selection, self.is_red)
         self.settling = Settling(self)
         hear_waits(self._waits)
@@ -145,7 +146,7 @@ class PerfRun:
         tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
         traced = None if options.trace == "never" else tracer
         if options.against:
-            return Against(trial, self.changes, traced, self.places)
+            return Against(trial, self.changes, traced)
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings, places=self.places),
             store=self.store,
@@ -339,16 +340,13 @@ class PerfRun:
             try:
                 with self.limited():
                     assert isinstance(self.gatekeeper, Against)
-                    self.gatekeeper.prepare(*self._ahead(session))
+                    self.gatekeeper.prepare(self._ahead(session))
             except PerfsuiteError as error:
                 raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
 
-    def _ahead(self, session: pytest.Session) -> tuple[list[Cell], dict[str, float]]:
-        """The cells that can run here, and the seconds of a step that is known."""
-        cells = {cell.id: cell for item in session.items if (cell := cell_of(item)) and not self._why_not(cell)}
-        past = {name: self.selection.history.of(name).measurement for name in cells}
-        steps = {name: one.readings[STEP_TIME].value for name, one in past.items() if one and STEP_TIME in one.readings}
-        return list(cells.values()), steps
+    def _ahead(self, session: pytest.Session) -> list[Cell]:
+        """The cells that can run here."""
+        return [cell for item in session.items if (cell := cell_of(item)) and not self._why_not(cell)]
 
     def _why_not(self, cell: Cell) -> str:
         return self.places.at(cell.hardware.nodes).why_absent(cell.hardware, self.catalog) or why_missing(cell.strategy)

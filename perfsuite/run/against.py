@@ -4,7 +4,7 @@ REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a fi
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,19 +15,18 @@ from packaging.requirements import Requirement
 from perfsuite.baselines.accept import baseline_of
 from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
-from perfsuite.compare.judge import OUTCOME, verdict_of
-from perfsuite.compare.rounds import Announcement
+from perfsuite.compare.judge import judge, verdict_of
+from perfsuite.environments import git
 from perfsuite.environments.environments import pinned
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
-from perfsuite.launch.places import THIS_MACHINE, Places
+from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import CODE, Change, ChangeKind
 from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Status
-from perfsuite.run.causes import Causes
+from perfsuite.records.verdict import Because, Line, Status, Verdict
+from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import revision
-from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.question import Question
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
@@ -44,106 +43,76 @@ class Against:
     trial: Trial
     changes: Sequence[Change]
     tracer: Tracer | None = None
-    places: Places = THIS_MACHINE
-    question: Question | None = None
-    _checked: dict[str, Cell] = field(default_factory=dict)
+    _exact: Question | None = None
+    _asked: dict[str, Asked] = field(default_factory=dict)
 
-    def prepare(self, cells: Sequence[Cell], step_seconds: Mapping[str, float]) -> None:
-        """Build the other environment for all cells of the run; ``step_seconds`` are hints by cell. Raises UsageError
-        if it cannot be built.
-        """
-        how, sides = self.trial.how, self.trial.sides
-        turns = [cell.id for cell in cells if self.places.at(cell.hardware.nodes).takes_turns]
-        self.question = Question(
-            how,
-            sides.without(self.changes),
-            sides.without([]),
-            turns,
-            step_seconds=step_seconds,
-            store=KeptPairs.of(self.changes, how),
-            tell=self.trial.rounds,
-        )
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Build the other environment for all cells of the run. Raises UsageError if it cannot be built."""
+        sides, turns = self.trial.sides, [cell.id for cell in cells if self.trial.takes_turns(cell)]
+        self._exact = Question(self.trial.how, sides.without(self.changes), sides.without([]), turns)
 
     def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Compare the cell's exact metrics with one launch of each side; its times wait for ``settle``. Raises
         UsageError if a side does not have the cell, or on nodes that cannot take turns.
         """
-        if not self.places.at(cell.hardware.nodes).takes_turns:
+        if not self.trial.takes_turns(cell):
             raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
-        if self.question is None or cell.id not in self.question.names:
-            self.prepare([cell], {})
-        assert self.question is not None
-        comparison = self.question.exact(cell.id)
-        self._checked[cell.id] = cell
-        return self._result(cell, comparison, TrialReport(against=list(self.changes), whole=True))
+        if self._exact is None or cell.id not in self._exact.names:
+            self.prepare([cell])
+        assert self._exact is not None
+        comparison = self._exact.exact(cell.id)
+        baseline = baseline_of(comparison.a, "", self.trial.how.metrics(cell))
+        verdict = self._verdict(cell, comparison, baseline)
+        if verdict.lines:
+            asked = Asked(cell, comparison.b, baseline, verdict, self.changes, forced=True, reference=comparison.a)
+            self._asked[cell.id] = asked
+        return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
     def is_open(self, cell: str) -> bool:
         """Whether the cell's verdict waits for ``settle``."""
-        return cell in self._checked
+        return cell in self._asked
 
     def settle(self) -> Iterator[Result]:
         """The results of the cells that wait: their times as one question, and what made any metric worse."""
-        waiting, self._checked, question = self._checked, {}, self.question
-        if not waiting or question is None:
-            return
-        fitting = [name for name in waiting if question.exact(name).verdict.lines]
-        self.trial.tell(Announcement(list(waiting), self.changes))
-        question.compare_times(fitting)
-        worse = {name: self._worse(question.comparison(name)) for name in waiting}
-        red = [name for name, metrics in worse.items() if metrics]
-        tell = lambda kept: self.trial.tell(Announcement([], kept=kept))  # noqa: E731
-        causes = Causes(question, self.trial.sides, self.changes, red, tell)
-        for name, cell in waiting.items():
-            yield self._settled(cell, question, causes, worse[name])
+        waiting, self._asked = self._asked, {}
+        self.close()
+        for name, verdict in self.trial.settle(list(waiting.values())):
+            asked, how = waiting[name], self.trial.how
+            if self.tracer:
+                with closing(Runner(how.catalog, how.settings)) as runner:
+                    launch = asked.measurement
+                    verdict = self.tracer.attach(verdict, asked.cell, runner, launch, (), self.trial, self.changes)
+            yield Result(measurement=asked.measurement, baseline=asked.baseline, verdict=verdict)
 
     def close(self) -> None:
         """End the rank servers."""
-        if self.question:
-            self.question.close()
+        if self._exact:
+            self._exact.close()
 
-    def _settled(self, cell: Cell, question: Question, causes: Causes, worse: Sequence[str]) -> Result:
-        comparison = question.comparison(cell.id)
-        timed = [line.metric for line in comparison.verdict.lines if line.ratio is not None]
-        effects = {name: effect for name in timed if (effect := question.effect(name, cell.id))}
-        found, problems = causes.of_cell(cell.id, worse, effects) if worse else ([], [])
-        statuses = {line.metric: line.status for line in comparison.verdict.lines}
-        undecided = [effect for metric, effect in effects.items() if statuses[metric] == Status.OPEN]
-        report = TrialReport(
-            against=list(self.changes),
-            pairs=len(question.pairs[cell.id]) if cell.id in question.pairs else 0,
-            causes=found,
-            problems=problems,
-            whole=True,
-            unfinished=question.unfinished if undecided or not effects else "",
-            more_seconds=max(map(question.seconds_to_close, undecided), default=None),
-        )
-        return self._result(cell, comparison, report)
-
-    @staticmethod
-    def _worse(comparison: Comparison) -> list[str]:
-        """The metrics that are worse, or the outcome."""
-        verdict = comparison.verdict
-        if not verdict.lines and verdict.status == Status.REGRESSED:
-            return [OUTCOME]
-        return [line.metric for line in verdict.lines if line.status == Status.REGRESSED]
-
-    def _result(self, cell: Cell, comparison: Comparison, report: TrialReport) -> Result:
-        metrics = self.trial.how.metrics(cell)
-        baseline, verdict = baseline_of(comparison.a, "", metrics), comparison.verdict
+    def _verdict(self, cell: Cell, comparison: Comparison, baseline: Baseline) -> Verdict:
+        """By the exact metrics; each time is open until it has pairs."""
+        verdict, metrics = comparison.verdict, self.trial.how.metrics(cell)
         if verdict.lines:
-            verdict = verdict_of(comparison.b, baseline, verdict.lines, metrics, stale=False)
+            lines = list(map(_opened, verdict.lines))
+            verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
+        elif verdict.status == Status.REGRESSED:
+            verdict = judge(comparison.b, baseline, metrics, strategy=cell.strategy.name)
         elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
             verdict = msgspec.structs.replace(verdict, status=Status.NOT_COMPARED)
-        verdict = msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
-        if self.tracer and not self.is_open(cell.id):
-            how = self.trial.how
-            with closing(Runner(how.catalog, how.settings)) as runner:
-                verdict = self.tracer.attach(verdict, cell, runner, comparison.b, (), self.trial, self.changes)
-        return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
+        report = TrialReport(against=list(self.changes), whole=True)
+        return msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
+
+
+def _opened(line: Line) -> Line:
+    """A time is open until it has pairs."""
+    unasked = line.reason is not None and line.reason.because == Because.FEW_PAIRS
+    return msgspec.structs.replace(line, status=Status.OPEN) if unasked else line
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:
-    """The changes to revert for this reference. Raises UsageError if it names nothing, or nothing that differs."""
+    """The changes to revert for this reference; none for a revision whose files are those here. Raises UsageError if it
+    names nothing, or releases that are installed here.
+    """
     reference = reference.strip().removeprefix(REVISION)
     path = Path(reference)
     if path.is_file():
@@ -152,10 +121,18 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
         texts = [reference] if " @ " in reference else reference.split()
         releases = list(_releases((pinned(text) for text in texts), all_here=True))
     else:
-        return [Change(CODE, revision(reference, repository), "here", ChangeKind.CODE)]
+        commit = revision(reference, repository)
+        return [Change(CODE, commit, "here", ChangeKind.CODE)] if _differs(commit, repository) else []
     if not releases:
         raise UsageError(f"--perf-against={reference}: every release that it names is already installed here.")
     return releases
+
+
+def _differs(commit: str, repository: Path) -> bool:
+    """Whether any file of the repository differs from the commit, or is new."""
+    root = git.repository_of(repository)
+    changed = git.run(root, "diff", "--name-only", commit)
+    return bool(changed or git.run(root, "ls-files", "--others", "--exclude-standard"))
 
 
 def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:

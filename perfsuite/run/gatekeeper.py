@@ -25,11 +25,12 @@ from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
+from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, changes_since, code_since, own_code
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
-from perfsuite.run.trial import Asked, Trial
+from perfsuite.run.trial import Trial
 
 WITH_A_TRIAL = ("", Consent.TIMES, Consent.IMPROVED)  # consents that accept no slow-down
 NO_NEWS = {Status.OK, Status.UNSUPPORTED, Consent.TIMES}  # the consent "all" accepts nothing of these
@@ -87,7 +88,7 @@ class Gatekeeper:
             measurement, verdict, since, code = self._judge(cell, measurements, baseline)
         if baseline and since and self._is_asked(measurement, verdict, baseline):
             changes, own_code = changes_since(since, measurement, code), own_code_since(since, measurement)
-            asked = Asked(cell, measurement, baseline, verdict, changes, own_code, self.always, faults)
+            asked = Asked(cell, measurement, baseline, verdict, changes, own_code, forced=self.always, faults=faults)
             self._asked[cell.id] = asked
             return Result(measurement=measurement, baseline=baseline, verdict=verdict)
         return self._ended(cell, measurement, baseline, verdict, faults)
@@ -117,7 +118,7 @@ class Gatekeeper:
 
     def _is_asked(self, measurement: Measurement, verdict: Verdict, baseline: Baseline) -> bool:
         """Whether a trial is to say more."""
-        if self.trial is None or measurement.machine.emulated or measurement.outcome != "fits":
+        if self.trial is None or measurement.machine.emulated or measurement.outcome not in ("fits", "oom"):
             return False
         called = any(self.always or line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
         return called and self._consent(baseline, verdict) in WITH_A_TRIAL

@@ -14,7 +14,7 @@ def cells_text(kind: str, name: str, count: int) -> str:
     if kind == CELL:
         return name
     if kind == ALL:
-        return f"all {show_several(count, 'cell')}"
+        return f"all {show_several(count, 'cell')}" if count > 1 else "the cell"
     if kind == REST:
         return f"the {show_several(count, 'other cell')}"
     return f"all {show_several(count, 'cell')} of {kind} {name}"
