@@ -36,8 +36,9 @@ from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import OPEN, Status, Verdict
 from perfsuite.run.against import Against
+from perfsuite.run.asked import Asked, together
 from perfsuite.run.sides import Side
-from perfsuite.run.trial import Asked, Trial, together
+from perfsuite.run.trial import INTERRUPTED, Trial
 from perfsuite.show.text.rounds import announcement_text, round_text
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import accept_text, headline, trial_of
@@ -310,7 +311,7 @@ def test_a_trial_says_at_once_what_it_does(tmp_path: Path, monkeypatch: pytest.M
     assert round_text(rounds[0]).startswith("round 1: one more pair of launches of 1 of 1 cell")
     assert [one.number for one in rounds] == list(range(1, len(rounds) + 1))
     assert list(map(announcement_text, told)) == [
-        f"a trial of all metrics against msgspec 0.1 and packaging 1.0 begins: {samples.CELL}",
+        f"a trial of step time against msgspec 0.1 and packaging 1.0 begins: {samples.CELL}",
         "the search for the cause goes on: only msgspec 0.1 -> 0.2",
         "the search for the cause goes on: only packaging 1.0 -> 2.0",
     ]
@@ -467,7 +468,7 @@ def test_ctrl_c_keeps_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     [verdict] = verdicts
     assert verdict.status in OPEN and verdict.trial is not None
-    assert (verdict.trial.pairs, verdict.trial.unfinished) == (2, "interrupted")
+    assert (verdict.trial.pairs, verdict.trial.unfinished) == (2, INTERRUPTED)
 
 
 def test_ctrl_c_keeps_what_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,10 +491,8 @@ def against(trial: Trial) -> Result:
     """What --perf-against says of both packages, without a baseline."""
     changes = [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]
     gate = Against(trial, changes)
-    gate.check(parse_cell(samples.CELL, trial.how.catalog))
-    assert gate.is_open(samples.CELL)
-    [result] = gate.settle()
-    return result
+    result = gate.check(parse_cell(samples.CELL, trial.how.catalog))
+    return next(gate.settle(), result)
 
 
 Asks = Callable[[Readings], Verdict]

@@ -19,11 +19,12 @@ from perfsuite.records.change import Change
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Verdict
+from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import changes_since
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.runner import Settings
 from perfsuite.run.sides import Side, Sides
-from perfsuite.run.trial import Asked, Trial
+from perfsuite.run.trial import Trial
 
 # Packages that are installed wherever these tests run.
 OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}
