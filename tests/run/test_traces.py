@@ -424,7 +424,7 @@ def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
 def test_the_baseline_s_side_is_beside(tmp_path, catalog, runner, measure):
     """After a trial, the side with the changes reverted is launched too: its ranks are processes with its name."""
     cell = parse_cell("gpt2_tiny-single-cpu_x1", catalog)
-    trial = Trial(catalog, runner.settings, tmp_path, unwatched)
+    trial = Trial(Measuring(catalog, runner.settings, tmp_path))
     change = Change("OMP_DYNAMIC", "FALSE", "none", ChangeKind.VARIABLE)
     said = Tracer(tmp_path, unwatched).attach(
         verdict(cell=cell.id), cell, runner, measure(cell.id), trial=trial, reverted=[change]

@@ -111,10 +111,10 @@ def test_an_interaction(hold: Hold) -> None:
 def test_metrics_have_causes_of_their_own(hold: Hold) -> None:
     """A package that makes another metric worse is not blamed for this one."""
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         return {**more(4096 * ("msgspec" in new)), "tokens": Reading(value=192 - ("packaging" in new))}
 
-    verdict, _ = hold(world)
+    verdict, _ = hold(readings)
 
     assert trial_of(verdict)[1] == (
         "peak memory: caused by msgspec 0.1 -> 0.2 alone; tokens/step: caused by packaging 1.0 -> 2.0 alone"
@@ -151,12 +151,12 @@ def test_an_environment_that_cannot_be_built(hold: Hold) -> None:
 def test_a_package_without_which_it_is_not_worse(hold: Hold) -> None:
     """Alone it cannot run, so only that much is known."""
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         if new == {"msgspec"}:
             return {"dies": Reading(value=1)}
         return memory_of("msgspec")(new)
 
-    verdict, _ = hold(world)
+    verdict, _ = hold(readings)
 
     assert (
         "needs msgspec 0.1 -> 0.2; it is not known whether msgspec 0.1 -> 0.2 causes it alone" in trial_of(verdict)[1]
@@ -177,11 +177,11 @@ def test_a_slow_machine_is_acquitted(hold: Hold) -> None:
     """Both environments are as slow as each other here: what was open becomes green."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return seconds(0.4 if len(calls) == 1 else 0.8)  # the baseline is of a faster hour
 
-    verdict, _ = hold(world)
+    verdict, _ = hold(readings)
 
     assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("ok", "ok")
 
@@ -190,11 +190,11 @@ def test_what_cannot_be_taken_back_may_be_to_blame(hold: Hold) -> None:
     """Another Python was not tried, so the slower time has no answer although the packages are innocent."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return seconds(0.4 if len(calls) == 1 else 0.8)
 
-    verdict, _ = hold(world, PATCHED)
+    verdict, _ = hold(readings, PATCHED)
 
     assert verdict.status == "incomparable"
     assert trial_of(verdict)[-1] == (
@@ -213,11 +213,11 @@ def test_nothing_but_the_machine(hold: Hold) -> None:
     """Memory that differs without a cause stays red, and it is said why it was not tried."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return more(4096 * (len(calls) > 1))
 
-    verdict, world = hold(world, OLD)
+    verdict, world = hold(readings, OLD)
 
     assert (verdict.status, world.launched, world.built) == ("regressed", [], [])
     assert trial_of(verdict) == ["not tried: nothing that a trial can revert has changed since the baseline"]
@@ -227,11 +227,11 @@ def test_a_slow_machine_alone_is_neither_green_nor_red(hold: Hold) -> None:
     """Nothing changed, so there is nothing to ask."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return seconds(0.4 if len(calls) == 1 else 4.0)
 
-    verdict, _ = hold(world, OLD)
+    verdict, _ = hold(readings, OLD)
 
     assert verdict.status == "open"
 
@@ -247,11 +247,11 @@ def test_the_baselines_environment_fails(hold: Hold, ending: str, said: str) -> 
     """The question has no answer, which is red, and says what the environment said."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return {ending: Reading(value=1)} if not new and len(calls) > 1 else seconds(0.4 + bool(new))
 
-    verdict, _ = hold(world)
+    verdict, _ = hold(readings)
 
     assert verdict.status == "incomparable"
     assert trial_of(verdict) == [f"the trial could not run: {said}"]
@@ -272,11 +272,11 @@ def test_an_exact_metric_that_no_change_explains(hold: Hold) -> None:
     """The baseline's environment measures the same here: it stays red, and no package is blamed."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return more(4096 * (len(calls) > 1))
 
-    verdict, _ = hold(world)
+    verdict, _ = hold(readings)
 
     assert verdict.status == "regressed"
     assert trial_of(verdict)[1] == (
@@ -321,10 +321,10 @@ def test_a_time_that_cannot_be_decided_alone(hold: Hold) -> None:
     """Open is not innocent: the search says that it does not know."""
     noise = itertools.cycle([0.9, 1.0, 1.15])
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         return seconds(0.4 * (next(noise) if len(new) == 1 else 1 + len(new) / 2))
 
-    verdict, _ = hold(world)
+    verdict, _ = hold(readings)
 
     assert verdict.status == "regressed"
     assert trial_of(verdict)[1] == "it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it"
@@ -541,10 +541,10 @@ def test_against_names_an_interaction(ask: Asks) -> None:
 def test_against_names_what_needs_too_much_memory(ask: Asks) -> None:
     """A cell that no longer fits has no metrics, and a cause all the same."""
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading | None]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         return {"too much": Reading(value=1)} if "packaging" in new else {}
 
-    verdict = ask(world)
+    verdict = ask(readings)
 
     assert verdict.status == "regressed" and "fits -> oom" in headline(verdict)
     assert trial_of(verdict)[1:] == ["caused by packaging 1.0 -> 2.0 alone"]

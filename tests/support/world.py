@@ -73,7 +73,8 @@ class World:
             """A runner of one side."""
 
             def __init__(self, catalog: Catalog, settings: Settings, environment: Environment) -> None:
-                self.settings, self.model_flop = settings, {}
+                self.settings = settings
+                self.model_flop: dict[str, float] = {}
                 self.new = frozenset(world.changed) - {name for name, _ in environment.overrides}
                 world.servers.append(len(world.launched))
 
