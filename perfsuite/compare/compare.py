@@ -124,7 +124,7 @@ def compare(
             continue
         if metric.is_time and before and after:
             by_pair = differences([old], [new], metric.name)
-            answer = answer_of(by_pair, (pooled or {}).get(metric.name))
+            answer = answer_of(by_pair, (pooled or {}).get(metric.name), metric.sign)
             if isinstance(answer, Answer):
                 answer = with_some_steps(answer, differences_of_means([old], [new], metric.name), metric, terms)
             line = time_line(metric, old, new, answer)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import gate_samples as samples
 import msgspec
 import pytest
+from perfsuite.run.ab import Experiment, Side
 from small_scripts import START
 
 from perfsuite.catalog.cell import make_cell
@@ -28,7 +29,6 @@ from perfsuite.rank.script import read_files
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import COMMAND
 from perfsuite.records.packed import unpack
-from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.environment_changes import changes_since
 from perfsuite.run.pairs import Pairs
 from perfsuite.run.runner import FEWEST_LONG, Runner, Settings

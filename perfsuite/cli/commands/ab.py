@@ -16,7 +16,8 @@ from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.cell_options import add_cells, cells_of
 from perfsuite.cli.shared_options import add_catalog, add_html, add_settings, catalog_of, count, html_of, settings_of
 from perfsuite.compare.compare import Comparison
-from perfsuite.compare.pooling import FEWEST_PAIRS, LOOKS
+from perfsuite.compare.paired import FEWEST_PAIRS
+from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.rounds import Round
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
