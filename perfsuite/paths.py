@@ -23,6 +23,8 @@ CODE_FOLDERS = {
     "TRITON_CACHE_DIR": "triton",
     "TORCH_EXTENSIONS_DIR": "torch_extensions",
 }
+# Folders that no copy of a user's files has; virtual environments are left out too.
+LEFT_OUT = (".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache")
 # Of files that decide what code does: the code, the facts that it reads, and what it compiles.
 CODE_SUFFIXES = {".py", ".toml", ".c", ".cpp", ".h"}
 
@@ -35,6 +37,11 @@ def code_files(place: Path) -> list[Path]:
 def content_hash(files: Iterable[Path]) -> str:
     """A hash of what the files contain, in hex digits."""
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def is_left_out(place: Path) -> bool:
+    """Whether a copy of the user's files lacks this folder, or this file: a worktree's .git is one."""
+    return place.name in LEFT_OUT or (place / "pyvenv.cfg").exists()
 
 
 def cache_folder() -> Path:

@@ -30,10 +30,11 @@ class Fixed(StrEnum):
     NOT_RECORDED = "not recorded"
     NOT_A_PACKAGE = "not a package"
     SET_BY_CODE = "set by code"
-    NO_COMMIT = "no commit"
-    UNKNOWN_COMMIT = "unknown commit"
-    UNCOMMITTED = "uncommitted"
-    NOT_IN_COMMIT = "not in commit"  # some of the files
+    NO_GIT = "no git"  # there is no repository, and nothing was kept
+    GIT_FAILS = "git fails"  # with the message that is the obstacle
+    NOT_FETCHED = "not fetched"  # with git's message
+    NOT_KEPT = "not kept"  # the content of a file, which is the obstacle
+    IN_LFS = "in LFS"  # the same, and LFS has it elsewhere
     NO_RELEASE = "no release"
     ONE_BUILD = "one build"
     BY_PATH = "by path"
@@ -41,8 +42,9 @@ class Fixed(StrEnum):
 
 
 class Change(Record, frozen=True, kw_only=False, gc=False):
-    """One difference. ``fixed`` says why it cannot be reverted here, if it cannot. ``files`` are those of the user's
-    own code that differ.
+    """One difference. ``fixed`` says why it cannot be reverted here, if it cannot; ``obstacle`` is then the file or the
+    message of git that it is about. ``files`` are those of the user's own code that differ, and ``contents`` the
+    digests that were recorded for them, in their order: empty for a file that did not exist.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
     kind: ChangeKind = ChangeKind.RELEASE
     fixed: Fixed | None = None
     files: tuple[str, ...] = ()
+    contents: tuple[str, ...] = ()
+    obstacle: str = ""
 
     @property
     def made(self) -> bool:
@@ -60,10 +64,13 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
 
 def merged(one: Change, other: Change) -> Change | None:
     """Both changes of one name as one, such as those of two cells' code; None if they revert to something different."""
-    if one.before != other.before:
+    ours, theirs = (dict(zip(change.files, change.contents, strict=False)) for change in (one, other))
+    if any(ours[file] != content for file, content in theirs.items() if file in ours):
         return None
-    files = tuple(sorted({*one.files, *other.files}))
-    return msgspec.structs.replace(one, files=files)
+    if not (ours and theirs):
+        return one if one.before == other.before and one.contents == other.contents else None
+    both = dict(sorted({**ours, **theirs}.items()))
+    return msgspec.structs.replace(one, files=tuple(both), contents=tuple(both.values()))
 
 
 class How(StrEnum):

@@ -1,5 +1,9 @@
 """What is installed where a rank runs, apart from the libraries that a measurement names first."""
 
+from collections.abc import Collection
+
+import msgspec
+
 from perfsuite.records.record import Record
 
 
@@ -30,3 +34,12 @@ class Installed(Record, frozen=True, kw_only=True):
     def all(self) -> dict[str, str]:
         """Every distribution of the environment."""
         return self.unused | self.loaded
+
+
+def without(record: Installed, names: Collection[str]) -> Installed:
+    """The record without these distributions, which are code of the repository."""
+    fields = ("modules", "libraries", "unused", "origins")
+    left = {
+        field: {name: text for name, text in getattr(record, field).items() if name not in names} for field in fields
+    }
+    return msgspec.structs.replace(record, **left)

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.paths import PACKAGE, cache_folder
 from perfsuite.records.packed import pack
@@ -24,6 +25,7 @@ from perfsuite.records.python_code import code_digest
 
 DIGITS = 8
 MOST_BYTES = 2**24  # of a file that are read: a file of data may have many gigabytes
+PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
 
 
@@ -33,15 +35,25 @@ def recorded(
     """The record of a cell: ``{"perfsuite/rank": "build.py:1f0c93ab main.py:77de0a41"}``.
 
     ``files`` are those that its ranks imported, ``opened`` those that they read. One of another repository, or that is
-    gone, is left out, and so is what perfsuite and git keep.
+    gone, is left out, and so is what perfsuite and git keep. An installed file of a package from this repository has
+    its path there.
     """
-    kept = _kept_folders()
+    kept, places = _kept_folders(), installed_from(root)
+    ours = {file: path for path, file in places.items()}
+    resolved = {Path(file).resolve() for file in (*files, *opened) if Path(file).is_absolute()}
+    installed = {ours[file] for file in resolved & ours.keys()}
+    opened = [file for file in opened if not _in_packages(file)]
     read = [file for file in _below(opened, root) if not _is_in(root / file, kept) and ".git" not in Path(file).parts]
-    paths = _below(files, root) | {file for file in read if (root / file).is_file()}
+    paths = _below((file for file in files if not _in_packages(file)), root)
+    paths |= installed | {file for file in read if (root / file).is_file()}
     own, definitions = definitions_of(cell, catalog, root), _definitions(catalog, root)
     others = definitions - own
     paths = (paths | own) - (others - reached(own, by_module(others), root))
-    return pack({path: hash_of(root / path) for path in paths})
+    return pack({path: hash_of(places.get(path, root / path)) for path in paths})
+
+
+def _in_packages(file: str) -> bool:
+    return not PACKAGES.isdisjoint(Path(file).parts)
 
 
 def outside(files: Iterable[str], root: Path) -> dict[str, str]:
@@ -51,7 +63,12 @@ def outside(files: Iterable[str], root: Path) -> dict[str, str]:
     hashes: dict[str, list[str]] = {}
     kept = _kept_folders()
     for path in sorted({Path(file).resolve() for file in files if Path(file).is_absolute()}):
-        if not path.is_relative_to(root) and not _is_in(path, kept) and (digits := hash_of(path)):
+        if (
+            not path.is_relative_to(root)
+            and not _in_packages(str(path))
+            and not _is_in(path, kept)
+            and (digits := hash_of(path))
+        ):
             hashes.setdefault(_module_path(path), []).append(digits)
     return pack({name: digits[0] if len(digits) == 1 else _joined(digits) for name, digits in hashes.items()})
 

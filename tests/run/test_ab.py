@@ -27,7 +27,8 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.paired import LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
 from perfsuite.compare.terms import MOST_RED_RATE, TIMED, Terms
 from perfsuite.environments import environments
-from perfsuite.environments.environments import Environment, at_revision, with_releases
+from perfsuite.environments.environments import Environment, with_releases
+from perfsuite.environments.sides import at_revision
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.run import ab
