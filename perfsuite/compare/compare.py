@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.installations import changed_versions
 from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.paired_times import (
@@ -31,9 +32,9 @@ from perfsuite.compare.paired_times import (
 )
 from perfsuite.compare.pooling import Effect
 from perfsuite.compare.rules import compare_metric
-from perfsuite.compare.scope import Scope, changes
+from perfsuite.compare.scope import Scope
+from perfsuite.compare.settings import changed_settings
 from perfsuite.compare.terms import Terms
-from perfsuite.records.change import ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
@@ -108,9 +109,7 @@ def compare(
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
     reported = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
     ours, theirs = (known | more for known, more in zip(reported, installed, strict=True))
-    changed = changes(ours, theirs)
-    if old.flags and new.flags:
-        changed += changes(old.flags, new.flags, ChangeKind.VARIABLE)
+    changed = [*changed_versions(ours, theirs), *changed_settings(old, new)]
     if old.outcome != "fits" or new.outcome != "fits":
         status, why = _outcomes(old, new)
         verdict = Verdict(cell=cell, status=status, reason=why, changed=changed)

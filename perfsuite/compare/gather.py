@@ -70,6 +70,7 @@ def gather(
         readings={name: readings[name] for name in known if name in readings},
         versions=_common_versions(ranks),
         flags=_flags(ranks),
+        asked=_asked(ranks),
         installed=_installed(ranks),
         machine=machine,
         engine=ranks[0].engine,
@@ -294,11 +295,19 @@ def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
     return folded
 
 
+def _asked(ranks: Sequence[RankSample]) -> dict[str, str]:
+    """What any rank asked for; of different digests all."""
+    names = sorted({name for sample in ranks for name in sample.asked})
+    digests = {name: dict.fromkeys(sample.asked[name] for sample in ranks if name in sample.asked) for name in names}
+    return {name: "/".join(filter(None, several)) for name, several in digests.items()}
+
+
 def _installed(ranks: Sequence[RankSample]) -> Installed:
     """What any rank loaded. A distribution that is another one on some ranks has the first one's version, and an origin
     that no other environment has.
     """
     sides = [sample.installed for sample in ranks]
+    known = all(side.in_steps for side in sides)
     modules = {name for side in sides for name in side.modules}
     libraries = {name for side in sides for name in side.libraries} - modules
     versions = {name: version for side in reversed(sides) for name, version in side.all.items()}
@@ -313,6 +322,9 @@ def _installed(ranks: Sequence[RankSample]) -> Installed:
         unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
         origins={name: origins[name] for name in sorted(origins)},
         builds=sides[0].builds,
+        in_steps=sorted(
+            {name for side in sides for name in side.in_steps} if all(side.in_steps for side in sides) else ()
+        ),
     )
 
 

@@ -27,6 +27,7 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom, largest, what_grew
 from perfsuite.compare.gather import believed
+from perfsuite.compare.installations import changed_versions
 from perfsuite.compare.pool import Times, changed_since, own_code_since
 from perfsuite.compare.rules import compare_metric, why_wrong
 from perfsuite.compare.rules._undefined import RULE as UNDEFINED
@@ -247,7 +248,7 @@ def what_changed(new: Measurement, old: Measurement) -> list[Change]:
     """Possible causes: versions, flags, the driver, the device. A cell without a measurement has no versions and no
     flags; an old baseline has no flags.
     """
-    changed = _joined(changes(old.versions, new.versions) if new.versions else [], changed_since(old, new))
+    changed = _joined(changed_versions(old.versions, new.versions) if new.versions else [], changed_since(old, new))
     changed += [own] if (own := own_code_since(old, new)) else []
     before, after = ({"driver": side.machine.driver or NONE, "device": side.machine.device} for side in (old, new))
     return changed + changes(before, after, ChangeKind.MACHINE)

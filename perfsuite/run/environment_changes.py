@@ -13,11 +13,10 @@ from perfsuite.environments import git
 from perfsuite.environments.contents import Missing, digest_of_file, find, of_content, recorded_in
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.packed import own_files
+from perfsuite.records.packed import own_files, same_content
 
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 LABEL = 12  # digits of a commit that are shown
@@ -36,14 +35,12 @@ def changes_since(run: TimedRun | Measurement, measurement: Measurement, code: C
 
 
 def _fixed(change: Change) -> Fixed | None:
-    """Why a release or a variable cannot be reverted; None if it can."""
-    if change.kind == ChangeKind.VARIABLE:
-        return None if change.name.isupper() and "_" in change.name else Fixed.SET_BY_CODE
-    if change.kind != ChangeKind.RELEASE:
-        return _FIXED[change.kind]
-    if change.before == NONE:
+    """Why a change cannot be reverted; None if it can."""
+    if change.before == NONE and change.kind == ChangeKind.RELEASE:
         return Fixed.NOT_RECORDED
-    return Fixed.NOT_A_PACKAGE if change.name in ("python", KERNELS) else None
+    if change.before != NONE and change.kind == ChangeKind.READ:
+        return Fixed.ONLY_DIGEST
+    return _FIXED.get(change.kind)
 
 
 _FIXED = {
@@ -51,6 +48,9 @@ _FIXED = {
     ChangeKind.BUILD: Fixed.ONE_BUILD,
     ChangeKind.LIBRARY: Fixed.BY_PATH,
     ChangeKind.OUTSIDE: Fixed.OUTSIDE,
+    ChangeKind.SWITCH: Fixed.SET_BY_CODE,
+    ChangeKind.PYTHON: Fixed.NOT_A_PACKAGE,
+    ChangeKind.KERNELS: Fixed.NOT_A_PACKAGE,
 }
 
 
@@ -89,7 +89,8 @@ def code_change(commit: str, repository: Path, before: Hashes, now: Hashes) -> C
     for path in before.keys() - now.keys():
         digest = digest_of_file(installed.get(path, root / path))
         newer |= {path: before[path] if digest == of_content(before[path]) else digest}
-    files = tuple(path for path in sorted({*older, *newer}) if older.get(path, "") != newer.get(path, ""))
+    either = sorted({*older, *newer})
+    files = tuple(path for path in either if not same_content(older.get(path, ""), newer.get(path, "")))
     if not files:
         return None
     contents = tuple(older.get(path, "") for path in files)
