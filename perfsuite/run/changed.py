@@ -40,8 +40,9 @@ class Changed:
         base = git.ask(root, "merge-base", "--end-of-options", text, "HEAD")
         if not base:
             raise UsageError(
-                f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a revision "
-                "after =, e.g. --perf-changed=origin/main, and fetch its history."
+                git.problem(root)
+                or f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a "
+                "revision after =, e.g. --perf-changed=origin/main, and fetch its history."
             )
         differing = git.ask(root, "diff", "--name-only", "--no-renames", "-z", base)
         new = git.ask(root, "ls-files", "--others", "--exclude-standard", "-z")

@@ -10,7 +10,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
 from perfsuite.environments import git
-from perfsuite.environments.contents import Missing, digest_of_file, find, of_content, recorded_in
+from perfsuite.environments.contents import Missing, digest_of_file, find, have, of_content, recorded_in
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import KERNELS
@@ -141,10 +141,11 @@ def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
 
 def revision(text: str, repository: Path) -> str:
     """The commit that the text names, in twelve digits. Raises UsageError if git does not know it."""
-    commit = git.commit_of(text, repository, digits=12)
+    commit = have(text, repository)[:LABEL]
     if not commit:
         raise UsageError(
-            f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
+            git.problem(repository)
+            or f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
             "a path, or transformers==5.22.0."
         )
     return commit

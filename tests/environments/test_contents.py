@@ -110,7 +110,7 @@ def test_a_machine_keeps_what_is_in_no_commit(root: Path, tmp_path: Path) -> Non
     assert content(tmp_path, b"data", "data.bin") == b"data"
     assert len(list(kept.iterdir())) == 1  # a file that is no more as it was recorded is not kept
     for needed, left in (([], 1), ([record], 1), ([{}], 0)):
-        prune("project", lambda needed=needed: needed)
+        prune("project", needed.copy)
         assert len(list(kept.iterdir())) == left
         for file in kept.iterdir():
             os.utime(file, (0, time.time() - contents.GRACE_SECONDS - 100))
