@@ -5,11 +5,11 @@ Exact metrics and losses use the judge's own rules, with A as the baseline; time
 Statuses, worst first
         failed      a side ended without a measurement, the metrics of both sides differ, or nothing could be compared
         regressed   B needs more, is certainly slower, or computes something else
-        undecided   a time: a difference as large as the tolerance can be neither shown nor ruled out
+        open        a time: a difference as large as the tolerance can be neither shown nor ruled out
         improved    B needs less or is certainly faster
         immaterial  an exact metric differs by less than matters
-        same        a time: any difference is smaller than the tolerance
-A line can also be "not held", or "differs": two strategies may count and compute differently
+        ok          as good as A; of a time, any difference is smaller than the tolerance
+A line can also be "not compared", or "differs": two strategies may count and compute differently
 without one being worse.
 """
 
@@ -24,7 +24,6 @@ from perfsuite.compare.paired_times import (
     Answer,
     Paired,
     answer_of,
-    answer_of_grid,
     differences,
     differences_of_means,
     time_line,
@@ -43,13 +42,13 @@ from perfsuite.records.verdict import Because, Line, Reason, Status, Verdict, re
 ORDER = (
     Status.FAILED,
     Status.REGRESSED,
-    Status.UNDECIDED,
+    Status.OPEN,
     Status.IMPROVED,
     Status.IMMATERIAL,
-    Status.SAME,
+    Status.OK,
 )  # worst first
 _MOVED = (Status.REGRESSED, Status.IMPROVED, Status.IMMATERIAL)
-_STATUS = {Status.OK: Status.SAME, Status.MISSING: Status.FAILED}  # the judge's that have another name here
+_STATUS = {Status.MISSING: Status.FAILED}  # the judge's that have another name here
 
 
 class Piece(Record, frozen=True, kw_only=True):
@@ -96,15 +95,13 @@ def compare(
     strategies: tuple[str, str],
     terms: Terms,
     installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
-    one_sided: bool = False,
     pooled: Mapping[str, Effect] | None = None,
 ) -> Comparison:
-    """Compare all launches of both sides, in their order. One launch of each compares no times.
+    """Compare all launches of both sides, in their order.
 
-    ``terms`` say which difference in a time must be detected, and how often an equal time may be called worse.
-    ``installed`` are versions of packages of A and of B that the ranks may not report. ``one_sided``: only whether B is
-    slower is asked, so a time that rules that out is the same, however much faster it may be. ``pooled`` are the
-    effects of a grid trial that have this cell, by metric: they decide its times.
+    ``pooled`` are the effects that have this cell, by metric: they decide its times, and without one a time is not
+    compared. ``terms`` say how often an equal time may be called worse. ``installed`` are versions of packages of A and
+    of B that the ranks may not report.
     """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
@@ -123,16 +120,13 @@ def compare(
     lines, times, explanations = [], [], []
     for metric in metrics:
         before, after = old.readings.get(metric.name), new.readings.get(metric.name)
-        if before is None and after is None and metric.optional:
+        if before is None and after is None and (metric.optional or new.times_only):
             continue
         if metric.is_time and before and after:
             by_pair = differences([old], [new], metric.name)
-            if pooled is None:
-                answer = answer_of(by_pair, metric, terms, one_sided)
-                if isinstance(answer, Answer):
-                    answer = with_some_steps(answer, differences_of_means([old], [new], metric.name), metric, terms)
-            else:
-                answer = answer_of_grid(by_pair, pooled.get(metric.name))
+            answer = answer_of(by_pair, (pooled or {}).get(metric.name))
+            if isinstance(answer, Answer):
+                answer = with_some_steps(answer, differences_of_means([old], [new], metric.name), metric, terms)
             line = time_line(metric, old, new, answer)
             if isinstance(answer, Answer):
                 times.append(Paired.of(metric, answer, by_pair))
@@ -145,9 +139,28 @@ def compare(
         if line.status in _MOVED and before and after and after.parts:
             pieces = list(_pieces(before, after))
             explanations.append(Explanation(metric=metric.name, title=metric.title, unit=metric.unit, pieces=pieces))
-    status = min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default=Status.FAILED)
-    verdict = Verdict(cell=cell, status=status, lines=lines, changed=changed)
+    verdict = Verdict(cell=cell, status=_worst(lines), lines=lines, changed=changed)
     return Comparison(a=old, b=new, verdict=verdict, times=times, explanations=explanations)
+
+
+def with_times(exact: Comparison, timed: Comparison) -> Comparison:
+    """The comparison of exact metrics by one launch of each side, with the times of pairs of launches."""
+    if not (exact.verdict.lines and timed.verdict.lines):
+        return timed if exact.verdict.lines else exact
+    by_pairs = {line.metric: line for line in timed.verdict.lines}
+    lines = [by_pairs.get(line.metric, line) for line in exact.verdict.lines]
+    a, b = (_with_readings(once, often) for once, often in ((exact.a, timed.a), (exact.b, timed.b)))
+    verdict = msgspec.structs.replace(exact.verdict, lines=lines, status=_worst(lines))
+    return Comparison(a=a, b=b, verdict=verdict, times=timed.times, explanations=exact.explanations)
+
+
+def _with_readings(once: Measurement, often: Measurement) -> Measurement:
+    """The launch that counted, with the times of the launches that measured times alone."""
+    return msgspec.structs.replace(often, readings={**once.readings, **often.readings}, times_only=False)
+
+
+def _worst(lines: Iterable[Line]) -> Status:
+    return min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default=Status.FAILED)
 
 
 def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
@@ -160,7 +173,7 @@ def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
     if old.outcome == new.outcome == "unsupported":
         return Status.FAILED, reason(Because.NEITHER_SIDE, message=message)
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
-    status = Status.SAME if by == 0 else Status.IMPROVED if by > 0 else Status.REGRESSED
+    status = Status.OK if by == 0 else Status.IMPROVED if by > 0 else Status.REGRESSED
     return status, reason(Because.SIDES, recorded=old.outcome, outcome=new.outcome, message=message)
 
 

@@ -21,7 +21,7 @@ from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import ChangeKind
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Measurement, releases
-from perfsuite.records.packed import unpack
+from perfsuite.records.packed import same_content, unpack
 
 Sides = tuple[ChangeKind, dict[str, str], dict[str, str]]  # kind of change, names before and names after
 KINDS = (ChangeKind.RELEASE, ChangeKind.ORIGIN, ChangeKind.BUILD, ChangeKind.LIBRARY, ChangeKind.OUTSIDE)
@@ -73,7 +73,7 @@ def _exact(*facts: str) -> str:
 def _outside(before: Installed, after: Installed) -> tuple[dict[str, str], dict[str, str]]:
     """The hashes on both sides of each file that differs; of a package with several, one over all of them."""
     old, new = unpack(before.outside), unpack(after.outside)
-    differ = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+    differ = [path for path in sorted({*old, *new}) if not same_content(old.get(path, ""), new.get(path, ""))]
     groups: dict[str, list[str]] = {}
     for path in differ:
         groups.setdefault(PurePosixPath(path).parts[0], []).append(path)
@@ -83,7 +83,7 @@ def _outside(before: Installed, after: Installed) -> tuple[dict[str, str], dict[
         for side, hashes in zip(sides, (old, new), strict=True):
             lines = [f"{path} {hashes[path]}" for path in paths if path in hashes]
             if lines:
-                side[title] = _digest("\n".join(lines))[:8] if len(paths) > 1 else hashes[paths[0]]
+                side[title] = _digest("\n".join(lines))[:8] if len(paths) > 1 else hashes[paths[0]].partition(".")[0]
     return sides
 
 

@@ -9,15 +9,15 @@ Statuses, worst first
     missing       there is no baseline, or a metric is on one side only
     regressed     worse than allowed, or too wrong to be a first baseline without a reason
     improved      a deterministic metric is better: the baseline is stale until this is accepted
-    alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
-    undecided     the trial could not run, or could not decide
-    machine       a time is slower than the baseline's, although nothing but the machine's state can differ
-    unheld        no baseline exists for this machine's CPU kernels, or for an emulated GPU: neither good nor bad
+    open          a time: a slow-down is neither shown nor ruled out, since noise or the limit of time left it open; or
+                  it is slower than the baseline's, although nothing but the machine's state can differ
+    not compared  no baseline exists for this machine's CPU kernels, or for an emulated GPU: neither good nor bad
     immaterial    an exact metric differs by less than matters: shown and counted, and the baseline stays as it is
     ok            as good as the baseline; a faster step is ok too
     unsupported   neither the baseline nor this run can run the cell with these versions or this machine
-OPEN ones are neither green nor red. A metric without a limit has no line if it exists and is finite. A line can also be
-"not held": the baseline has no time of this machine, the metric is new, or neither side could count it.
+OPEN ones are neither green nor red. A metric without a limit has no line if it exists and is finite. A line that is
+"not compared" does not count: the baseline has no time of this machine, the metric is new, or neither side could count
+it. An incomparable time is a question without an answer: something differs that cannot be reverted here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,12 +63,12 @@ CONSENTS = {
 }
 FIRST_CONSENTS = {
     Status.MISSING: Consent.NEW,
-    Status.UNHELD: Consent.NEW,
+    Status.NOT_COMPARED: Consent.NEW,
     Status.REGRESSED: Consent.REGRESSED,
 }  # without a baseline
 
 
-def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
+def judge(
     measurement: Measurement,
     baseline: Baseline | None,
     metrics: Iterable[Metric],
@@ -76,7 +76,6 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
     strategy: str,
     terms: Terms | None = None,
     code: Change | None = None,
-    command: str = COMMAND,
     unheld: str = "",
     kept: Sequence[TimedRun] = (),
 ) -> Verdict:
@@ -84,8 +83,8 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
 
     ``strategy`` is the canonical name; its precision bounds the loss. Times are compared on the ``terms``, by default
     those of the cell's class of hardware. ``code`` is how the user's own code differs from the baseline's, if it does.
-    ``command`` collects the cell's test. ``unheld`` names the kernels for which a cell without a baseline has none; it
-    is empty if its baseline is missing. ``kept`` are runs of this machine beside the baseline's.
+    ``unheld`` names the kernels for which a cell without a baseline has none; it is empty if its baseline is missing.
+    ``kept`` are runs of this machine beside the baseline's.
     """
     metrics = list(metrics)
     if measurement.outcome not in OUTCOMES:
@@ -105,10 +104,10 @@ def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
         compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
         lines = [compare_metric(metric, scope) for metric in compared]
         verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
-        if any(line.status == Status.ALARM for line in verdict.lines):
+        if any(line.status == Status.OPEN for line in verdict.lines):
             # Its times may be of a run that is later than the rest of the baseline.
             verdict = msgspec.structs.replace(verdict, changed=_joined(verdict.changed, changed))
-    return msgspec.structs.replace(verdict, collect=command)
+    return msgspec.structs.replace(verdict, collect=COMMAND)
 
 
 def _joined(changed: Sequence[Change], others: Iterable[Change]) -> list[Change]:
@@ -142,7 +141,7 @@ def standings(lines: Iterable[Line], timed: Iterable[str], stale: bool = True) -
     return [
         Status.OK if line.status == Status.IMPROVED and (line.metric in timed or not stale) else line.status
         for line in lines
-        if line.status != Status.NOT_HELD
+        if line.status != Status.NOT_COMPARED
     ]
 
 
@@ -172,9 +171,9 @@ def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strat
     if measurement.outcome == "unsupported":
         return _verdict(measurement, None, Status.UNSUPPORTED, _ended(measurement))
     if unheld:
-        return _verdict(measurement, None, Status.UNHELD, reason(Because.OTHER_KERNELS, kernels=unheld))
+        return _verdict(measurement, None, Status.NOT_COMPARED, reason(Because.OTHER_KERNELS, kernels=unheld))
     if measurement.machine.emulated and measurement.outcome == "fits":
-        return _verdict(measurement, None, Status.UNHELD, reason(Because.NO_REAL_GPU))
+        return _verdict(measurement, None, Status.NOT_COMPARED, reason(Because.NO_REAL_GPU))
     return _verdict(measurement, None, Status.MISSING, _ended(measurement, Because.NO_BASELINE))
 
 

@@ -87,7 +87,7 @@ class Interval:
         if self.high < -least:
             return Status.IMPROVED, self
         same = -limit < self.narrow.low and self.narrow.high < limit
-        return (Status.SAME, self.narrow) if same else (Status.UNDECIDED, self)
+        return (Status.OK, self.narrow) if same else (Status.OPEN, self)
 
 
 def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:
@@ -103,4 +103,4 @@ def interval(differences: Sequence[float], error: float = ERROR) -> Interval | N
 def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Status:
     """The conclusion so far; "undecided" between looks, since each look uses up some of the error."""
     bounds = interval(differences, error) if len(differences) in LOOKS else None
-    return bounds.decide(tolerance)[0] if bounds else Status.UNDECIDED
+    return bounds.decide(tolerance)[0] if bounds else Status.OPEN

@@ -1,6 +1,6 @@
 """The times of two sides that were launched in pairs: from steps to differences, and from these to a line.
 
-The pairs of one cell decide by compare/paired.py; those of a grid trial together, by compare/pooling.py.
+The pairs of all cells decide together, by compare/pooling.py.
 """
 
 import math
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.explain import explain_time
 from perfsuite.compare.noise import MAD, level_of
-from perfsuite.compare.paired import LOOKS, harmless, interval
 from perfsuite.compare.paired import Interval as PairedInterval
+from perfsuite.compare.paired import harmless, interval
 from perfsuite.compare.pooling import Effect
 from perfsuite.compare.scope import line_of
 from perfsuite.compare.terms import Terms
@@ -113,23 +113,6 @@ def _robust_spread(numbers: Sequence[float]) -> float:
     return MAD * statistics.median(abs(one - center) for one in numbers)
 
 
-def answer_of(by_pair: Sequence[float], metric: Metric, terms: Terms, one_sided: bool) -> Answer | Reason:
-    """What a cell's own pairs say, or why nothing. For a rate, more is better, so its reciprocal is compared."""
-    sign, tolerance = metric.sign, terms.tolerance_of(metric)
-    here = interval([sign * difference for difference in by_pair], terms.red_rate)
-    if here is None:
-        return reason(Because.FEW_PAIRS, pairs=len(by_pair), least=LOOKS[0])
-    status, decided = here.decide(tolerance)
-    limit, why = Limit(bound=Bound.PAIRS, value=tolerance), None
-    if one_sided and status == Status.UNDECIDED and here.not_slower(tolerance):
-        status, decided, limit = Status.SAME, here.narrow, Limit(bound=Bound.BEYOND, value=sign * tolerance)
-    if status == Status.UNDECIDED:
-        why = _undecided(here, tolerance)
-    elif status != Status.SAME and min(abs(decided.low), abs(decided.high)) < math.log1p(tolerance):
-        why = reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
-    return Answer(status, decided, here.estimate, limit, len(by_pair), why)
-
-
 def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, terms: Terms) -> Answer:
     """The answer that the means give, if they are surely slower than the medians can tell: less than half of the steps
     may be slow, such as every tenth. A busy machine moves a mean further than a median, so no mean makes a time open.
@@ -143,7 +126,7 @@ def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, te
     return Answer(Status.REGRESSED, here, here.estimate, limit, len(by_mean), why)
 
 
-def answer_of_grid(by_pair: Sequence[float], effect: Effect | None) -> Answer | Reason:
+def answer_of(by_pair: Sequence[float], effect: Effect | None) -> Answer | Reason:
     """What the pairs of all cells that the same groups explain say of this one."""
     if effect is None:
         return reason(Because.FEW_PAIRS, pairs=len(by_pair), least=1)
@@ -156,7 +139,7 @@ def answer_of_grid(by_pair: Sequence[float], effect: Effect | None) -> Answer | 
         pairs=len(by_pair),
     )
     if len(effect.cells) == 1:
-        why = _undecided(effect.interval, effect.tolerance) if effect.status == Status.UNDECIDED else None
+        why = _why(effect)
     limit = Limit(bound=Bound.PAIRS, value=effect.tolerance)
     return Answer(effect.status, effect.interval, effect.interval.estimate, limit, effect.pairs, why)
 
@@ -165,7 +148,7 @@ def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer
     """The ratio's line."""
     before, after = (side.readings[metric.name] for side in (old, new))
     if isinstance(answer, Reason):
-        return line_of(metric, Status.NOT_HELD, before, after, reason=answer)
+        return line_of(metric, Status.NOT_COMPARED, before, after, reason=answer)
     low, high = answer.ends(metric.sign)
     return line_of(
         metric,
@@ -179,6 +162,16 @@ def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer
         reason=answer.why,
         phases=explain_time(new, old) if answer.status == Status.REGRESSED else [],
     )
+
+
+def _why(effect: Effect) -> Reason | None:
+    """What is to be said of a cell that is judged alone."""
+    here, tolerance = effect.interval, effect.tolerance
+    if effect.status == Status.OPEN:
+        return _undecided(here, tolerance)
+    if effect.status != Status.OK and min(abs(here.low), abs(here.high)) < math.log1p(tolerance):
+        return reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
+    return None
 
 
 def _undecided(here: PairedInterval, tolerance: float) -> Reason:

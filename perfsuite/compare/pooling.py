@@ -17,7 +17,7 @@ for less: the design effect 1 + (m - 1) ρ (Kish 1965, "Survey sampling"). A sin
 spread combines its own pairs' with that of all, as compare/noise.py does for runs.
 
 The chance that anything is red without a cause is ``error`` for the whole run. All cells, the groups and the single
-cells share it in equal parts; each hypothesis and each look has its share (Bonferroni).
+cells, as far as there are any, share it in equal parts; each hypothesis and each look has its share (Bonferroni).
 `python benchmarks/grid_error_rates.py` simulates it and the constants.
 """
 
@@ -110,8 +110,8 @@ class Pool:
         known = {group.cells & here: replace(group, cells=group.cells & here) for group in reversed(groups)}
         self.groups = [group for group in reversed(known.values()) if group.kind == ALL or len(group.cells) > 1]
         self.tolerance = tolerance
-        share = error / 3 / len(LOOKS)
         levels = sum(group.kind != ALL for group in self.groups)
+        share = error / (1 + bool(levels) + (len(here) > 1)) / len(LOOKS)
         self._errors = {ALL: share, "": share / max(1, levels), CELL: share / max(1, len(here))}
         self._offsets = dict.fromkeys(here, 0.0)
         self._weights = {
@@ -136,10 +136,10 @@ class Pool:
         by too much beside them, they alone count, and it is undecided.
         """
         effect = next(one for one in self.effects if cell in one.cells)
-        if effect.status != Status.SAME or self._most(cell) < self._ruled_out:
+        if effect.status != Status.OK or self._most(cell) < self._ruled_out:
             return effect
         alone, pairs = self._of_cell(cell, self._errors[CELL], 0.0), len(self.differences[cell])
-        return Effect(CELL, cell, effect.groups, (cell,), alone, Status.UNDECIDED, self.tolerance, pairs)
+        return Effect(CELL, cell, effect.groups, (cell,), alone, Status.OPEN, self.tolerance, pairs)
 
     @property
     def _ruled_out(self) -> float:
@@ -176,12 +176,12 @@ class Pool:
         status, decided = interval.decide(tolerance)
         pairs = self._count(cells)
         if not groups and status in (Status.REGRESSED, Status.IMPROVED):
-            status = Status.UNDECIDED  # no group explains it, so it has not been shown
+            status = Status.OPEN  # no group explains it, so it has not been shown
         these = interval if alone else self._of_group(cells, error, raw=True, others=False)
-        if status == Status.UNDECIDED and these.not_slower(tolerance):
-            status, decided = Status.SAME, these.narrow
+        if status == Status.OPEN and these.not_slower(tolerance):
+            status, decided = Status.OK, these.narrow
         if pairs < FEWEST_PAIRS:
-            status, decided = Status.UNDECIDED, interval
+            status, decided = Status.OPEN, interval
         last = groups[-1] if groups else Group(REST if self.found else ALL, "", frozenset(cells))
         return Effect(last.kind, last.name, groups, tuple(cells), decided, status, tolerance, pairs)
 
@@ -277,7 +277,8 @@ class Pool:
         estimate = sum(weight * mean for weight, mean in zip(weights, means, strict=True)) / total
         within = count - len(cells)
         scale = (PRIOR_OF_GROUP * self.scale**2 + squares) / (PRIOR_OF_GROUP + within)
-        alike = 1 + OF_SERVERS * (PER_SERVERS - 1) * len(cells) / len(self.differences)
+        sharing = min(PER_SERVERS, len(self.differences))
+        alike = 1 + OF_SERVERS * (sharing - 1) * len(cells) / len(self.differences)
         variance, of_weights = scale / total * alike, sum(weight**2 for weight in weights)
         if others and len(cells) >= FEWEST_CELLS:
             spread = sum(weight * (mean - estimate) ** 2 for weight, mean in zip(weights, means, strict=True))
@@ -317,7 +318,7 @@ def open_cells(pools: Sequence[Pool]) -> list[str]:
     needs: dict[str, float] = {}
     for pool in pools:
         undecided = list(pool.undecided().items())
-        shared = [effect for effect in pool.effects if effect.status == Status.UNDECIDED]
+        shared = [effect for effect in pool.effects if effect.status == Status.OPEN]
         undecided += [(cell, effect.interval.high) for effect in shared for cell in effect.cells]
         for cell, high in undecided:
             if not pool.hopeless(cell):

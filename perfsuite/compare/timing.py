@@ -7,9 +7,8 @@ Something changed    Can a slow-down that matters be ruled out? The time is ok o
                      spread of the baseline's runs. Otherwise it is an alarm, and the trial decides: both
                      environments, in turn, in this run.
 Nothing changed      Is the time usual for such runs, or slower by less than matters? If not, only the state of the
-                     machine can have changed: "machine", which is neither good nor bad, since there is no second
-                     environment to try.
-                     If perfsuite's own code differs, it may be the cause too: "undecided".
+                     machine can have changed: the time is open, since there is no second environment to try. If
+                     perfsuite's own code differs, it may be the cause too.
 """
 
 import math
@@ -32,13 +31,13 @@ UNEVEN = 1.5  # times the baseline's mean step, as a share of its median step
 def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of a time, or of a rate, which is worse if it is lower."""
     if scope.new.capacity_bytes is not None:
-        return line_of(metric, Status.NOT_HELD, old, new, reason=reason(Because.CAPPED))
+        return line_of(metric, Status.NOT_COMPARED, old, new, reason=reason(Because.CAPPED))
     if problem := _unsound([*new.samples, new.value] if new.samples else []):
         status = Status.FAILED if new.samples else Status.MISSING
         return line_of(metric, status, old, new, reason=problem)
     values = [run.values[metric.name] for run in scope.runs if metric.name in run.values]
     if not values:
-        status = Status.ALARM if scope.changed else Status.NOT_HELD
+        status = Status.OPEN if scope.changed else Status.NOT_COMPARED
         why = why_other_machine(scope.old.machine, scope.new.machine) or reason(Because.NO_TIMES)
         return line_of(metric, status, old, new, reason=why)
     if not min(values) > 0:
@@ -64,19 +63,19 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
     if by := scope.drifted.get(metric.name):
         why = reason(Because.DRIFTED, by=relative(by), since=scope.since)
         first = first_level([sign * math.log(value) for value in values])
-        return line(Status.ALARM if scope.changed else Status.MACHINE, tolerance, why, level=first)
+        return line(Status.OPEN, tolerance, why, level=first)
     if scope.changed:
         faster = slower < -math.log1p(tolerance)  # which suggests nothing slower, whatever the spread
         if not (slower + unlucky <= math.log1p(tolerance) or faster) or _has_slow_steps(new, old):
-            return line(Status.ALARM, tolerance, reason(Because.NOT_RULED_OUT, runs=len(values), change=tolerance))
+            return line(Status.OPEN, tolerance, reason(Because.NOT_RULED_OUT, runs=len(values), change=tolerance))
         return line(Status.IMPROVED if slower < -sure else Status.OK, tolerance, detects=tolerance)
     allowed = limit_of(metric, pool, scope.terms)
     if not slower <= allowed:
         if own := scope.own_code:
             why = reason(Because.SLOWER_OWN_CODE, runs=len(values), before=own.before, after=own.after)
-            return line(Status.UNDECIDED, relative(allowed), why)
+            return line(Status.OPEN, relative(allowed), why)
         return line(
-            Status.MACHINE, relative(allowed), reason(Because.SLOWER, runs=len(values), **loads(scope.old, scope.new))
+            Status.OPEN, relative(allowed), reason(Because.SLOWER, runs=len(values), **loads(scope.old, scope.new))
         )
     return line(Status.OK, relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 

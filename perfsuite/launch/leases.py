@@ -5,20 +5,73 @@ Who came first is served first: a cell that waits for eight GPUs is not passed b
 
 import contextlib
 import os
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from perfsuite.errors import UsageError
+from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.paths import runtime_folder
+from perfsuite.records import codec
 from perfsuite.records.deadline import check
+from perfsuite.records.record import Record
 
 POLL_SECONDS = 0.05
+TELL_SECONDS = 5.0  # of waiting, until the holder is named
+AGAIN_SECONDS = 60.0
 Islands = Sequence[Sequence[int]]
+
+
+class Holder(Record, frozen=True, kw_only=True):
+    """The process that holds a lease: its ``command``, and since when, as time.time()."""
+
+    pid: int
+    command: str
+    since: float
+
+
+Hear = Callable[[Holder | None, float], None]  # who holds what is waited for, None if unknown; the seconds waited
+_HEARS: ContextVar[Hear | None] = ContextVar("perfsuite_waits", default=None)
+
+
+def hear_waits(hear: Hear) -> None:
+    """Let ``hear`` know of every long wait for a lease in this context."""
+    _HEARS.set(hear)
+
+
+class _Patience:
+    """One wait, which is told after a while, and again from time to time."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._files = [folder / f"{name}.holder" for name in names]
+        self._begin = time.monotonic()
+        self._next = TELL_SECONDS
+
+    def look(self) -> None:
+        """Called while it lasts."""
+        hear, waited = _HEARS.get(), time.monotonic() - self._begin
+        if hear and waited >= self._next:
+            self._next = waited + AGAIN_SECONDS
+            hear(next(filter(None, map(_holder, self._files)), None), waited)
+
+
+def _holder(file: Path) -> Holder | None:
+    try:
+        return codec.read(file, Holder)
+    except PerfsuiteError:
+        return None
+
+
+def _sign(folder: Path, names: Iterable[str]) -> None:
+    """Leave this process' name for whoever waits."""
+    holder = Holder(pid=os.getpid(), command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]), since=time.time())
+    for name in names:
+        codec.keep(folder / f"{name}.holder", holder)
 
 
 @contextlib.contextmanager
@@ -38,16 +91,19 @@ def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Itera
     wanted = count if candidates else 1
     places = [[f"gpu{index}" for index in island] for island in islands] or [names]
     blocks = [place[at : at + wanted] for place in places for at in range(0, len(place) - wanted + 1, wanted)]
+    patience = _Patience(folder, names)
     with contextlib.ExitStack() as held:
-        with _turn(folder, "-".join(names)):
+        with _turn(folder, "-".join(names), patience):
             while len(got := _first_free([*blocks, names], folder, wanted, held)) < wanted:
                 check()
+                patience.look()
                 time.sleep(POLL_SECONDS)
+        _sign(folder, got)
         yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
 
 
 @contextlib.contextmanager
-def _turn(folder: Path, queue: str) -> Iterator[None]:
+def _turn(folder: Path, queue: str, patience: _Patience) -> Iterator[None]:
     """Wait until all that queued earlier have been served. A place in the queue is a locked file; if its owner dies, it
     is no longer locked.
     """
@@ -60,6 +116,7 @@ def _turn(folder: Path, queue: str) -> Iterator[None]:
     try:
         while any(_waits(one) for one in sorted(folder.glob(f"queue-{queue}-*")) if one.name < mine.name):
             check()
+            patience.look()
             time.sleep(POLL_SECONDS)
         yield
     finally:

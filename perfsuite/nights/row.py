@@ -75,7 +75,12 @@ class RawRow(Head, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fal
 R = TypeVar("R", bound=Head)
 _ROWS, _RAW = msgspec.json.Decoder(Row), msgspec.json.Decoder(RawRow)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_QUIET = (Status.OK, Status.IMMATERIAL, Status.IMPROVED, Status.UNHELD)  # verdicts whose headline says nothing more
+_QUIET = (
+    Status.OK,
+    Status.IMMATERIAL,
+    Status.IMPROVED,
+    Status.NOT_COMPARED,
+)  # verdicts whose headline says nothing more
 
 
 def read_month(path: Path) -> list[Row]:

@@ -115,7 +115,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from perfsuite.plugin.perf_run import PerfRun
 
         run = PerfRun(config)
-        for name, part in (("session", run), ("selection", run.selection), ("output", run.output)):
+        parts = {"session": run, "selection": run.selection, "output": run.output, "settling": run.settling}
+        for name, part in parts.items():
             config.pluginmanager.register(part, f"perfsuite.{name}")
     elif option := next(filter(config.getoption, _ONLY_WITH_PERF), ""):
         raise pytest.UsageError(f"{option} needs --perf: {_ONLY_WITH_PERF[option]}.")

@@ -19,9 +19,11 @@ from perfsuite.show.text.run_summary import entries, status
 from perfsuite.show.text.words import accept_text
 
 _LEFT = pytest.StashKey[Result | PredictedResult]()
+_FIRST = pytest.StashKey[Result | PredictedResult]()
 _OUT = pytest.StashKey[bool]()
 # Attributes of a report, which xdist sends as JSON
-_RESULT, _LEFT_OUT = "perfsuite_result", "perfsuite_left_out"
+_RESULT, _LEFT_OUT, _BY_VERDICT = "perfsuite_result", "perfsuite_left_out", "perfsuite_by_verdict"
+PROPERTY = "perfsuite "  # how the names of JUnit's properties begin
 
 
 def leave_out(item: pytest.Item, reason: str) -> NoReturn:
@@ -35,9 +37,14 @@ def left_out(report: pytest.TestReport) -> bool:
     return bool(getattr(report, _LEFT_OUT, False))
 
 
+def left(item: pytest.Item) -> Result | PredictedResult | None:
+    """The result that the test has left in an earlier call or phase, or None."""
+    return item.stash.get(_FIRST, None)
+
+
 def leave(item: pytest.Item, result: Result | PredictedResult, metrics: Iterable[Metric] = ()) -> None:
     """Keep the result for the report of this phase, and for JUnit as properties that people read."""
-    item.stash[_LEFT] = result
+    item.stash[_LEFT] = item.stash[_FIRST] = result
     item.user_properties += properties(result, metrics)
 
 
@@ -61,6 +68,29 @@ def result_of(report: pytest.TestReport) -> Result | PredictedResult | None:
     return result
 
 
+def replace_result(
+    report: pytest.TestReport, result: Result | PredictedResult, metrics: Iterable[Metric], red: str
+) -> None:
+    """The report's result is another one now, and its test has failed if there is a ``red`` text. Otherwise it has
+    passed, if it failed by its verdict alone.
+    """
+    setattr(report, _RESULT, codec.encode_line(result))
+    others = [(name, text) for name, text in report.user_properties if not name.startswith(PROPERTY)]
+    report.user_properties = [*others, *properties(result, metrics)]
+    if red:
+        fail(report, red)
+    elif getattr(report, _BY_VERDICT, False):
+        report.outcome, report.longrepr = "passed", None
+
+
+def fail(report: pytest.TestReport, text: str) -> None:
+    """Its test has failed by its verdict, whatever the test made of it: xfail, skip and except do not hide it."""
+    report.outcome, report.longrepr = "failed", text
+    setattr(report, _BY_VERDICT, True)
+    if hasattr(report, "wasxfail"):
+        del report.wasxfail
+
+
 def properties(result: Result | PredictedResult, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
     """``perfsuite status``, ``perfsuite peak memory``, …: what a row of the summary says, for JUnit."""
     if isinstance(result, PredictedResult):
@@ -69,7 +99,7 @@ def properties(result: Result | PredictedResult, metrics: Iterable[Metric]) -> l
         found = {"status": status(result), **entries(result, metrics)}
     if accept := accept_text(result.verdict):
         found["accept"] = accept
-    return [(f"perfsuite {name}", text) for name, text in found.items() if text]
+    return [(f"{PROPERTY}{name}", text) for name, text in found.items() if text]
 
 
 def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -46,10 +47,16 @@ BUSY = (
 )
 
 
+IsRed = Callable[[Result | PredictedResult], bool]
+
+
 class Output:
     """A plugin object that lives for one pytest run with ``--perf``. pytest-xdist's workers send it their results."""
 
-    def __init__(self, config: pytest.Config, options: Options, store: Store, selection: Selection) -> None:
+    def __init__(
+        self, config: pytest.Config, options: Options, store: Store, selection: Selection, is_red: IsRed
+    ) -> None:
+        self.is_red = is_red  # whether a result fails its test
         self.config, self.options, self.store, self.selection = config, options, store, selection
         self.verbose = config.getoption("verbose", 0) > 0
         self.results: list[Result | PredictedResult] = []
@@ -57,6 +64,7 @@ class Output:
         self.reasons: dict[str, str] = {}  # of skipped tests, by pytest's ids
         self.selected_by_workers = False  # of pytest-xdist
         self.ended = 0  # tests of cells
+        self.held: set[str] = set()  # tests whose cells are open, or were
         self.nothing_compared = False
         self.left_out = 0  # cells, by --perf-budget
         self.pace = Pace({})
@@ -115,20 +123,34 @@ class Output:
         self.left_out += left_out(report)
         self.ended += report.when == "teardown"
         result = result_of(report)
-        if result or report.when == "teardown":
+        if report.nodeid not in self.held and (result or report.when == "teardown"):
             self.pace.done(report.nodeid)
         if result:
             self.results.append(result)
             self.reports.add(msgspec.structs.replace(result, test=report.nodeid), self.selection.cells - self.ended - 1)
+        if result:
+            self._write_line(msgspec.structs.replace(result, test=report.nodeid))
+
+    def hold(self, test: str, result: Result) -> None:
+        """Print the exact verdict of a cell that is open, and keep it in the report until the final one is there."""
+        if is_worker(self.config):
+            return
+        self.reports.hold(msgspec.structs.replace(result, test=test))
+        self.pace.done(test)
+        self._write_line(result)
+        self.held.add(test)
+
+    def _write_line(self, result: Result | PredictedResult) -> None:
+        """A cell's line, with how far the run is and how long the rest takes."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
             return
-        # With --perf-against all pairs are made before the first test.
-        paced = self.pace and not self.options.against
+        # With --perf-against the baselines' costs say nothing of the run's.
+        paced = self.pace and not self.options.against and result.test not in self.held
         ahead = f"  ({self.pace})" if paced and (os.environ.get("CI") or not reporter.isatty) else ""
         if isinstance(result, Result):
             reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
-        elif result:
+        else:
             reporter.write_line(predicted_line(result) + ahead)
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
@@ -191,6 +213,8 @@ class Output:
         ran = bool(self.results or self.reasons)
         if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, self.results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
+        if session.exitstatus == pytest.ExitCode.OK and any(map(self.is_red, self.results)):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if session.exitstatus == pytest.ExitCode.OK and self.left_out:
             session.exitstatus = codec.PARTIAL
 

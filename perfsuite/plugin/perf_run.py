@@ -7,6 +7,7 @@ import functools
 import os
 import shlex
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,27 +21,30 @@ from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.project import read_project, today
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.launch.leases import Holder, hear_waits
 from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
-from perfsuite.plugin.announcements import announcement_text, progress_text
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
-from perfsuite.plugin.cell_result import attach, leave, leave_out, result_of, without_measurement
+from perfsuite.plugin.cell_result import attach, fail, leave, leave_out, left, result_of, without_measurement
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.output import Output
 from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.settings import FIXTURE, setting
+from perfsuite.plugin.settling import Settling
 from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import STEP_TIME, Measurement
+from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
 from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted, commit_of
+from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
-from perfsuite.run.trial import Announcement, Trial
+from perfsuite.run.trial import Trial
 from perfsuite.show.text.live import LiveLine
+from perfsuite.show.text.rounds import announcement_text, round_text, wait_text
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import headline, summary
 from perfsuite.units import printable, show_rough
@@ -112,7 +116,10 @@ class PerfRun:
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.selection = Selection(config, self.options, self.store, self.project)
-        self.output = Output(config, self.options, self.store, self.selection)
+        self.selection.equal = bool(against) and not self.changes
+        self.output = Output(config, self.options, self.store, self.selection, self.is_red)
+        self.settling = Settling(self)
+        hear_waits(self._waits)
         self.begin = time.monotonic()
         self.checked: set[str] = set()  # tests that have called check()
         self.live = LiveLine(
@@ -128,30 +135,55 @@ class PerfRun:
     def gatekeeper(self) -> Gatekeeper | Against:
         """Starts its rank servers when the first cell needs them."""
         options, root, cells = self.options, self.config.rootpath, self.selection.cells
-        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, cells, self.announce)
+        how = Measuring(self.catalog, options.settings, root, self.live.show, options.tolerance, cells)
+        trial = Trial(
+            how,
+            tell=lambda announcement: self.say(announcement_text(announcement)),
+            rounds=lambda progress: self.say(round_text(progress)),
+            takes_turns=lambda cell: self.places.at(cell.hardware.nodes).takes_turns,
+        )
         red = RED | (OPEN if options.fail_open else frozenset())
         tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
         traced = None if options.trace == "never" else tracer
         if options.against:
-            return Against(trial, self.changes, traced, self.places, lambda one: self.say(progress_text(one)))
+            return Against(trial, self.changes, traced)
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings, places=self.places),
             store=self.store,
-            tolerance=options.tolerance,
+            how=how,
             consent=options.update,
             reason=options.reason,
             launches=options.launches,
-            watch=self.live.show,
-            cells=cells,
             trial=None if options.trial == "never" else trial,
             always=options.trial == "always",
             tracer=traced,
             most_busy=options.most_busy,
         )
 
-    def announce(self, announcement: Announcement) -> None:
-        """Say that a trial begins or goes on."""
-        self.say(announcement_text(announcement))
+    def is_open(self, cell: Cell) -> bool:
+        """Whether the cell waits to be settled."""
+        return "gatekeeper" in self.__dict__ and self.gatekeeper.is_open(cell.id)
+
+    def settled(self) -> Iterator[Result]:
+        """The results of the cells that wait, as they are settled."""
+        return self.gatekeeper.settle()
+
+    def finished(self, result: Result, item: pytest.Item) -> Result:
+        """A settled result as the report has it."""
+        before = left(item)
+        seconds = before.seconds if isinstance(before, Result) else 0.0
+        collect = before.verdict.collect if before else result.verdict.collect
+        verdict = msgspec.structs.replace(result.verdict, collect=collect)
+        result = msgspec.structs.replace(result, verdict=verdict, seconds=seconds, updated=self._relative(result))
+        return self._marked(result)
+
+    def text_if_red(self, result: Result) -> str:
+        """The text of a test that fails by this result; empty if it does not."""
+        return render(result.verdict, result.measurement.failure) if self.is_red(result) else ""
+
+    def _waits(self, holder: Holder | None, seconds: float) -> None:
+        held = time.time() - holder.since if holder else 0.0
+        self.say(wait_text(holder.command if holder else None, held, seconds))
 
     def say(self, text: str) -> None:
         """Write a line at once, although pytest captures the output of a test. A worker of pytest-xdist cannot."""
@@ -168,8 +200,7 @@ class PerfRun:
         cell: Cell = request.param
         try:
             with self.limited():
-                if not self.gatekeeper.knows(cell):
-                    check()
+                check()
                 reason = absent = self.places.at(cell.hardware.nodes).why_absent(cell.hardware, self.catalog)
         except OutOfTime as error:
             leave_out(request.node, str(error))
@@ -212,13 +243,16 @@ class PerfRun:
 
     def _finish(self, result: Marked, request: pytest.FixtureRequest) -> Marked:
         """Leave the result for the report. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
-        result, failure = self._marked(result), None
+        result = self._marked(result)
         leave(request.node, result, self.output.metrics)
-        if isinstance(result, Result):
-            failure = result.measurement.failure
-            if "benchmark" in request.fixturenames and result.measurement.outcome == "fits":
-                replay(request, result.measurement)
+        if isinstance(result, Result) and "benchmark" in request.fixturenames and result.measurement.outcome == "fits":
+            replay(request, result.measurement)
+        return self._told(result)
+
+    def _told(self, result: Marked) -> Marked:
+        """The result, if the test goes on. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
         if self.is_red(result):
+            failure = result.measurement.failure if isinstance(result, Result) else None
             raise PerfVerdict(render(result.verdict, failure))
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
@@ -260,10 +294,14 @@ class PerfRun:
         return shlex.join(["pytest", *options, file])
 
     def check(self, cell: Cell, request: pytest.FixtureRequest) -> Measurement:
-        """What PerfCell.check() does."""
+        """What PerfCell.check() does. A second call in one test has the same answer: what was red stays red."""
         self.checked.add(request.node.nodeid)
-        result = self._finish(self.measure(cell, request), request)
-        if result.verdict.status == Status.UNHELD and not result.updated:
+        known = left(request.node)
+        if isinstance(known, Result) and known.verdict.cell == cell.id:
+            result = self._told(known)
+        else:
+            result = self._finish(self.measure(cell, request), request)
+        if result.verdict.status == Status.NOT_COMPARED and not result.updated:
             pytest.skip(summary(result.verdict))  # the same for all cells: reported once
         return result.measurement
 
@@ -274,8 +312,8 @@ class PerfRun:
         try:
             begin = time.monotonic()
             with self.limited():
-                result = self.gatekeeper.check(cell, command=self._collects(request))
-            result = msgspec.structs.replace(result, seconds=round(time.monotonic() - begin, 3))
+                result = self.gatekeeper.check(cell)
+            seconds = round(time.monotonic() - begin, 3)
         except NotAccepted as error:
             return error.result
         except OutOfTime as error:
@@ -284,9 +322,12 @@ class PerfRun:
             return without_measurement(cell, self.catalog, str(error))
         finally:
             self.live.clear()
-        if not result.updated:
-            return result
-        return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
+        verdict = msgspec.structs.replace(result.verdict, collect=self._collects(request))
+        return msgspec.structs.replace(result, verdict=verdict, seconds=seconds, updated=self._relative(result))
+
+    def _relative(self, result: Result) -> str:
+        """The baseline's file that the result was accepted into, as the user would name it; empty if it was not."""
+        return os.path.relpath(result.updated, self.config.rootpath) if result.updated else ""
 
     def pytest_report_header(self) -> str | None:
         """What a killed run had left, and was taken back."""
@@ -295,35 +336,32 @@ class PerfRun:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""
         self.begin = time.monotonic()
-        if session.items and self.changes and not (session.config.option.collectonly or is_worker(session.config)):
+        if session.items and self.changes and not session.config.option.collectonly:
             try:
                 with self.limited():
-                    self.gatekeeper.prepare(*self._ahead(session))
+                    assert isinstance(self.gatekeeper, Against)
+                    self.gatekeeper.prepare(self._ahead(session))
             except PerfsuiteError as error:
                 raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
 
-    def _ahead(self, session: pytest.Session) -> tuple[list[Cell], dict[str, float]]:
-        """The cells that can run here, and the seconds of a step that is known."""
-        cells = {cell.id: cell for item in session.items if (cell := cell_of(item)) and not self._why_not(cell)}
-        past = {name: self.selection.history.of(name).measurement for name in cells}
-        steps = {name: one.readings[STEP_TIME].value for name, one in past.items() if one and STEP_TIME in one.readings}
-        return list(cells.values()), steps
+    def _ahead(self, session: pytest.Session) -> list[Cell]:
+        """The cells that can run here."""
+        return [cell for item in session.items if (cell := cell_of(item)) and not self._why_not(cell)]
 
     def _why_not(self, cell: Cell) -> str:
         return self.places.at(cell.hardware.nodes).why_absent(cell.hardware, self.catalog) or why_missing(cell.strategy)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback. A cell that ends
-        without a result, for whatever reason, gets a red one in the report.
+        """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback, and fails its test
+        whatever the test made of it. A cell that ends without a result, for whatever reason, gets a red one.
         """
         report, error = (yield), call.excinfo
-        verdict = error is not None and error.errisinstance(PerfVerdict)
-        if error is not None and verdict:
-            report.longrepr = printable(str(error.value))
         attach(item, report)
-        if call.when == "call" and report.passed and (why := self._why_untrue(item, report)):
-            report.outcome, report.longrepr = "failed", why
+        if error is not None and error.errisinstance(PerfVerdict):
+            fail(report, printable(str(error.value)))
+        elif why := self._why_untrue(item, report):
+            fail(report, why)
         told = result_of(report) or not report.failed or report.when == "teardown"
         cell = None if told else cell_of(item)
         if cell is not None and error is not None:
@@ -335,16 +373,16 @@ class PerfRun:
         return report
 
     def _why_untrue(self, item: pytest.Item, report: pytest.TestReport) -> str:
-        """Why a test that passed proves nothing: it never called check(), or it swallowed the verdict; else empty."""
+        """Why a phase of a test that did not fail proves nothing: its test never called check(), or hid the verdict."""
         cell = cell_of(item)
-        if cell is None or FIXTURE not in getattr(item, "fixturenames", ()):
+        if cell is None or report.failed or FIXTURE not in getattr(item, "fixturenames", ()):
             return ""
         result = result_of(report)
-        if result is None and item.nodeid not in self.checked:
+        if result is None and report.when == "call" and report.passed and item.nodeid not in self.checked:
             return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
         if result is None or not self.is_red(result):
             return ""
-        return f"{cell.id}: the cell is red, and the test caught its verdict: {headline(result.verdict)}"
+        return f"{cell.id}: the cell is red, and the test hid its verdict: {headline(result.verdict)}"
 
     def pytest_sessionfinish(self) -> None:
         """End the rank servers."""

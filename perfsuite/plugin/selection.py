@@ -35,6 +35,7 @@ class Selection:
         self.strangers: list[str] = []  # keys of the project that match no cell
         self.known: set[str] = set()  # cells that were collected, whether chosen or not
         self.emptied = False  # whether no cell was chosen
+        self.equal = False  # whether both sides of --perf-against are the same
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Keep the cell's name: the keys of owners and quarantine are compared with all of them."""
@@ -61,6 +62,12 @@ class Selection:
         """Deselect what --perf-changed, --perf-shard and --perf-budget leave out."""
         options, cells = self.options, [cell.id for item in items if (cell := cell_of(item))]
         asked = options.changed or options.shard or options.budget
+        if self.equal:
+            self.notes = [f"--perf-against={options.against}: nothing differs from it here, so nothing is compared"]
+            self.emptied = bool(items)
+            self.config.hook.pytest_deselected(items=list(items))
+            items.clear()
+            return
         try:
             here = self._identities(items) if options.budget and not options.shard else ()
             self.history = read_history(cells, self.store, options.history, here)
@@ -93,8 +100,11 @@ class Selection:
         self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """That a change reaches no cell is an answer. A worker of pytest-xdist tells what it has chosen."""
-        if self.emptied and self.options.changed and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        """That nothing differs, or that a change reaches no cell, is an answer. A worker of pytest-xdist sends what it
+        has chosen.
+        """
+        answered = self.equal or self.options.changed
+        if self.emptied and answered and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK
         if is_worker(self.config):
             self.config.workeroutput[CHOSEN] = self.notes, self.strangers, self.emptied  # type: ignore[attr-defined]

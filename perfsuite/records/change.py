@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+import msgspec
+
 from perfsuite.records.record import Record
 
 CODE = "your code"  # the name of a change of it
@@ -54,6 +56,22 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
     contents: tuple[str, ...] = ()
     obstacle: str = ""
 
+    @property
+    def made(self) -> bool:
+        """Whether somebody made it."""
+        return True
+
+
+def merged(one: Change, other: Change) -> Change | None:
+    """Both changes of one name as one, such as those of two cells' code; None if they revert to something different."""
+    ours, theirs = (dict(zip(change.files, change.contents, strict=False)) for change in (one, other))
+    if any(ours[file] != content for file, content in theirs.items() if file in ours):
+        return None
+    if not (ours and theirs):
+        return one if one.before == other.before and one.contents == other.contents else None
+    both = dict(sorted({**ours, **theirs}.items()))
+    return msgspec.structs.replace(one, files=tuple(both), contents=tuple(both.values()))
+
 
 class How(StrEnum):
     """How sure a cause is, and from which runs."""
@@ -102,4 +120,6 @@ class Trial(Record, frozen=True, kw_only=True, gc=False):
     problems: list[Problem] = []
     own_code: Change | None = None
     whole: bool = False  # every metric was compared, without a baseline
+    unfinished: str = ""  # what ended it before everything was decided
+    more_seconds: float | None = None  # about how long deciding the rest would take
     said: list[str] = []

@@ -15,7 +15,11 @@ from perfsuite.errors import UsageError
 from perfsuite.units import parse_bytes
 
 Json = dict[str, Any]
-STATUSES = {"suspected": "alarm", "unstable": "undecided", "excused": "machine"}  # of formats 1 and 2
+STATUSES = {  # of formats 1 to 5
+    **dict.fromkeys(("suspected", "unstable", "excused", "alarm", "undecided", "machine"), "open"),
+    **dict.fromkeys(("unheld", "not held"), "not compared"),
+    "same": "ok",
+}
 _CHANGE = re.compile(r"(.+?) (\S+) -> (\S+?)(?: \((.*)\))?")
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?) %")
 _INTERVAL = re.compile(r"([+-]\S+) % to ([+-]\S+) %, (\d+) pairs?(?:; )?")

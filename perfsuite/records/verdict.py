@@ -9,27 +9,23 @@ Number = int | float
 
 
 class Status(StrEnum):
-    """Of a cell, worst first; compare/judge.py explains each. Those of lines alone come last."""
+    """Of a cell or a line, worst first; compare/judge.py explains each."""
 
     FAILED = "failed"
     INCOMPARABLE = "incomparable"
     MISSING = "missing"
     REGRESSED = "regressed"
     IMPROVED = "improved"
-    ALARM = "alarm"
-    UNDECIDED = "undecided"
-    MACHINE = "machine"
-    UNHELD = "unheld"
+    OPEN = "open"
+    NOT_COMPARED = "not compared"
     IMMATERIAL = "immaterial"
     OK = "ok"
     UNSUPPORTED = "unsupported"
-    SAME = "same"  # of an A/B, as is the next one
-    DIFFERS = "differs"
-    NOT_HELD = "not held"
+    DIFFERS = "differs"  # of a line alone: two strategies count and compute differently
 
 
-ORDER = tuple(Status)[: tuple(Status).index(Status.SAME)]  # of a cell, worst first
-OPEN = frozenset({Status.ALARM, Status.UNDECIDED, Status.MACHINE, Status.UNHELD})  # neither green nor red
+ORDER = tuple(Status)[: tuple(Status).index(Status.DIFFERS)]  # of a cell, worst first
+OPEN = frozenset({Status.OPEN, Status.NOT_COMPARED})  # neither green nor red
 GREEN = frozenset({Status.OK, Status.IMMATERIAL})
 RED = frozenset(ORDER) - OPEN - GREEN - {Status.UNSUPPORTED}  # statuses that fail a test
 EQUAL = frozenset({Status.OK, Status.UNSUPPORTED})  # nothing differs that could have a cause
@@ -115,6 +111,7 @@ class Because(StrEnum):
     BEYOND_HARMLESS = "beyond harmless"
     SOME_STEPS = "some steps"
     NOT_ALL_TRIED = "not all tried"
+    BY_STEPS = "by steps"  # the times of single steps say it
     NOTHING_GREW = "nothing grew"
     OWN = "own"  # of a user's own rule
     # of a whole verdict

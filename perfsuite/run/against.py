@@ -4,11 +4,10 @@ REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a fi
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from packaging.requirements import Requirement
@@ -16,143 +15,104 @@ from packaging.requirements import Requirement
 from perfsuite.baselines.accept import baseline_of
 from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
-from perfsuite.compare.judge import OUTCOME, verdict_of
-from perfsuite.compare.pooling import Effect
-from perfsuite.environments.environments import pinned, with_releases
+from perfsuite.compare.judge import judge, verdict_of
+from perfsuite.environments import git
+from perfsuite.environments.environments import pinned
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
-from perfsuite.launch.places import THIS_MACHINE, Places
-from perfsuite.records.change import CODE, Cause, Change, ChangeKind, Problem
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.change import CODE, Change, ChangeKind
 from perfsuite.records.change import Trial as TrialReport
-from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Status
-from perfsuite.run.ab import REVISION, Experiment
-from perfsuite.run.culprits import culprits
+from perfsuite.records.verdict import Because, Line, Status, Verdict
+from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import revision
-from perfsuite.run.grid import Grid, Progress
-from perfsuite.run.kept_pairs import KeptPairs
+from perfsuite.run.question import Question
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
-from perfsuite.run.trial import Trial, requirements
-
-MOST_BLAMED = 8  # cells that are tried again with each change alone
+from perfsuite.run.sides import REVISION
+from perfsuite.run.trial import Trial
 
 
 @dataclass
 class Against:
-    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted, all together."""
+    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted, all together: exact
+    metrics when a cell is checked, times of all cells when they are settled.
+    """
 
     trial: Trial
     changes: Sequence[Change]
     tracer: Tracer | None = None
-    places: Places = THIS_MACHINE
-    tell: Callable[[Progress], None] = lambda progress: None
-    grid: Grid | None = None
-    _blamed: dict[tuple[str, tuple[str, ...]], list[Cause]] = field(default_factory=dict)
+    _exact: Question | None = None
+    _asked: dict[str, Asked] = field(default_factory=dict)
 
-    def prepare(self, cells: Sequence[Cell], step_seconds: Mapping[str, float]) -> None:
-        """Compare all cells of the run; ``step_seconds`` are hints by cell. Raises UsageError if the other environment
-        cannot be built.
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Build the other environment for all cells of the run. Raises UsageError if it cannot be built."""
+        sides, turns = self.trial.sides, [cell.id for cell in cells if self.trial.takes_turns(cell)]
+        self._exact = Question(self.trial.how, sides.without(self.changes), sides.without([]), turns)
+
+    def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+        """Compare the cell's exact metrics with one launch of each side; its times wait for ``settle``. Raises
+        UsageError if a side does not have the cell, or on nodes that cannot take turns.
         """
-        if releases := requirements(self.changes):
-            with_releases(releases)
-        turns = [cell for cell in cells if self.places.at(cell.hardware.nodes).takes_turns]
-        store = KeptPairs.of(self.changes, self.trial.settings, self.trial.repository)
-        self.grid = self._grid(turns, store, step_seconds=step_seconds)
-        self.grid.run()
-
-    def _grid(self, cells: Sequence[Cell], store: KeptPairs, kept: Sequence[Change] = (), **options: Any) -> Grid:
-        """A grid trial of these cells, with only the ``kept`` changes, or all if there are none."""
-
-        def make(cell: Cell) -> Experiment:
-            return self.trial.experiment(cell, self.changes, kept)
-
-        return Grid(make, cells, store, self.trial.watch, tell=self.tell, **options)
-
-    def knows(self, cell: Cell) -> bool:
-        """Whether the cell was compared already."""
-        return self.grid is not None and self.grid.has(cell)
-
-    def check(self, cell: Cell, faults: Sequence[str] = (), command: str = "") -> Result:
-        """Judge the cell by its pairs and by those of all others. Raises UsageError if a side cannot be built, or on
-        nodes that cannot take turns, and OutOfTime if it has no pair.
-        """
-        if not self.places.at(cell.hardware.nodes).takes_turns:
+        if not self.trial.takes_turns(cell):
             raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
-        grid = self.grid
-        if grid is None or not grid.has(cell):
-            if grid is not None and grid.unfinished:
-                raise OutOfTime(grid.unfinished)
-            grid = self._grid([cell], KeptPairs(None), faults=faults, share=1 / self.trial.cells)
-            grid.run()
-            if not grid.has(cell):
-                raise OutOfTime(grid.unfinished)
-        comparison = grid.comparison(cell)
-        metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
-        baseline = baseline_of(comparison.a, "", metrics)
-        verdict = comparison.verdict
-        worse = [line.metric for line in verdict.lines if line.status == Status.REGRESSED]
+        if self._exact is None or cell.id not in self._exact.names:
+            self.prepare([cell])
+        assert self._exact is not None
+        comparison = self._exact.exact(cell.id)
+        baseline = baseline_of(comparison.a, "", self.trial.how.metrics(cell))
+        verdict = self._verdict(cell, comparison, baseline)
         if verdict.lines:
-            lines = [
-                msgspec.structs.replace(line, status=Status.OK if line.status == Status.SAME else line.status)
-                for line in verdict.lines
-            ]
-            verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
-        elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
-            verdict = msgspec.structs.replace(verdict, status=Status.UNHELD)
-        elif verdict.status == Status.SAME:
-            verdict = msgspec.structs.replace(verdict, status=Status.OK)
-        elif verdict.status == Status.REGRESSED:
-            worse = [OUTCOME]
-        causes, problems = self._blame(cell, grid, worse, comparison, faults)
-        report = TrialReport(
-            against=list(self.changes), pairs=len(comparison.a.launches), causes=causes, problems=problems, whole=True
-        )
-        verdict = msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
-        if self.tracer:
-            with closing(Runner(self.trial.catalog, self.trial.settings)) as runner:
-                verdict = self.tracer.attach(verdict, cell, runner, comparison.b, faults, self.trial, self.changes)
+            asked = Asked(cell, comparison.b, baseline, verdict, self.changes, forced=True, reference=comparison.a)
+            self._asked[cell.id] = asked
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
-    def _blame(
-        self, cell: Cell, grid: Grid, worse: Sequence[str], comparison: Comparison, faults: Sequence[str]
-    ) -> tuple[list[Cause], list[Problem]]:
-        """Which change made those metrics worse: a time with all cells that share it, any other of this cell alone."""
-        causes: list[Cause] = []
-        problems: list[Problem] = []
-        try:
-            for metric in worse:
-                if metric in grid.pools and (effect := grid.effect(metric, cell.id)):
-                    causes += self._causes_of(metric, effect, grid, faults)
-            if others := [metric for metric in worse if metric not in grid.pools]:
-                found, problems = self.trial.blame(cell, self.changes, others, comparison, faults)
-                causes += found
-        except OutOfTime as error:
-            problems.append(Problem(message=str(error)))
-        return causes, problems
+    def is_open(self, cell: str) -> bool:
+        """Whether the cell's verdict waits for ``settle``."""
+        return cell in self._asked
 
-    def _causes_of(self, metric: str, effect: Effect, grid: Grid, faults: Sequence[str]) -> list[Cause]:
-        """The causes of what cells share, which some of them tell."""
-        if (metric, effect.cells) not in self._blamed:
-            cells = [cell for cell in grid.cells if cell.id in effect.cells][:MOST_BLAMED]
-
-            def attempt(kept: Sequence[Change]) -> dict[str, bool | None]:
-                some = self._grid(cells, KeptPairs(None), kept, step_seconds=grid.hints, faults=faults)
-                some.run()
-                statuses = {one.status for one in some.pools[metric].effects} if metric in some.pools else set()
-                unknown = Status.UNDECIDED in statuses or not statuses
-                return {metric: True if Status.REGRESSED in statuses else None if unknown else False}
-
-            self._blamed[metric, effect.cells] = culprits(self.changes, [metric], attempt)
-        return self._blamed[metric, effect.cells]
+    def settle(self) -> Iterator[Result]:
+        """The results of the cells that wait: their times as one question, and what made any metric worse."""
+        waiting, self._asked = self._asked, {}
+        self.close()
+        for name, verdict in self.trial.settle(list(waiting.values())):
+            asked, how = waiting[name], self.trial.how
+            if self.tracer:
+                with closing(Runner(how.catalog, how.settings)) as runner:
+                    launch = asked.measurement
+                    verdict = self.tracer.attach(verdict, asked.cell, runner, launch, (), self.trial, self.changes)
+            yield Result(measurement=asked.measurement, baseline=asked.baseline, verdict=verdict)
 
     def close(self) -> None:
-        """Nothing to do: each cell has ended what it started."""
+        """End the rank servers."""
+        if self._exact:
+            self._exact.close()
+
+    def _verdict(self, cell: Cell, comparison: Comparison, baseline: Baseline) -> Verdict:
+        """By the exact metrics; each time is open until it has pairs."""
+        verdict, metrics = comparison.verdict, self.trial.how.metrics(cell)
+        if verdict.lines:
+            lines = list(map(_opened, verdict.lines))
+            verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
+        elif verdict.status == Status.REGRESSED:
+            verdict = judge(comparison.b, baseline, metrics, strategy=cell.strategy.name)
+        elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
+            verdict = msgspec.structs.replace(verdict, status=Status.NOT_COMPARED)
+        report = TrialReport(against=list(self.changes), whole=True)
+        return msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
+
+
+def _opened(line: Line) -> Line:
+    """A time is open until it has pairs."""
+    unasked = line.reason is not None and line.reason.because == Because.FEW_PAIRS
+    return msgspec.structs.replace(line, status=Status.OPEN) if unasked else line
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:
-    """The changes to revert for this reference. Raises UsageError if it names nothing, or nothing that differs."""
+    """The changes to revert for this reference; none for a revision whose files are those here. Raises UsageError if it
+    names nothing, or releases that are installed here.
+    """
     reference = reference.strip().removeprefix(REVISION)
     path = Path(reference)
     if path.is_file():
@@ -161,10 +121,18 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
         texts = [reference] if " @ " in reference else reference.split()
         releases = list(_releases((pinned(text) for text in texts), all_here=True))
     else:
-        return [Change(CODE, revision(reference, repository), "here", ChangeKind.CODE)]
+        commit = revision(reference, repository)
+        return [Change(CODE, commit, "here", ChangeKind.CODE)] if _differs(commit, repository) else []
     if not releases:
         raise UsageError(f"--perf-against={reference}: every release that it names is already installed here.")
     return releases
+
+
+def _differs(commit: str, repository: Path) -> bool:
+    """Whether any file of the repository differs from the commit, or is new."""
+    root = git.repository_of(repository)
+    changed = git.run(root, "diff", "--name-only", commit)
+    return bool(changed or git.run(root, "ls-files", "--others", "--exclude-standard"))
 
 
 def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:

@@ -1,8 +1,8 @@
-"""Measures a cell, judges it, runs a trial if needed, and accepts it on request: for pytest and the commands."""
+"""Measures a cell, judges it, settles what is open, and accepts it on request: for pytest and the commands."""
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -12,30 +12,29 @@ from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.own_times import TimesOfMachine
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
-from perfsuite.compare.judge import COMMAND, judge
+from perfsuite.compare.judge import judge
 from perfsuite.compare.machines import BUSY_SHARE, fewer_steps, others_share
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import LAUNCHES
-from perfsuite.compare.pool import Times, run_of
-from perfsuite.compare.terms import terms_of
+from perfsuite.compare.pool import Times, own_code_since, run_of
 from perfsuite.environments import git
 from perfsuite.errors import FileError
 from perfsuite.launch.machine import why_missing
 from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
-from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, code_since, own_code
+from perfsuite.run.asked import Asked
+from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, changes_since, code_since, own_code
+from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
-from perfsuite.run.runner import Runner, Watch
+from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
 
+WITH_A_TRIAL = ("", Consent.TIMES, Consent.IMPROVED)  # consents that accept no slow-down
 NO_NEWS = {Status.OK, Status.UNSUPPORTED, Consent.TIMES}  # the consent "all" accepts nothing of these
-CALLS_FOR_A_TRIAL = (Status.ALARM, Status.REGRESSED)
-
-
-def unwatched(cell: Cell, progress: object, seconds: float) -> None:
-    """A no-op progress callback."""
+CALLS_FOR_A_TRIAL = (Status.OPEN, Status.REGRESSED)
 
 
 class NotAccepted(FileError):
@@ -48,53 +47,92 @@ class NotAccepted(FileError):
         self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Gatekeeper:
-    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them separated by
-    commas, or nothing. ``reason`` is the ledger's for every accepted baseline. ``tolerance`` is the smallest slow-down
-    that must be detected, that of the hardware's class if None. ``launches`` is the number of launches of a new
-    baseline, ``cells`` the number of cells in the run. ``trial`` runs trials if
-    needed, ``always`` for every cell; without one an alarm stays an alarm. ``tracer`` writes the evidence. Times are
-    not stored if others use more than the share ``most_busy`` of the machine.
+    """Compares cells with their stored baselines. What is open after that waits for ``settle``.
+
+    ``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them separated by
+    commas, or nothing. ``reason`` is the ledger's for every accepted baseline. ``launches`` is the number of launches
+    of a new baseline. ``trial`` settles what is open, with ``always`` all times; without one an alarm stays an alarm.
+    ``tracer`` writes the evidence. Times are not stored if others use more than the share ``most_busy`` of the machine.
     """
 
     runner: Runner
     store: Store
-    tolerance: float | None = None
+    how: Measuring
     consent: str | None = None
     reason: str = ""
     launches: int = LAUNCHES
-    watch: Watch = unwatched
-    cells: int = 1
     trial: Trial | None = None
     always: bool = False
     tracer: Tracer | None = None
     most_busy: float = BUSY_SHARE
+    _asked: dict[str, Asked] = field(default_factory=dict)
 
-    def check(self, cell: Cell, faults: Sequence[str] = (), command: str = COMMAND) -> Result:
-        """Measure and judge a cell; accept it into its baseline if the user has asked for that. ``command`` collects
-        the cell's test.
+    def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+        """Measure and judge a cell, and accept it if the user has consented. A verdict that changed code or releases
+        may explain, or a time that is open, waits for ``settle``.
 
         Raises FileError for a baseline that cannot be read or written: NotAccepted if there is already a measurement.
         """
         try:
             baseline = self.store.load(cell.id)
         except FileError as error:
-            again = f'{command} -k {cell.id} --perf-update=new --perf-reason="…"'
+            again = f'pytest --perf -k {cell.id} --perf-update=new --perf-reason="…"'
             raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
-        measurements = [self.runner.measure(cell, self.watch, faults)]
-        measurement, verdict, since = self._judge(cell, measurements, baseline, command)
-        if self._consent(baseline, verdict) not in ("", "times"):
+        measurements = [self._measured(cell, faults)]
+        measurement, verdict, since, code = self._judge(cell, measurements, baseline)
+        if self._consent(baseline, verdict) not in ("", Consent.TIMES):
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
-                measurements.append(self.runner.measure(cell, self.watch, faults))
-            measurement, verdict, since = self._judge(cell, measurements, baseline, command)
-        trial = self.trial if self.runner.places.at(cell.hardware.nodes).takes_turns else None
-        timed, reverted = not measurement.machine.emulated, []
-        if timed and trial and baseline and since and measurement.outcome == "fits":
-            called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
-            if called and self._consent(baseline, verdict) in ("", "times"):
-                verdict = trial.decide(cell, measurement, baseline, verdict, faults, command, since)
-                reverted = [change for change in trial.changed(cell, measurement, since) if not change.fixed]
+                measurements.append(self._measured(cell, faults))
+            measurement, verdict, since, code = self._judge(cell, measurements, baseline)
+        if baseline and since and self._is_asked(measurement, verdict, baseline):
+            changes, own_code = changes_since(since, measurement, code), own_code_since(since, measurement)
+            asked = Asked(cell, measurement, baseline, verdict, changes, own_code, forced=self.always, faults=faults)
+            self._asked[cell.id] = asked
+            return Result(measurement=measurement, baseline=baseline, verdict=verdict)
+        return self._ended(cell, measurement, baseline, verdict, faults)
+
+    def is_open(self, cell: str) -> bool:
+        """Whether the cell's verdict waits for ``settle``."""
+        return cell in self._asked
+
+    def settle(self) -> Iterator[Result]:
+        """The results of the cells that wait, all as one question. Raises nothing for a cell: its result says why."""
+        waiting, self._asked = self._asked, {}
+        if not waiting or self.trial is None:
+            return
+        for name, verdict in self.trial.settle(list(waiting.values())):
+            asked = waiting[name]
+            try:
+                yield self._ended(asked.cell, asked.measurement, asked.baseline, verdict, asked.faults, asked.tried)
+            except NotAccepted as error:
+                yield error.result
+
+    def close(self) -> None:
+        """End the rank servers."""
+        self.runner.close()
+
+    def _measured(self, cell: Cell, faults: Sequence[str]) -> Measurement:
+        return self.runner.measure(cell, self.how.watch, faults)
+
+    def _is_asked(self, measurement: Measurement, verdict: Verdict, baseline: Baseline) -> bool:
+        """Whether a trial is to say more."""
+        if self.trial is None or measurement.machine.emulated or measurement.outcome not in ("fits", "oom"):
+            return False
+        called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
+        return called and self._consent(baseline, verdict) in WITH_A_TRIAL
+
+    def _ended(
+        self,
+        cell: Cell,
+        measurement: Measurement,
+        baseline: Baseline | None,
+        verdict: Verdict,
+        faults: Sequence[str],
+        reverted: Sequence[Change] = (),
+    ) -> Result:
+        """The final result: accepted if the user has consented, remembered if it is good, and traced."""
         updated = ""
         if consent := self._consent(baseline, verdict):
             try:
@@ -104,19 +142,8 @@ class Gatekeeper:
         if baseline and not updated and not faults:
             self._remember(cell, measurement, baseline, verdict)
         if self.tracer and not updated:
-            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, trial, reverted)
+            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
-
-    def prepare(self, cells: Sequence[Cell], step_seconds: Mapping[str, float]) -> None:
-        """Nothing to do: rank servers start with the first cell."""
-
-    def knows(self, cell: Cell) -> bool:
-        """Whether the cell was compared already: each is measured when its test runs."""
-        return False
-
-    def close(self) -> None:
-        """End the rank servers."""
-        self.runner.close()
 
     def _own_times(self, cell: Cell, baseline: Baseline) -> list[TimedRun]:
         """This machine's runs in its cache folder."""
@@ -131,7 +158,7 @@ class Gatekeeper:
             return
         if others_share(measurement) > self.most_busy:
             return
-        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        metrics = self.how.metrics(cell)
         if fewer_steps(measurement, old, metrics):
             return
         runs = self._own_times(cell, baseline)
@@ -142,24 +169,23 @@ class Gatekeeper:
 
     def _commit(self, cell: Cell, measurement: Measurement) -> str:
         """That of the user's own code that the cell ran."""
-        code = own_code(cell, self.runner.catalog, self.store.root.parent, measurement.imports)
+        code = own_code(cell, self.how.catalog, self.store.root.parent, measurement.imports)
         return commit_of(self.store.root, tuple(code))
 
     def _judge(
-        self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None, command: str
-    ) -> tuple[Measurement, Verdict, TimedRun | None]:
-        """All launches as one measurement, with its verdict, and the baseline's run with which its environment is
-        compared, if the baseline fits.
+        self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None
+    ) -> tuple[Measurement, Verdict, TimedRun | None, Change | None]:
+        """All launches as one measurement, with its verdict; the baseline's run with which its environment is compared,
+        if the baseline fits; and how the user's code differs from that run's.
         """
-        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        metrics = self.how.metrics(cell)
         merged = merge(measurements, metrics)
-        terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
-        repository = self.store.root.parent
+        terms = self.how.terms(cell)
         kept = self._own_times(cell, baseline) if baseline else []
         code = since = None
         if baseline and baseline.measurement.outcome == "fits":
             since = Times.of(baseline, merged, metrics, terms, kept).reference
-            code = code_since(since, merged, cell, self.runner.catalog, repository)
+            code = code_since(since, merged, cell, self.how.catalog, self.how.repository)
         verdict = judge(
             merged,
             baseline,
@@ -167,13 +193,12 @@ class Gatekeeper:
             strategy=cell.strategy.name,
             terms=terms,
             code=code,
-            command=command,
             unheld="" if baseline else self.store.why_unheld(cell.id),
             kept=kept,
         )
         if why_missing(cell.strategy):  # the verdict says how to install the package, so there is nothing to accept
             verdict = msgspec.structs.replace(verdict, accept=None)
-        return merged, verdict, since
+        return merged, verdict, since, code
 
     def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
         """The consent that applies to the verdict; empty if none does."""
@@ -183,7 +208,7 @@ class Gatekeeper:
         # Without a baseline, a number that is wrong by itself needs a reason: it is no "new" one.
         kinds = {"new"} if baseline is None and verdict.status != Status.REGRESSED else {verdict.status}
         if verdict.status in GREEN and baseline is not None:  # a time that is not good must not move the others'
-            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == Status.NOT_HELD}
+            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == Status.NOT_COMPARED}
         if "all" in given and not kinds <= NO_NEWS:
             return "all"
         return next((kind for kind in given if kind in kinds), "")
@@ -197,7 +222,7 @@ class Gatekeeper:
                 f"{cell.id} has no baseline, but the ledger knows one that was accepted. Restore it from git, or say "
                 'why a new one replaces it: --perf-reason="…"'
             )
-        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        metrics = self.how.metrics(cell)
         new = baseline_of(measurement, self._commit(cell, measurement), metrics, self.most_busy)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:

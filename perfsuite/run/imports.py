@@ -21,6 +21,7 @@ from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.paths import PACKAGE, cache_folder
 from perfsuite.records.packed import pack
+from perfsuite.records.python_code import code_digest
 
 DIGITS = 8
 MOST_BYTES = 2**24  # of a file that are read: a file of data may have many gigabytes
@@ -73,7 +74,13 @@ def outside(files: Iterable[str], root: Path) -> dict[str, str]:
 
 
 def _joined(digits: Iterable[str]) -> str:
-    return hashlib.sha1(" ".join(digits).encode(), usedforsecurity=False).hexdigest()[:DIGITS]
+    """One hash of several files' contents, and one of their codes if each has one."""
+    columns = zip(*(one.partition(".")[::2] for one in digits), strict=True)
+    return ".".join(
+        hashlib.sha1(" ".join(column).encode(), usedforsecurity=False).hexdigest()[:DIGITS]
+        for column in columns
+        if all(column)
+    )
 
 
 def _kept_folders() -> list[Path]:
@@ -107,15 +114,18 @@ def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
 
 
 def hash_of(path: Path) -> str:
-    """The first digits of the file's hash in git; of a very large file, of its size and its beginning. Empty if it
-    cannot be read.
+    """The first digits of the file's hash in git; of a very large file, of its size and its beginning. A Python file
+    has the hash of its code, too, if it is the user's. Empty if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
             text, size = file.read(MOST_BYTES), os.fstat(file.fileno()).st_size
     except OSError:
         return ""
-    return hashlib.sha1(b"blob %d\0" % size + text, usedforsecurity=False).hexdigest()[:DIGITS]
+    blob = hashlib.sha1(b"blob %d\0" % size + text, usedforsecurity=False).hexdigest()[:DIGITS]
+    is_code = path.suffix == ".py" and size == len(text) and not path.is_relative_to(PACKAGE)
+    code = code_digest(text)[:DIGITS] if is_code else ""
+    return f"{blob}.{code}" if code else blob
 
 
 def by_module(paths: Iterable[str]) -> dict[str, set[str]]:

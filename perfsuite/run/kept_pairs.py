@@ -1,4 +1,4 @@
-"""The finished pairs of a grid trial in the cache folder, so that one that was killed goes on where it was.
+"""The finished pairs of a question in the cache folder, so that one that was killed goes on where it was.
 
 They count only for the same question: the same changes, packages, code, settings and kernels. A day later they are
 asked for again. Code is what git does not ignore; without a repository nothing is kept.
@@ -17,7 +17,7 @@ from perfsuite.paths import PACKAGE, cache_folder, code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.kept_pair import KeptPair
 from perfsuite.records.measurement import Measurement
-from perfsuite.run.runner import Settings
+from perfsuite.run.measuring import Measuring
 
 LASTS_SECONDS = 24 * 3600.0
 
@@ -25,16 +25,17 @@ LASTS_SECONDS = 24 * 3600.0
 class KeptPairs:
     """``folder`` is the trial's own; None keeps nothing."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self._count = 0
 
     @classmethod
-    def of(cls, sides: Iterable[object], settings: Settings, repository: Path) -> "KeptPairs":
+    def of(cls, sides: Iterable[object], how: Measuring) -> "KeptPairs":
         """Those of this question; ``sides`` says how they differ. Without a commit or a cache folder none is kept."""
         try:
-            question = repr([*sides, settings, *installed(), *_code(repository), content_hash(code_files(PACKAGE))])
-            root = cache_folder() / "grids"
+            code = content_hash(code_files(PACKAGE))
+            question = repr([*sides, how.settings, *installed(), *_code(how.repository), code])
+            root = cache_folder() / "questions"
         except PerfsuiteError:
             return cls(None)
         return cls(root / hashlib.sha256(question.encode()).hexdigest()[:16])

@@ -1,33 +1,47 @@
-"""The pairs of launches of one cell on both sides of an A/B: at once with alternating steps, or one after the other.
+"""The pairs of launches of one cell on both sides: at once with alternating steps, or one after the other.
 
-The first pair counts what repeats itself, and the others measure times alone.
+They measure times alone: what repeats itself is counted by one launch of each side.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
-from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.cell import Cell, Hardware
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.paired import decision
 from perfsuite.compare.paired_times import differences, errors
 from perfsuite.compare.pooling import Difference
-from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Status
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.runner import Runner, Settings, Watch
 
 ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
 MOST_STEPS = 500
+MOST_WARMUP = 3  # after the recorded steps: on a CPU no later step is slower than the others
+
+
+def interleave_of(hardware: Iterable[Hardware]) -> str:
+    """What alternates by default: the steps of both sides on CPUs, whose memory holds both, else their launches."""
+    return "steps" if all(each.device is None for each in hardware) else "launches"
+
+
+@dataclass(frozen=True)
+class PairDesign:
+    """How the pairs of a cell are launched. One takes about so many ``seconds`` for the timed steps of both sides;
+    ``step_seconds`` is how long a step takes, None if nothing tells. ``interleave`` is "steps" or "launches".
+    ``faults`` are those of both sides.
+    """
+
+    seconds: float
+    step_seconds: float | None
+    interleave: str
+    faults: tuple[Sequence[str], Sequence[str]] = ((), ())
 
 
 @dataclass
 class Pairs:
-    """Those of one cell, in the ``settings`` of its launches; ``least`` are the fewest steps of a launch. ``faults``
-    are those of both sides.
+    """``cells`` is the cell on each side, ``settings`` are those of its launches, and ``least`` the fewest steps of a
+    launch. ``faults`` are those of both sides.
     """
 
     cells: tuple[Cell, Cell]
@@ -38,6 +52,17 @@ class Pairs:
     faults: tuple[Sequence[str], Sequence[str]] = ((), ())
     launches: tuple[list[Measurement], list[Measurement]] = field(default_factory=lambda: ([], []))
 
+    @classmethod
+    def of(
+        cls, cells: tuple[Cell, Cell], metrics: Sequence[Metric], settings: Settings, design: "PairDesign"
+    ) -> "Pairs":
+        """The pairs of a cell, none yet."""
+        least, in_turns = settings.steps, design.interleave == "steps"
+        settings = replace(settings, steps=steps_of_pair(design.step_seconds, least, design.seconds))
+        if cells[1].hardware.device is None:  # no step of a CPU runs ahead of a device, so a block tells no more
+            settings = replace(settings, unfenced=False, warmup=min(settings.warmup, MOST_WARMUP))
+        return cls(cells, metrics, settings, least, in_turns, design.faults)
+
     def __len__(self) -> int:
         return len(self.launches[0])
 
@@ -46,67 +71,50 @@ class Pairs:
         """The times that both sides have. A metric that a side lacks ends up red or left out; another pair does not
         change that.
         """
-        both = [one for side in self.launches for one in side]
+        both = [launch for side in self.launches for launch in side]
         return [
-            metric for metric in self.metrics if metric.is_time and all(metric.name in one.readings for one in both)
+            metric
+            for metric in self.metrics
+            if metric.is_time and all(metric.name in launch.readings for launch in both)
         ]
 
     @property
     def failed(self) -> bool:
         """Whether a launch did not fit, so that there are no times to compare."""
-        return any(one.outcome != "fits" for side in self.launches for one in side)
+        return any(launch.outcome != "fits" for side in self.launches for launch in side)
 
-    def differences(self, metric: Metric) -> list[float]:
-        """Of each pair, in logarithms; more is worse."""
-        return [metric.sign * one for one in differences(*self.launches, metric.name)]
+    def differences(self, metric: Metric) -> list[Difference]:
+        """The logarithm of B's time of A's in each pair, more is worse, with its standard error."""
+        spreads = errors(*self.launches, metric.name)
+        ratios = differences(*self.launches, metric.name)
+        return [Difference(metric.sign * by, error) for by, error in zip(ratios, spreads, strict=True)]
 
-    def with_errors(self, metric: Metric) -> list[Difference]:
-        """The same with their standard errors."""
-        known = errors(*self.launches, metric.name)
-        return [Difference(by, error) for by, error in zip(self.differences(metric), known, strict=True)]
-
-    def decided(self, terms: Terms) -> bool:
-        """Whether a time is slower, or none can be."""
-        decisions = [
-            decision(self.differences(metric), terms.tolerance_of(metric), terms.red_rate)
-            for metric in ([] if self.failed else self.timed)
-        ]
-        return Status.REGRESSED in decisions or Status.UNDECIDED not in decisions
-
-    def add(self, runners: Sequence[Runner], watch: Watch) -> bool:
-        """Launch both sides. False if a script has no room for so many steps: the next pair makes what it has."""
+    def add(self, runners: Sequence[Runner], watch: Watch) -> tuple[Measurement, Measurement] | None:
+        """Launch both sides. None if a script has no room for so many steps: the next pair makes what it has."""
         for runner in runners:
             runner.settings = self.settings
         pair = self._launched(runners, watch)
-        made = [one.failure.timed_steps for one in pair.values() if one.failure]
+        made = [launch.failure.timed_steps for launch in pair.values() if launch.failure]
         if self.settings.steps > self.least and made and None not in made:
             fewest = min(filter(None, made), default=0)
             self.settings = replace(self.settings, steps=max(self.least, fewest))
-            return False
+            return None
         self.keep(pair[0], pair[1])
-        return True
+        return pair[0], pair[1]
 
     def keep(self, a: Measurement, b: Measurement) -> None:
-        """A pair that is known."""
+        """Add a pair that was launched before."""
         self.launches[0].append(a)
         self.launches[1].append(b)
 
     def _launched(self, runners: Sequence[Runner], watch: Watch) -> Mapping[int, Measurement]:
-        order, times_only = random.choice(ORDERS), len(self) > 0
+        order = random.choice(ORDERS)
         if self.in_turns:
-            pair = measure_in_turns(runners, self.cells, order[0], watch, self.faults, times_only)
+            pair = measure_in_turns(runners, self.cells, order[0], watch, self.faults, times_only=True)
             return dict(enumerate(pair))
-        return {side: runners[side].measure(self.cells[side], watch, self.faults[side], times_only) for side in order}
-
-
-def first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> Measurement | None:
-    """The first launch alone, from a measurement of several, which has the times of all."""
-    if measurement is None:
-        return None
-    readings = dict(measurement.readings)
-    for name in [metric.name for metric in timed if metric.name in readings and readings[metric.name].samples]:
-        readings[name] = msgspec.structs.replace(readings[name], samples=measurement.by_launch(name)[0])
-    return msgspec.structs.replace(measurement, readings=readings, launches=measurement.launches[:1])
+        return {
+            side: runners[side].measure(self.cells[side], watch, self.faults[side], times_only=True) for side in order
+        }
 
 
 def steps_of_pair(step_seconds: float | None, least: int, seconds: float) -> int:

@@ -90,8 +90,8 @@ class Tracer:
 
     def _launch_baseline(self, cell: Cell, trial: Trial, reverted: Sequence[Change]) -> Trace | None:
         try:
-            side = trial.side(cell, reverted)
-            with closing(Runner(side.catalog, trial.settings, side.environment)) as runner:
+            side = trial.sides.without(reverted)
+            with closing(Runner(side.catalog, trial.how.settings, side.environment)) as runner:
                 runner.trace(side.cell(cell.id), self._prefix(cell, BASELINE), self.watch)
         except (PerfsuiteError, OSError) as error:
             return Trace(kind=TraceKind.BASELINE_FAILED, message=str(error))

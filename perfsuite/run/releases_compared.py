@@ -1,5 +1,6 @@
 """One cell under two releases, in exact metrics, and the record that is kept of it in a file of one line each."""
 
+import contextlib
 import re
 import textwrap
 import time
@@ -16,8 +17,10 @@ from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Line, Status
-from perfsuite.run.ab import Experiment, sides
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import A, B, Question
 from perfsuite.run.runner import Settings, Watch
+from perfsuite.run.sides import sides
 
 Pair = tuple[str, str]  # two releases, as `perfsuite ab` takes its sides
 SETTINGS = Settings(steps=3, warmup=1)  # the fewest that every exact metric needs
@@ -73,15 +76,17 @@ def compare_releases(
 
     An environment that cannot be built is a failure with its reason.
     """
+    how = Measuring(catalog, settings, Path.cwd(), watch)
+    known = {(side, cell): kept[release, cell] for side, release in enumerate(pair) if (release, cell) in kept}
     try:
-        experiment = Experiment(*sides(pair, catalog, Path.cwd()), [cell], settings, pairs=0)
+        question = Question(how, *sides(pair, catalog, Path.cwd()), [cell], known=known)
+        begin = time.monotonic()
+        with contextlib.closing(question):
+            comparison = question.exact(cell)
     except UsageError as error:
         failed: dict[str, Any] = {"status": Status.FAILED, "outcomes": ("failed", "failed")}
         return _seen(cell, pair, reasons=(sentence(str(error)), ""), seconds=0.0, **failed)
-    begin = time.monotonic()
-    known = kept.get((pair[0], cell)), kept.get((pair[1], cell))
-    comparison = experiment.compare(experiment.cells[0], watch, known=known)
-    kept[pair[0], cell], kept[pair[1], cell] = comparison.a, comparison.b
+    kept[pair[0], cell], kept[pair[1], cell] = question.known[A, cell], question.known[B, cell]
     return of_comparison(comparison, cell, pair, time.monotonic() - begin)
 
 

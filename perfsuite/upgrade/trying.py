@@ -18,9 +18,9 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.compare import Comparison, compare
+from perfsuite.compare.compare import Comparison
 from perfsuite.compare.gather import failed
-from perfsuite.compare.terms import terms_of
+from perfsuite.compare.rounds import Round
 from perfsuite.environments.environments import HERE, installed, with_releases
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import describe, version_of
@@ -31,11 +31,12 @@ from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import RUNNING, Experiment, Side, interleave_of
 from perfsuite.run.environment_changes import own_code, requirement_of
-from perfsuite.run.grid import Grid, Progress
 from perfsuite.run.kept_pairs import KeptPairs
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import A, B, Question
 from perfsuite.run.runner import Runner, Settings, Watch
+from perfsuite.run.sides import RUNNING, Side
 from perfsuite.upgrade.effects import Effect, Kept, effects_of
 
 FOLDER = "upgrades"  # in the cache
@@ -137,10 +138,10 @@ class Bench:
         """What these changes do to the cell in exact metrics, by one launch of each side."""
         for one in ((), kept):
             self.measure(one, [cell])
-        a, b = self._found[(), cell.id], self._found[kept, cell.id]
-        metrics = self.catalog.metrics(cell.strategy.engine.process)
-        name = cell.strategy.name
-        return effects_of(compare([a], [b], metrics, strategies=(name, name), terms=terms_of(cell.id)), metrics)
+        side = Side(RUNNING, self.catalog)
+        known = {(A, cell.id): self._found[(), cell.id], (B, cell.id): self._found[kept, cell.id]}
+        question = Question(self._how(self.settings), side, side, [cell.id], known=known)
+        return effects_of(question.exact(cell.id), self.catalog.metrics(cell.strategy.engine.process))
 
     def outcome(self, cell: Cell) -> Measurement:
         """The cell's measurement with none of the changes."""
@@ -184,24 +185,26 @@ class Bench:
         if known.keys() == places.keys():
             return
 
-        def make(cell: Cell) -> Experiment:
-            how = interleave_of([cell.hardware])
-            return Experiment(*both, [cell.id], self.timed, self.tolerance, interleave=how, run_size=self.run_size)
-
         waiting = [cell for cell in waiting if cell.id not in known]
-        store = KeptPairs.of([*map(self._requirements, ((), kept))], self.timed, Path.cwd())
+        how = self._how(self.timed)
+        store = KeptPairs.of([*map(self._requirements, ((), kept))], how)
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: Round) -> None:
             self.begins(Task("times", kept, of=progress.waiting))
 
-        grid = Grid(make, waiting, store, self.watch, tell=tell)
-        grid.run()
-        self._unfinished = grid.unfinished
-        for cell in filter(grid.has, waiting):
-            found = self._pairs[kept, cell.id] = grid.comparison(cell)
+        question = Question(how, a, b, [cell.id for cell in waiting], store=store, tell=tell)
+        question.compare_times()
+        self._unfinished = question.unfinished
+        for cell in waiting:
+            if cell.id not in question.problems and not question.pairs.get(cell.id):
+                continue
+            found = self._pairs[kept, cell.id] = question.comparison(cell.id)
             self.launches += len(found.a.launches)
-            if found.verdict.status != Status.FAILED and not grid.unfinished:
+            if found.verdict.status != Status.FAILED and not question.unfinished:
                 codec.write(places[cell.id], found)
+
+    def _how(self, settings: Settings) -> Measuring:
+        return Measuring(self.catalog, settings, Path.cwd(), self.watch, self.tolerance, self.run_size)
 
     def _requirements(self, kept: Kept) -> list[str]:
         return [requirement_of(name, release) for name, release in self._wanted(kept)]

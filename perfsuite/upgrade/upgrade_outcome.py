@@ -193,6 +193,6 @@ def blame_times(bench: Bench, cells: Sequence[Cell], seconds: float) -> tuple[li
                 times[cell.id] = "limit"
                 continue
             found += blame_cell(bench, cell, bench.times)[0] if moved else []
-            decided = moved or (pairs.times and pairs.verdict.status != Status.UNDECIDED)
+            decided = moved or (pairs.times and pairs.verdict.status != Status.OPEN)
             times[cell.id] = "compared" if decided else "undecided"
     return found, times

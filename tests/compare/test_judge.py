@@ -476,7 +476,7 @@ def test_no_reading_breaks_the_judge(value, samples, name):
 
 def test_every_status_has_a_place():
     """What the judge may say is a status that a record may hold."""
-    assert set(ORDER) | {Status.NOT_HELD} <= set(Status)
+    assert set(ORDER) | {Status.NOT_COMPARED} <= set(Status)
 
 
 def test_fewer_steps_are_not_comparable():

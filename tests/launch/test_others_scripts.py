@@ -69,7 +69,7 @@ LightningCLI(DemoModel, BoringDataModule)
 """
 TORCHRUN = "torchrun --nproc-per-node 2"
 ACCELERATE = "accelerate launch --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
-QUIET = GREEN | OPEN | {Status.NOT_HELD}
+QUIET = GREEN | OPEN | {Status.NOT_COMPARED}
 USUAL = Settings(steps=10, warmup=5)
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 

@@ -14,7 +14,7 @@ from perfsuite.units import SECONDS
 
 OPENED = Verdict(
     cell=CELL,
-    status=Status.UNDECIDED,
+    status=Status.OPEN,
     lines=[
         Line(
             metric="step_time_seconds",
@@ -31,7 +31,7 @@ OPENED = Verdict(
             metric="processor_time_seconds",
             title="processor time",
             unit=SECONDS,
-            status=Status.UNDECIDED,
+            status=Status.OPEN,
             old=0.4,
             new=0.43,
             compared=True,
@@ -63,11 +63,11 @@ def test_times_that_are_open_for_one_reason_share_it():
     """A cell has four times, and one run of the baseline cannot rule out much of any of them."""
     why = reason(Because.NOT_RULED_OUT, runs=1, change=0.03)
     parts = [Move(part="forward", by=0.01)]
-    lines = [msgspec.structs.replace(one, status=Status.ALARM, interval=None, stored=None, ratio=None, reason=why)
+    lines = [msgspec.structs.replace(one, status=Status.OPEN, interval=None, stored=None, ratio=None, reason=why)
              for one in OPENED.lines]  # fmt: skip
     lines[0] = msgspec.structs.replace(lines[0], phases=parts)
     seen = msgspec.structs.replace(
-        judged(measurement()), verdict=msgspec.structs.replace(OPENED, status=Status.ALARM, lines=lines)
+        judged(measurement()), verdict=msgspec.structs.replace(OPENED, status=Status.OPEN, lines=lines)
     )
 
     assert open_times([seen]) == [

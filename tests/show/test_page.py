@@ -75,7 +75,7 @@ def page_of(results, metrics=METRICS, waiting=0) -> str:
 def test_the_verdict_is_one_sentence_and_a_count():
     """Red, undecided, green, without a baseline, and what has not finished."""
     fatter = result(measurement(peak_memory_bytes=memory(22 * GIB)))
-    alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.ALARM))
+    alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN))
     cells: list[Result | PredictedResult] = [fatter, result(), alarm, result(old=None), predicted()]
 
     assert verdict_of(cells) == "2 of 5 cells are red. 1 alarm, 2 green, 1 of the red has no baseline."
@@ -91,7 +91,7 @@ def test_an_accepted_cell_is_not_red():
 def test_each_status_is_counted_by_its_own_word():
     """A slower machine is not undecided, and a cell in quarantine is not green: in the page and in a summary."""
     cells = [msgspec.structs.replace(result(measurement(peak_memory_bytes=memory(22 * GIB))), quarantined="2026-12-24")]
-    for status in (Status.MACHINE, Status.UNDECIDED, Status.UNHELD, Status.OK):
+    for status in (Status.OPEN, Status.OPEN, Status.NOT_COMPARED, Status.OK):
         verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status)
         cells.append(msgspec.structs.replace(result(), verdict=verdict))
 
@@ -173,14 +173,14 @@ def test_a_slower_machine_is_not_told_as_unconfirmed():
     line = Judged(
         metric="step_time_seconds",
         title="step time",
-        status=Status.MACHINE,
+        status=Status.OPEN,
         unit=units.SECONDS,
         old=1.0,
         new=2.0,
         compared=True,
         reason=reason(Because.SLOWER, runs=3),
     )
-    verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.MACHINE, lines=[line])
+    verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN, lines=[line])
     card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]
 
     assert card.heading == "step time: slower without a change in 1 cell"

@@ -220,7 +220,7 @@ def test_a_line_says_all_of_its_data():
         metric="step_time_seconds",
         title="step time",
         unit=SECONDS,
-        status=Status.UNDECIDED,
+        status=Status.OPEN,
         old=0.4,
         new=0.412,
         compared=True,

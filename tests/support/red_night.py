@@ -76,12 +76,12 @@ def _tried(line, noisy, dice):
     if noisy:
         interval = Interval(low=0.959, high=1.712, pairs=16)
         why = reason(Because.NOTHING_SHOWN, change=0.03)
-        return msgspec.structs.replace(line, status=Status.UNDECIDED, ratio=1.281, interval=interval, reason=why)
+        return msgspec.structs.replace(line, status=Status.OPEN, ratio=1.281, interval=interval, reason=why)
     change = dice.gauss(0, 0.4) / 100
     interval = Interval(low=1 + change - 0.012, high=1 + change + 0.013, pairs=3)
     limit = Limit(bound=Bound.PAIRS, value=0.03)
     return msgspec.structs.replace(
-        line, status=Status.SAME, ratio=1 + change, limit=limit, interval=interval, reason=None
+        line, status=Status.OK, ratio=1 + change, limit=limit, interval=interval, reason=None
     )
 
 

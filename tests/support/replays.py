@@ -32,7 +32,7 @@ ONE = Regression(**STORY)
 
 
 def seen(a, b, *moved, outcomes=("fits", "fits"), reasons=("", "")):
-    status = Status.REGRESSED if moved else Status.SAME
+    status = Status.REGRESSED if moved else Status.OK
     return Seen(
         cell=CELL,
         a=a,

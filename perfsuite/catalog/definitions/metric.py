@@ -35,10 +35,10 @@ class Metric:
     too). ``worse`` says which direction is bad: "higher", "lower" or "different". ``derive`` computes the number from
     the other folded readings and the world size, instead of from the ranks. ``processes`` are the kinds of cells
     (Engine.process) that have it, by default those of its meter. ``depends_on`` names versions ("python") whose minor
-    release must be the same on both sides, or the metric is not held. ``every_part`` explains a difference by all parts
-    that moved, since a small move may cause a larger one. ``materiality`` is for an "exact" metric. ``coarse`` marks a
-    time with few samples per launch: it gets a wider tolerance on a shared machine, where a slow period outlasts a
-    step.
+    release must be the same on both sides, or the metric is not compared. ``every_part`` explains a difference by all
+    parts that moved, since a small move may cause a larger one. ``materiality`` is for an "exact" metric. ``coarse``
+    marks a time with few samples per launch: it gets a wider tolerance on a shared machine, where a slow period
+    outlasts a step.
     """
 
     name: str

@@ -6,6 +6,7 @@ could not be decided.
 
 import argparse
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.cell_options import add_cells, cells_of
 from perfsuite.cli.shared_options import add_catalog, add_html, add_settings, catalog_of, count, html_of, settings_of
 from perfsuite.compare.compare import Comparison
-from perfsuite.compare.paired import LOOKS, MOST_PAIRS
+from perfsuite.compare.pooling import FEWEST_PAIRS, LOOKS
+from perfsuite.compare.rounds import Round
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated, require_here
@@ -24,17 +26,20 @@ from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import Experiment, Side, interleave_of, kind_of, sides
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import Question
+from perfsuite.run.sides import Side, kind_of, sides
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
 from perfsuite.show.text.live import LiveLine
+from perfsuite.show.text.rounds import round_text
 from perfsuite.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
 STARTS_PROCESSES = True
 FORMAT = 3
-EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.UNDECIDED: 3}
+EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.OPEN: 3}
 
 
 class ABReport(Record, frozen=True, kw_only=True):
@@ -55,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, required=True, metavar="SIDE", help=_SIDE)
     parser.add_argument("--model", metavar="M", help="The model, for two strategies.")
     parser.add_argument("--hardware", metavar="H", help="The hardware, for two strategies, e.g. cpu_x2.")
-    parser.add_argument("--pairs", type=count, default=MOST_PAIRS, metavar="N", help=_PAIRS)
+    parser.add_argument("--pairs", type=count, default=LOOKS[-1], metavar="N", help=_PAIRS)
     parser.add_argument("--tolerance", type=float, metavar="SHARE", help=_TOLERANCE)
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
@@ -66,8 +71,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 _SIDE = "'name==version …', git:REVISION of this repository, a strategy, or here: the installed releases and this code."
 _PAIRS = (
-    f"Most pairs of launches ({MOST_PAIRS}); fewer if all times are decided earlier. At least {LOOKS[0]}, or 0: one "
-    "launch of each side, without comparing times."
+    f"Most pairs of launches of a cell ({LOOKS[-1]}); fewer if its times are decided earlier. At least {FEWEST_PAIRS}, "
+    "or 0: one launch of each side, without comparing times."
 )
 _INTERLEAVE = (
     "What alternates between the sides: steps or launches. Steps cancel most of a shared machine's noise, but need the "
@@ -80,15 +85,11 @@ _TOLERANCE = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare cell by cell and print each result at once."""
+    """Compare the exact metrics of each cell, then the times of all, and print what was found."""
     refuse_emulated("perfsuite ab")
     catalog = catalog_of(arguments)
     settings = settings_of(arguments)
-    if arguments.pairs != 0 and arguments.pairs < LOOKS[0]:
-        raise UsageError(f"--pairs must be 0, or {LOOKS[0]} or more, not {arguments.pairs}.")
-    if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
-        raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
-    check_output("--report", arguments.report)
+    _check(arguments)
     page = html_of(arguments)
     cells = _cells(arguments, catalog)
     hardware = [parse_cell(cell, catalog).hardware for cell in cells]
@@ -96,33 +97,57 @@ def run(arguments: argparse.Namespace) -> int:
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
-    interleave = arguments.interleave or interleave_of(hardware)
-    session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     comparisons: list[Comparison] = []
     with closing(LiveLine(settings.all_steps_of)) as live:
-        for cell in session.cells:
-            comparison = session.compare(cell, live.show)
+        how = Measuring(catalog, settings, Path.cwd(), live.show, arguments.tolerance, len(cells))
+        for comparison in _compared(how, (a, b), cells, arguments, live):
             live.clear()
             comparisons.append(comparison)
             print(f"\n{render_ab(comparison)}", flush=True)
-            if arguments.report:
-                report = ABReport(
-                    date=timestamp(),
-                    a=arguments.a,
-                    b=arguments.b,
-                    tolerance=arguments.tolerance,
-                    comparisons=comparisons,
-                )
-                codec.write(arguments.report, report)
-            if page:
-                write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
+    if arguments.report:
+        report = ABReport(
+            date=timestamp(), a=arguments.a, b=arguments.b, tolerance=arguments.tolerance, comparisons=comparisons
+        )
+        codec.write(arguments.report, report)
+    if page:
+        write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
     counts = Counter(each.verdict.status for each in comparisons)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
     print(f"\n{show_several(len(comparisons), 'cell')}: {statuses}")
-    if Status.UNDECIDED in counts:
+    if Status.OPEN in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
+
+
+def _compared(
+    how: Measuring, both: tuple[Side, Side], cells: Sequence[str], arguments: argparse.Namespace, live: LiveLine
+) -> Iterator[Comparison]:
+    """The comparison of each cell, after all of them. Raises PerfsuiteError for a cell that a side does not have."""
+
+    def tell(progress: Round) -> None:
+        live.clear()
+        if progress.cells > 1:
+            print(round_text(progress), flush=True)
+
+    most = arguments.pairs or LOOKS[-1]
+    question = Question(how, *both, cells, tell=tell, most_pairs=most, interleave=arguments.interleave)
+    for error in question.problems.values():
+        raise error
+    with closing(question):
+        question.launch_once()
+        if arguments.pairs:
+            question.compare_times()
+        yield from map(question.comparison, question.names)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for options that say nothing."""
+    if arguments.pairs != 0 and arguments.pairs < FEWEST_PAIRS:
+        raise UsageError(f"--pairs must be 0, or {FEWEST_PAIRS} or more, not {arguments.pairs}.")
+    if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
+        raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
+    check_output("--report", arguments.report)
 
 
 def _strategy(side: Side, catalog: Catalog) -> str:

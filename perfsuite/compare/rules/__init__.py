@@ -39,10 +39,10 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
         return line_of(metric, Status.REGRESSED, old, new, reason=why)
     if new and old and (other := _another(metric, scope)):
         why = reason(Because.OTHER_RELEASE, name=other.name, before=other.before, after=other.after)
-        return line_of(metric, Status.NOT_HELD, old, new, reason=why)
+        return line_of(metric, Status.NOT_COMPARED, old, new, reason=why)
     if new and old and (why := _unrepeated(metric, scope)):
         far = scope.finite and _is_far(metric, new, old, scope)
-        status = Status.REGRESSED if far else Status.NOT_HELD
+        status = Status.REGRESSED if far else Status.NOT_COMPARED
         return None if metric.hold == "shown" else line_of(metric, status, old, new, reason=why, compared=far)
     if new and old and scope.finite:
         return _line_of_rule(metric, new, old, scope)
@@ -50,7 +50,7 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
         return None
     uncounted = _uncounted(metric, scope.new)
     if new is None and old is None and uncounted:
-        return None if metric.hold == "shown" else line_of(metric, Status.NOT_HELD, old, new, reason=uncounted)
+        return None if metric.hold == "shown" else line_of(metric, Status.NOT_COMPARED, old, new, reason=uncounted)
     if not (_is_finite(new) and _is_finite(old)):
         why = reason(Because.NOT_FINITE, measured=not _is_finite(new))
         return line_of(metric, Status.FAILED, old, new, reason=why, **_finite(old, new))
@@ -58,7 +58,7 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
         needless = old is None and (metric.optional or metric.name in scope.old.uncounted)
         if metric.hold == "shown" and (needless or (metric.optional and metric.derive)):
             return None  # its formula may leave it out, such as an MFU above 100 %
-        status = Status.NOT_HELD if needless else Status.MISSING
+        status = Status.NOT_COMPARED if needless else Status.MISSING
         absent = reason(Because.ABSENT, measured=new is not None)
         return line_of(metric, status, old, new, reason=absent if new else uncounted or absent)
     return _line_of_rule(metric, new, old, scope)

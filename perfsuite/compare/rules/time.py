@@ -16,7 +16,7 @@ from perfsuite.records.verdict import Line, Status
 def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of compare/timing.py, with the phases that explain a slow-down."""
     line = compare_time(metric, new, old, scope)
-    if line.status in (Status.ALARM, Status.MACHINE) and line.compared:
+    if line.status == Status.OPEN and line.compared:
         return msgspec.structs.replace(line, phases=explain_time(scope.new, scope.old))
     return line
 

@@ -21,7 +21,8 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED
 from perfsuite.records.workspaces import Workspace
-from perfsuite.run.gatekeeper import Gatekeeper, unwatched
+from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.run.measuring import Measuring, unwatched
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.show.text.verdict_text import render, table
 from perfsuite.show.text.words import headline
@@ -112,7 +113,8 @@ class Bench:
         return row
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:
-        return Gatekeeper(runner, store, consent=consent, launches=1, watch=self.watch, most_busy=1.0)
+        how = Measuring(runner.catalog, runner.settings, store.root.parent, self.watch)
+        return Gatekeeper(runner, store, how, consent=consent, launches=1, most_busy=1.0)
 
 
 class Replay(Runner):

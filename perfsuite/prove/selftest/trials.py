@@ -1,10 +1,11 @@
 """Faults in time: real trials of a cell against itself, with a delay on side B or with none.
 
-A trial is like those of a run (perfsuite/run/trial.py): an Experiment with the tolerance of the cell's class. The
+A trial is like those of a run (perfsuite/run/trial.py): a Question with the tolerance of the cell's class. The
 sizes of the delays, the number of trials and the number of steps do not depend on the machine. The claim about trials
 is a share: it is contradicted only if the interval of the counted share excludes it.
 """
 
+import contextlib
 import math
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.prove.selftest.fault_rows import CONFIDENCE, Row, interval_of
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import RUNNING, Experiment, Side
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import Question
 from perfsuite.run.runner import Settings, Watch
+from perfsuite.run.sides import RUNNING, Side
 from perfsuite.show.text.words import comparison_summary
 from perfsuite.units import show_ratio
 
@@ -77,8 +80,13 @@ def compare(fault: TimeFault, catalog: Catalog, watch: Watch) -> Comparison:
     """One trial: pairs of launches until it has decided."""
     side = Side(RUNNING, catalog)
     delays = [f"perfsuite.prove.selftest.delays:{fault.delay}"] if fault.delay else []
-    experiment = Experiment(side, side, [fault.cell], SETTINGS, interleave="steps")
-    return experiment.compare(experiment.cells[0], watch, STEPS_AS_SET, ((), delays))
+    how = Measuring(catalog, SETTINGS, Path.cwd(), watch)
+    step_seconds = {fault.cell: STEPS_AS_SET}
+    question = Question(how, side, side, [fault.cell], faults=((), delays), step_seconds=step_seconds)
+    question.compare_times()
+    with contextlib.closing(question):
+        question.launch_once()
+    return question.comparison(fault.cell)
 
 
 def _counted(fault: TimeFault, red: int) -> Row:

@@ -12,6 +12,7 @@ from perfsuite.records.verdict import OPEN, Because, Line, Move, Status
 from perfsuite.show.html.moved import AnyResult, Moved, in_quarantine, tone_of
 from perfsuite.show.text import words
 from perfsuite.show.text.markdown import is_red
+from perfsuite.show.text.open_cells import NEVER, is_unexplained
 from perfsuite.show.text.reasons import words_of
 from perfsuite.units import BYTES, show_several
 
@@ -58,8 +59,7 @@ class Cause:
             return f"{count}: {self.reason}"
         line = self.moved[0].line
         if line.status in OPEN:
-            known = {"undecided": "nothing shown", "machine": "slower without a change"}
-            shown = known.get(line.status, "not confirmed")
+            shown = "nothing shown" if line.interval else "slower without a change" if is_unexplained(line) else NEVER
             return f"{line.title}: {shown} in {count}"
         return f"{line.title} {spread(self.moved)} in {count}"
 
@@ -72,7 +72,7 @@ class Cause:
             return ""
         line = self.moved[0].line
         whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
-        if line.status == Status.MACHINE:
+        if is_unexplained(line):
             return f"A change of {spread(self.moved)}{whose}: {words.note_text(line)}. There is nothing to try."
         found = line.interval
         if found:
@@ -228,7 +228,7 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
         if verdict.status in (Status.OK, Status.IMMATERIAL, Status.UNSUPPORTED) or any(
             tone_of(line.status)
             for line in verdict.lines
-            if line.status not in (Status.OK, Status.IMMATERIAL, Status.NOT_HELD)
+            if line.status not in (Status.OK, Status.IMMATERIAL, Status.NOT_COMPARED)
         ):
             continue
         because = verdict.reason.because if verdict.reason else ""

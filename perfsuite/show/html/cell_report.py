@@ -137,11 +137,11 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     """The lines of the verdict, then what is measured without a limit."""
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
     rows: list[Sequence[str | Entry]] = []
-    for line in sorted(result.verdict.lines, key=lambda line: line.status in (Status.OK, Status.NOT_HELD)):
+    for line in sorted(result.verdict.lines, key=lambda line: line.status in (Status.OK, Status.NOT_COMPARED)):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
         note = words.note_text(line)
-        tone = "muted" if line.status == Status.NOT_HELD else tone_of(line.status)
+        tone = "muted" if line.status == Status.NOT_COMPARED else tone_of(line.status)
         rows.append(
             [
                 line.title,

@@ -23,7 +23,6 @@ AnyResult = Result | PredictedResult
 TONES: dict[str, Tone] = {
     "ok": "green",
     "immaterial": "green",
-    "same": "green",
     "improved": "blue",
     "differs": "yellow",
     "unsupported": "muted",
@@ -103,7 +102,7 @@ def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[M
     """Every line that moved, of every cell."""
     lines = []
     for result in results:
-        quiet = {Status.OK, Status.SAME, Status.UNSUPPORTED, Status.NOT_HELD}
+        quiet = {Status.OK, Status.UNSUPPORTED, Status.NOT_COMPARED}
         for line in result.verdict.lines:
             if line.status in quiet or (line.status == Status.IMPROVED and result.verdict.status == Status.OK):
                 continue

@@ -1,11 +1,11 @@
-"""What a grid trial says: which cells moved together, how far, and which differ from them."""
+"""What a trial of many cells says: which cells moved together, how far, and which differ from them."""
 
 import math
 from collections.abc import Iterable
 
 from perfsuite.compare.pooling import ALL, CELL, REST, Effect
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Line
+from perfsuite.records.verdict import Because, Line, Verdict
 from perfsuite.units import show_several
 
 
@@ -14,7 +14,7 @@ def cells_text(kind: str, name: str, count: int) -> str:
     if kind == CELL:
         return name
     if kind == ALL:
-        return f"all {show_several(count, 'cell')}"
+        return f"all {show_several(count, 'cell')}" if count > 1 else "the cell"
     if kind == REST:
         return f"the {show_several(count, 'other cell')}"
     return f"all {show_several(count, 'cell')} of {kind} {name}"
@@ -33,12 +33,12 @@ def effect_text(effect: Effect) -> str:
 
 
 def moved_together(results: Iterable[Result]) -> list[str]:
-    """A sentence for every time of a grid trial: each group of cells with its change, the worst first."""
+    """A sentence for every time of several cells that was tried: each group with its change, the worst first."""
     said: dict[str, dict[str, float]] = {}
     titles: dict[str, str] = {}
     for result in results:
         trial = result.verdict.trial
-        for line in result.verdict.lines if trial and trial.whole else ():
+        for line in result.verdict.lines if trial and (trial.whole or _has_group(result.verdict)) else ():
             if (text := _of_line(line, result.measurement.cell)) is not None:
                 said.setdefault(line.metric, {})[text] = abs(line.change or 0.0)
                 titles[line.metric] = line.title
@@ -47,8 +47,13 @@ def moved_together(results: Iterable[Result]) -> list[str]:
     ]
 
 
+def _has_group(verdict: Verdict) -> bool:
+    """Whether a time was judged with those of other cells."""
+    return any(line.reason and line.reason.because == Because.WITH_GROUP for line in verdict.lines)
+
+
 def _of_line(line: Line, cell: str) -> str | None:
-    """None if it is no time of a grid trial."""
+    """None if it is no time that was tried."""
     if line.ratio is None or line.interval is None:
         return None
     facts = line.reason.facts if line.reason else {}

@@ -13,7 +13,6 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.show.text.grid_words import moved_together
-from perfsuite.show.text.open_cells import OPEN_MEANS
 from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.run_summary import by_process, rows, unmeasured
 from perfsuite.show.text.verdict_text import render
@@ -59,7 +58,9 @@ def is_compared(result: Result | PredictedResult) -> bool:
     if result.updated:
         return True
     emulated = isinstance(result, Result) and result.measurement.machine.emulated
-    return not result.quarantined and (emulated or result.verdict.status not in (Status.UNSUPPORTED, Status.UNHELD))
+    return not result.quarantined and (
+        emulated or result.verdict.status not in (Status.UNSUPPORTED, Status.NOT_COMPARED)
+    )
 
 
 def standing(result: Result | PredictedResult) -> str:
@@ -75,15 +76,16 @@ def standing_of(status: str, accepted: bool, quarantined: str) -> str:
 
 
 def say_counts(counted: Mapping[str, int], *left_out: str) -> list[str]:
-    """``2 undecided``, ``1 slower without a change``: those that there are."""
-    words = {"machine": "slower without a change"}
-    return [f"{count} {words.get(word, word)}" for word, count in counted.items() if count and word not in left_out]
+    """``2 red``, ``1 open``: those that there are."""
+    return [f"{count} {word}" for word, count in counted.items() if count and word not in left_out]
 
 
 def counts(standings: Iterable[str]) -> dict[str, int]:
     """How many cells of a run there are of each standing, those that a reader must look at first."""
     counted = Counter(standings)
-    return {word: counted[word] for word in ("red", *OPEN_MEANS, "unheld", "quarantined", "green", "unsupported")}
+    return {
+        word: counted[word] for word in ("red", Status.OPEN, Status.NOT_COMPARED, "quarantined", "green", "unsupported")
+    }
 
 
 def passes(cells: Sequence[Result | PredictedResult], conclusion: str = SUCCESS) -> bool:

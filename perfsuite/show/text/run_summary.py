@@ -169,9 +169,9 @@ def unknown_operators(measurement: Measurement) -> list[str]:
 
 
 def _lacks_times(line: Line) -> bool:
-    """Whether a time is not held since there are none of this machine."""
+    """Whether a time is not compared since there are none of this machine."""
     why = line.reason.because if line.reason else None
-    return line.status == Status.NOT_HELD and why in (Because.OTHER_MACHINE, Because.NO_TIMES)
+    return line.status == Status.NOT_COMPARED and why in (Because.OTHER_MACHINE, Because.NO_TIMES)
 
 
 def _uncounted(results: Sequence[Result], titles: Mapping[str, str]) -> list[str]:

@@ -31,12 +31,12 @@ def render(verdict: Verdict, failure: Failure | None = None) -> str:
 
 
 def not_held(verdict: Verdict) -> list[str]:
-    """``not held: step time, iteration time (no times of this machine: …)``, each reason once."""
+    """``not compared: step time, iteration time (no times of this machine: …)``, each reason once."""
     titles: dict[str, list[str]] = {}
     for line in verdict.lines:
-        if line.status == Status.NOT_HELD:
+        if line.status == Status.NOT_COMPARED:
             titles.setdefault(words.note_text(line), []).append(line.title)
-    return [f"not held: {', '.join(names)} ({why})" for why, names in titles.items()]
+    return [f"not compared: {', '.join(names)} ({why})" for why, names in titles.items()]
 
 
 def last_lines(failure: Failure | None) -> list[str]:
@@ -62,7 +62,7 @@ def table(verdict: Verdict) -> list[str]:
     rows = []
     for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):
         said = words.note_text(line)
-        note = [f"({said})"] if said and line.status != Status.NOT_HELD else []
+        note = [f"({said})"] if said and line.status != Status.NOT_COMPARED else []
         cells = [f"  {title}", f"{old} -> {new}", *(text for text in rest if text), *note]
         rows.append(GAP.join(cells).rstrip())
     return rows

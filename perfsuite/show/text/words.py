@@ -29,6 +29,7 @@ from perfsuite.units import (
     show_change,
     show_part,
     show_ratio,
+    show_rough,
     show_several,
     some,
 )
@@ -224,6 +225,9 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
     if blamed:
         said.append("; ".join(blamed) + (f" ({'; '.join(problems)})" if problems else ""))
     said += [f"the trial could not run: {_problem(one)}" for one in trial.problems if not one.kept]
+    if trial.unfinished:
+        more = "" if trial.more_seconds is None else f"; about {show_rough(trial.more_seconds)} more would decide it"
+        said.append(f"not decided: {trial.unfinished}{more}")
     if trial.unmoved:
         other = "a change that was not tried, " if trial.fixed else ""
         said.append(
@@ -331,19 +335,19 @@ def _said(verdict: Verdict) -> str:
 
 
 def _count(verdict: Verdict) -> str:
-    """``1 of 4 metrics regressed, 1 improved``; metrics that are not held do not count."""
+    """``1 of 4 metrics regressed, 1 improved``; metrics that were not compared do not count."""
     lines = verdict.lines
     whole = verdict.trial is not None and verdict.trial.whole
     statuses = [
         Status.OK if line.status == Status.IMPROVED and (whole or _is_time(line)) else line.status for line in lines
     ]
-    not_held = [line.title for line in lines if line.status == Status.NOT_HELD]
-    held = show_part(statuses.count(verdict.status), len(lines) - len(not_held), "metric")
+    not_compared = [line.title for line in lines if line.status == Status.NOT_COMPARED]
+    held = show_part(statuses.count(verdict.status), len(lines) - len(not_compared), "metric")
     parts = [f"{held} {verdict.status}"]
     quiet = (verdict.status, Status.OK, Status.UNSUPPORTED)
     others = [other for other in ORDER if other in statuses and other not in quiet]
     parts += [f"{statuses.count(other)} {other}" for other in others]
-    return ", ".join(parts) + (f" ({', '.join(not_held)} not held)" if not_held else "")
+    return ", ".join(parts) + (f" ({', '.join(not_compared)} not compared)" if not_compared else "")
 
 
 def _is_time(line: Line) -> bool:
@@ -356,13 +360,13 @@ def comparison_summary(verdict: Verdict) -> str:
     if verdict.reason:
         said = words_of(verdict.reason)
         return said if verdict.reason.because == Because.SIDE_FAILED else f"{verdict.status}: {said}"
-    known = (Status.FAILED, Status.REGRESSED, Status.UNDECIDED, Status.IMPROVED, Status.IMMATERIAL, Status.DIFFERS)
+    known = (Status.FAILED, Status.REGRESSED, Status.OPEN, Status.IMPROVED, Status.IMMATERIAL, Status.DIFFERS)
     parts = [
         f"{status}: {', '.join(titles)}"
         for status in known
         if (titles := [line.title for line in verdict.lines if line.status == status])
     ]
-    return "; ".join(parts) or Status.SAME
+    return "; ".join(parts) or Status.OK
 
 
 def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
