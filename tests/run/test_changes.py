@@ -150,6 +150,17 @@ def test_code_that_is_not_committed(repository: Path) -> None:
     )
 
 
+def test_a_comment_is_no_change(repository: Path) -> None:
+    """The code of both is the same, also of a file that only one side read."""
+    before = commit(repository, CODE, "fast = True")
+    old, readme = digests(repository, CODE), digests(repository, "README")
+    (repository / CODE).write_text("fast = True  # a comment")
+
+    assert code_change(before, repository, old, digests(repository, CODE)) is None
+    assert code_change(before, repository, readme, digests(repository, CODE, "README")) is None
+    assert code_change(before, repository, old | readme, readme) is None
+
+
 def test_a_new_file_is_a_change(repository: Path) -> None:
     """The other side does not have it."""
     before = git(repository, "rev-parse", "--short=12", "HEAD")
