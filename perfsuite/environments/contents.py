@@ -29,8 +29,9 @@ from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder
 from perfsuite.records.change import Fixed
+from perfsuite.records.python_code import code_digest
 
-DIGITS = 8  # of a record's digest of a file; an optional digest of its code follows after a point
+DIGITS = 8  # of each digest in a record
 MOST_BYTES = 2**24  # of a file that is kept, or whose digest covers all of it
 MOST_VERSIONS = 200  # of a file, whose contents are computed from what git has
 GRACE_SECONDS = 30 * 24 * 3600.0  # before a content that no record of this clone needs is removed
@@ -78,6 +79,12 @@ def digest_of(content: bytes, size: int | None = None) -> str:
     size = len(content) if size is None else size
     digest = hashlib.sha1(b"blob %d\0" % size + content[:MOST_BYTES], usedforsecurity=False)
     return digest.hexdigest()[:DIGITS]
+
+
+def digests_of(name: str, content: bytes, size: int | None = None) -> str:
+    """The same and, of a Python file, a digest of its code behind a dot, as a record has it."""
+    code = code_digest(content)[:DIGITS] if name.endswith(".py") and size in (None, len(content)) else ""
+    return f"{digest_of(content, size)}.{code}" if code else digest_of(content, size)
 
 
 def digest_of_file(path: Path) -> str:
@@ -346,5 +353,5 @@ def recorded_in(root: Path, commit: str, paths: Collection[str]) -> dict[str, se
         for path in some:
             inside = (root / path).relative_to(top).as_posix()
             contents = list(_written(top, inside, f"{there}:{inside}")) if there else []
-            digests[path] = {digest_of_file(one.file) if one.file else digest_of(one.read()) for one in contents}
+            digests[path] = {digest_of_file(one.file) if one.file else digests_of(path, one.read()) for one in contents}
     return digests

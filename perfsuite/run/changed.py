@@ -9,6 +9,7 @@ from importlib import util
 from pathlib import Path, PurePosixPath
 
 from perfsuite.environments import git
+from perfsuite.environments.contents import DIGITS
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
@@ -17,7 +18,7 @@ from perfsuite.records.change import NONE
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
 from perfsuite.records.packed import same_content, unpack
-from perfsuite.run.imports import DIGITS, by_module, hash_of, reached
+from perfsuite.run.imports import by_module, hash_of, reached
 
 NO_RECORD = "no record of what it imports"
 TEXTS = (".md", ".rst")  # files that no code reads
@@ -40,8 +41,9 @@ class Changed:
         base = git.ask(root, "merge-base", "--end-of-options", text, "HEAD")
         if not base:
             raise UsageError(
-                f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a revision "
-                "after =, e.g. --perf-changed=origin/main, and fetch its history."
+                git.problem(root)
+                or f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a "
+                "revision after =, e.g. --perf-changed=origin/main, and fetch its history."
             )
         differing = git.ask(root, "diff", "--name-only", "--no-renames", "-z", base)
         new = git.ask(root, "ls-files", "--others", "--exclude-standard", "-z")

@@ -10,13 +10,14 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
 from perfsuite.environments import git
-from perfsuite.environments.contents import Missing, digest_of_file, find, of_content, recorded_in
+from perfsuite.environments.contents import Missing, find, have, of_content, recorded_in
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.packed import own_files, same_content
+from perfsuite.run.imports import hash_of
 
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 LABEL = 12  # digits of a commit that are shown
@@ -83,14 +84,13 @@ def code_change(commit: str, repository: Path, before: Hashes, now: Hashes) -> C
         if known is None and not before:
             return None
         for path, digests in (known or {}).items():
-            digest = of_content(now[path])
-            older |= {path: now[path] if digest in digests else min(digests)} if digests else {}
+            same = any(same_content(digest, now[path]) for digest in digests)
+            older |= {path: now[path] if same else min(digests)} if digests else {}
     newer = dict(now)
     for path in before.keys() - now.keys():
-        digest = digest_of_file(installed.get(path, root / path))
-        newer |= {path: before[path] if digest == of_content(before[path]) else digest}
-    either = sorted({*older, *newer})
-    files = tuple(path for path in either if not same_content(older.get(path, ""), newer.get(path, "")))
+        newer[path] = hash_of(installed.get(path, root / path))
+    paths = sorted({*older, *newer})
+    files = tuple(path for path in paths if not same_content(older.get(path, ""), newer.get(path, "")))
     if not files:
         return None
     contents = tuple(older.get(path, "") for path in files)
@@ -109,7 +109,7 @@ def _label_of(digests: Sequence[str], files: Sequence[str], root: Path) -> str:
     head = git.commit_of("HEAD", root)
     known = recorded_in(root, head, files) if head else None
     same = known is not None and all(
-        of_content(digest) in known[path] if digest else not known[path]
+        of_content(digest) in map(of_content, known[path]) if digest else not known[path]
         for path, digest in zip(files, digests, strict=True)
     )
     return head[:LABEL] if same else "here"
@@ -142,10 +142,11 @@ def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
 
 def revision(text: str, repository: Path) -> str:
     """The commit that the text names, in twelve digits. Raises UsageError if git does not know it."""
-    commit = git.commit_of(text, repository, digits=12)
+    commit = have(text, repository)[:LABEL]
     if not commit:
         raise UsageError(
-            f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
+            git.problem(repository)
+            or f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
             "a path, or transformers==5.22.0."
         )
     return commit

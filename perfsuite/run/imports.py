@@ -17,14 +17,12 @@ from pathlib import Path, PurePosixPath
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.environments.contents import DIGITS, MOST_BYTES, digest_of, digests_of
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.paths import PACKAGE, cache_folder
 from perfsuite.records.packed import pack
-from perfsuite.records.python_code import code_digest
 
-DIGITS = 8
-MOST_BYTES = 2**24  # of a file that are read: a file of data may have many gigabytes
 PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
 
@@ -122,10 +120,7 @@ def hash_of(path: Path) -> str:
             text, size = file.read(MOST_BYTES), os.fstat(file.fileno()).st_size
     except OSError:
         return ""
-    blob = hashlib.sha1(b"blob %d\0" % size + text, usedforsecurity=False).hexdigest()[:DIGITS]
-    is_code = path.suffix == ".py" and size == len(text) and not path.is_relative_to(PACKAGE)
-    code = code_digest(text)[:DIGITS] if is_code else ""
-    return f"{blob}.{code}" if code else blob
+    return digest_of(text, size) if path.is_relative_to(PACKAGE) else digests_of(path.name, text, size)
 
 
 def by_module(paths: Iterable[str]) -> dict[str, set[str]]:
