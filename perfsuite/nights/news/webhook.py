@@ -18,6 +18,7 @@ from perfsuite.nights.news.forge import Done
 from perfsuite.nights.news.regressions import News, home_of
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
+from perfsuite.records.changing import changing
 
 FORMATS = ("slack", "json")
 MOST_TITLES = 20  # of a message for people
@@ -92,9 +93,16 @@ def since_last(news: News, address: str, run: str) -> tuple[Message, dict[str, S
     return message, kept | now
 
 
-def remember(sent: dict[str, Sent], address: str) -> None:
-    """Keep what was sent. Raises FileError if the cache folder cannot be written."""
-    codec.write_text(_file(address), msgspec.json.format(msgspec.json.encode(sent), indent=1).decode())
+def send_news(news: News, address: str, run: str, kind: str) -> Message:
+    """Send what the last message to that address did not tell, and remember it. Raises UsageError as ``send`` does, and
+    FileError if the cache folder cannot be written.
+    """
+    with changing(_file(address)):
+        message, sent = since_last(news, address, run)
+        if message:
+            send(message, address, kind)
+        codec.write_text(_file(address), msgspec.json.format(msgspec.json.encode(sent), indent=1).decode())
+    return message
 
 
 def send(message: Message, address: str, kind: str) -> None:
