@@ -30,6 +30,8 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 
 NAME = "ledger.jsonl"
+ATTRIBUTES = ".gitattributes"
+UNION = "# Two branches that both accept baselines add lines to the ledger: keep both.\nledger*.jsonl merge=union\n"
 FORMAT = 3
 PathOf = Callable[[str], Path]  # of a cell's baseline
 
@@ -141,6 +143,18 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
             raise
         finally:
             pending(path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            let_git_merge(path.parent)
+
+
+def let_git_merge(folder: Path) -> None:
+    """Let git keep both sides if two branches add lines to a ledger of the folder. A folder whose own attributes already
+    mention ledgers stays as it is. Raises OSError.
+    """
+    attributes = folder / ATTRIBUTES
+    text = attributes.read_text() if attributes.exists() else ""
+    if "ledger" not in text:
+        codec.write_bytes(attributes, (text + ("" if text.endswith("\n") or not text else "\n") + UNION).encode())
 
 
 def pending(path: Path) -> Path:

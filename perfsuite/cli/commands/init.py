@@ -12,8 +12,11 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from perfsuite.baselines.ledger import ATTRIBUTES, let_git_merge
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
 from perfsuite.catalog.scripts import ENGINE, name_of
+from perfsuite.cli.ini import ini_of
+from perfsuite.cli.shared_options import baselines_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.changing import changing
@@ -60,7 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         codec.write_text(test, _filled("test_perf.py.txt", name=name, cell=cell))
         codec.write_text(workflow, _filled("perf.yml.txt", name=name, test=TEST))
         codec.write_text(here / PROJECT, project)
-    print(f"{name}: {command}\nRead what is written: {listed([PROJECT, TEST, WORKFLOW])}. Commit it, then run:")
+        baselines = baselines_of(ini_of(here))
+        let_git_merge(baselines)
+    print(
+        f"{name}: {command}\nRead what is written: {listed([PROJECT, TEST, WORKFLOW, str(baselines / ATTRIBUTES)])}. Commit it, then run:"
+    )
     print(f"  pytest --perf {TEST} --perf-update=new\n  pytest --perf {TEST}")
     return 0
 
