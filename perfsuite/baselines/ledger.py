@@ -148,7 +148,7 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
 
 
 def let_git_merge(folder: Path) -> None:
-    """Let git keep both sides if two branches add lines to a ledger of the folder. A folder whose own attributes already
+    """Let git keep both sides if two branches add lines to a ledger of the folder. A folder whose attributes already
     mention ledgers stays as it is. Raises OSError.
     """
     attributes = folder / ATTRIBUTES

@@ -65,9 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         codec.write_text(here / PROJECT, project)
         baselines = baselines_of(ini_of(here))
         let_git_merge(baselines)
-    print(
-        f"{name}: {command}\nRead what is written: {listed([PROJECT, TEST, WORKFLOW, str(baselines / ATTRIBUTES)])}. Commit it, then run:"
-    )
+    written = listed([PROJECT, TEST, WORKFLOW, str(baselines / ATTRIBUTES)])
+    print(f"{name}: {command}\nRead what is written: {written}. Commit it, then run:")
     print(f"  pytest --perf {TEST} --perf-update=new\n  pytest --perf {TEST}")
     return 0
 

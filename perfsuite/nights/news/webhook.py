@@ -4,6 +4,7 @@ With issues, they know what was sent before. Without them, a file in perfsuite's
 """
 
 import hashlib
+import itertools
 import json
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from perfsuite.nights.news.regressions import News, home_of
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.records.changing import changing
+from perfsuite.show.text.markdown import code
 
 FORMATS = ("slack", "json")
 MOST_TITLES = 20  # of a message for people
@@ -47,7 +49,9 @@ class Message:
         return bool(self.new or self.gone)
 
     def body(self, kind: str) -> dict[str, object]:
-        """``{"text": …}`` for Slack and its like, or the fields as they are."""
+        """``{"text": …}`` for Slack and its like, or the fields as they are. What a report says is code there, which
+        has no links, mentions or commands.
+        """
         if kind == "json":
             listed = {
                 word: [{"key": key, "title": title} for key, title in found.items()]
@@ -55,17 +59,28 @@ class Message:
             }
             return {**listed, "run": self.run}
         titles = [
-            (f"{word}: {title}", self.below.get(key, ()))
+            (f"{word}: {_code(title)}", self.below.get(key, ()))
             for word, found in self._words()
             for key, title in found.items()
         ]
-        lines = [line for title, below in titles[:MOST_TITLES] for line in (title, *(f"  {one}" for one in below))]
+        shown = ((title, *(f"  {_code(one)}" for one in below)) for title, below in titles[:MOST_TITLES])
+        lines = itertools.chain.from_iterable(shown)
         more = [f"… and {len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
         head = "perfsuite: " + ", ".join(f"{len(found)} {word}" for word, found in self._words() if found)
-        return {"text": "\n".join(filter(None, [head, *lines, *more, self.run]))}
+        return {"text": "\n".join(filter(None, [head, *lines, *more, _escaped(self.run)]))}
 
     def _words(self) -> list[tuple[str, dict[str, str]]]:
         return [("red", self.new), ("gone", self.gone)]
+
+
+def _code(text: str) -> str:
+    """One line of code in Slack's syntax."""
+    return _escaped(code(text))
+
+
+def _escaped(text: str) -> str:
+    """Slack reads ``<…>`` as a link or a command, inside of code too."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def of_issues(done: Sequence[Done], run: str) -> Message:
