@@ -15,6 +15,7 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import scripts
+from perfsuite.cli.collected import collect
 from perfsuite.cli.ini import Ini, ini_of
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import Refused, UsageError
@@ -55,7 +56,8 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
         sys.path.append(str(root.absolute()))  # last: an installed package of that name comes first
     project = read_project(root)
     own = scripts(project.scripts, root)
-    return Catalog(tuple(folder.absolute() for folder in folders), own, project.materiality)
+    places = tuple(folder.absolute() for folder in folders)
+    return Catalog(places, own, project.materiality, find_scripts=lambda: collect().scripts)
 
 
 def add_html(parser: argparse.ArgumentParser) -> None:
