@@ -5,6 +5,7 @@ could not be decided.
 """
 
 import argparse
+import re
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from perfsuite.compare.compare import Comparison
 from perfsuite.compare.paired import LOOKS, MOST_PAIRS
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated, require_here
+from perfsuite.launch.machine import refuse_emulated, require_here, version_of
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
     interleave = arguments.interleave or interleave_of(hardware)
     session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
-    print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
+    print(f"A: {_with_brought(a)}\nB: {_with_brought(b)}", flush=True)
     comparisons: list[Comparison] = []
     with closing(LiveLine(settings.all_steps_of)) as live:
         for cell in session.cells:
@@ -123,6 +124,17 @@ def run(arguments: argparse.Namespace) -> int:
     if Status.UNDECIDED in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
+
+
+def _with_brought(side: Side) -> str:
+    """Its name, with the packages that have other versions there than here, besides those that it names."""
+    named = {re.split(r"[^\w.-]", word)[0].lower().replace("_", "-") for word in side.name.split()}
+    others = [
+        f"{name} {version}"
+        for name, version in side.environment.installed
+        if name not in named and version_of(name) != version
+    ]
+    return f"{side.name} (brings {', '.join(others)})" if others else side.name
 
 
 def _strategy(side: Side, catalog: Catalog) -> str:
