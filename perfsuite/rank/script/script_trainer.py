@@ -29,6 +29,7 @@ class ScriptTrainer(Trainer):
         assert watched and rollouts and saves, "only a script's own process has this trainer"
         self.watched, self.rollouts, self.saves = watched, rollouts, saves
         rollouts.tokens = 0
+        self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
         self.norm: float | None = None
         watched.before_optimizer = self._read_norm
 
