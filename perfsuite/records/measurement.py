@@ -59,7 +59,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     with the beginnings of their git hashes (run/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
     ``installed`` is empty in older records. ``uncounted`` are metrics that could not be counted, with the reasons;
     older records name none. ``unrepeated`` are metrics of a script that should repeat themselves and do not, with the
-    value of another launch. ``times_only``: a launch that counted nothing.
+    value of the launch that is farthest from the first. ``times_only``: a launch that counted nothing.
     """
 
     cell: str
