@@ -24,6 +24,7 @@ from perfsuite.errors import RankError
 from perfsuite.rank.main import Waiting, is_out_of_memory, kinds_of, kinds_of_meters, meters_of, report, sample_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
+from perfsuite.rank.script.family import descendants
 from perfsuite.rank.script.loop import MOST, Loop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.proving import Proving, without_count
@@ -421,12 +422,11 @@ def _wait_for(files: Sequence[Path]) -> None:
 
 
 def _leave(status: int) -> None:
-    """End this process and its children, whatever the script would do at its end."""
-    import multiprocessing
-
+    """End this process and its children, whatever the script would do at its end. Later, they would be nobody's."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be None, or closed
             stream.flush()
-    for child in multiprocessing.active_children():
-        child.kill()
+    for child in descendants():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
     os._exit(status)
