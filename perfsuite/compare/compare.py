@@ -19,6 +19,7 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import OUTCOMES
+from perfsuite.compare.less_work import without_less_work
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.paired_times import (
     Answer,
@@ -145,6 +146,7 @@ def compare(
         if line.status in _MOVED and before and after and after.parts:
             pieces = list(_pieces(before, after))
             explanations.append(Explanation(metric=metric.name, title=metric.title, unit=metric.unit, pieces=pieces))
+    lines = without_less_work(lines, metrics, old, new)
     status = min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default=Status.FAILED)
     verdict = Verdict(cell=cell, status=status, lines=lines, changed=changed)
     return Comparison(a=old, b=new, verdict=verdict, times=times, explanations=explanations)

@@ -72,9 +72,7 @@ class Communication(Meter):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        with self.whereabouts.watch(self.trainer.model), counting_mode(
-            self._count, self.whereabouts.here, self._join
-        ):
+        with self.whereabouts.watch(self.trainer.model), counting_mode(self._count, self.whereabouts.here, self._join):
             yield
 
     def _count(self, collective: str, operator: str, size: int, module: str) -> None:
@@ -148,8 +146,7 @@ def message_of(function: Any, args: Any, result: Any) -> tuple[str, int] | None:
 def _ranks_of(args: Any) -> int:
     """How many ranks take part in a collective, by its operator's arguments: a group, or a group's name."""
     import torch
-    from torch.distributed import ProcessGroup
-    from torch.distributed import distributed_c10d
+    from torch.distributed import ProcessGroup, distributed_c10d
 
     for one in args:
         if isinstance(one, torch.ScriptObject):  # the group comes before its other objects

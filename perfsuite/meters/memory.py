@@ -296,7 +296,9 @@ METER = Memory
 METRICS = (
     Metric("peak_memory_bytes", "peak memory", BYTES, hold="exact", column=1, materiality=OF_A_PEAK),
     # Of all steps, recorded or not. When Python collects garbage, and when messages end, is not always the same.
-    Metric("run_peak_bytes", "peak of all steps", BYTES, hold="about", bound=0.05, optional=True, processes=("script",)),
+    Metric(
+        "run_peak_bytes", "peak of all steps", BYTES, hold="about", bound=0.05, optional=True, processes=("script",)
+    ),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric("setup_memory_bytes", "setup memory", BYTES),
     Metric("grown_bytes", "memory grown/step", BYTES, hold="exact", processes=("script",)),

@@ -83,7 +83,5 @@ class OwnHost(Meter):
 METER = OwnHost
 METRICS = (
     Metric("host_memory_bytes", "host memory outside of tensors", BYTES, hold="about", bound=0.1, optional=True),
-    Metric(
-        "host_grown_bytes", "host memory grown/step", BYTES, hold="exact", materiality=OF_MALLOC, optional=True
-    ),
+    Metric("host_grown_bytes", "host memory grown/step", BYTES, hold="exact", materiality=OF_MALLOC, optional=True),
 )

@@ -127,7 +127,9 @@ def _digest(tensor: Tensor) -> str:
 METER = Replicas
 METRICS = (
     *(
-        Metric(f"{kind}_norm", f"norm of the {kind}", NUMBER, fold="mean", hold="close", worse="different", optional=True)
+        Metric(
+            f"{kind}_norm", f"norm of the {kind}", NUMBER, fold="mean", hold="close", worse="different", optional=True
+        )
         for kind in KINDS
     ),
     Metric("drifted_replicas", "replicas that drifted apart", WHOLE, hold="zero", optional=True),

@@ -8,6 +8,7 @@ nothing of the script runs behind its last step.
 import atexit
 import contextlib
 import faulthandler
+import importlib
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from perfsuite.rank.main import Waiting, is_out_of_memory, kinds_of, kinds_of_me
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.family import descendants
+from perfsuite.rank.script.loaders import Loaders, watch_loaders
 from perfsuite.rank.script.loop import MOST, Loop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.proving import Proving, without_count
@@ -65,6 +67,7 @@ def attach(torch: Any) -> None:
     folder = Path(started_with[FOLDER])
     (folder / ATTACHED.format(pid=os.getpid())).touch()
     _here = Attached(folder, torch)
+    watch_loaders(importlib.import_module("torch.utils.data.dataloader"), _here.loaders)
     watch_torch(torch, _here.watched)
     for module in [sys.modules[name] for name in WRITE if name in sys.modules]:
         watch_saves(module, _here.saves)
@@ -127,6 +130,7 @@ class Attached:
         self.watched = Watched(self.session.mark, self.iterated)
         self.rollouts = Rollouts(self.watched, self.as_stage)
         self.saves = Saves(self.watched, self.as_stage)
+        self.loaders = Loaders(self.watched)
         self.iterations: list[str] = []
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
@@ -285,7 +289,7 @@ class Attached:
         model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(self.session, self.early)
-            self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves)
+            self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves, self.loaders)
             for meter in self.meters:
                 meter.prepared(self.trainer)
         kinds = kinds_of(self.session)

@@ -6,6 +6,7 @@ from typing import Any
 
 from perfsuite.rank.norms import elements_of, local, stored, unwrapped
 from perfsuite.rank.script.batch_size import tensors_in, total_of
+from perfsuite.rank.script.loaders import Loaders
 from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.saves import Saves
 from perfsuite.rank.script.watched import Watched
@@ -24,10 +25,11 @@ class ScriptTrainer(Trainer):
         watched: Watched | None = None,
         rollouts: Rollouts | None = None,
         saves: Saves | None = None,
+        loaders: Loaders | None = None,
     ) -> None:
         super().__init__(session, model)
-        assert watched and rollouts and saves, "only a script's own process has this trainer"
-        self.watched, self.rollouts, self.saves = watched, rollouts, saves
+        assert watched and rollouts and saves and loaders, "only a script's own process has this trainer"
+        self.watched, self.rollouts, self.saves, self.loaders = watched, rollouts, saves, loaders
         rollouts.tokens = 0
         self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
         self.norm: float | None = None
