@@ -33,7 +33,7 @@ from perfsuite.rank.script.proving import Proving, without_count
 from perfsuite.rank.script.read_files import read_in
 from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
-from perfsuite.rank.script.script_trainer import ScriptTrainer, active
+from perfsuite.rank.script.script_trainer import ScriptTrainer, active, names_of
 from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
 from perfsuite.rank.turns import align, turns_of
@@ -285,8 +285,8 @@ class Attached:
         assert self.loop
         self.plain = [one.split("|")[self.session.rank] for one in self.loop.plain]
         self.known, self.by_hand = len(self.watched.optimizers), self.watched.by_hand
-        roots = list(self.watched.roots.values())
-        model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
+        models = self.watched.models
+        model = models[0] if len(models) == 1 else torch.nn.ModuleDict(names_of(models))
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(self.session, self.early)
             self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves, self.loaders)

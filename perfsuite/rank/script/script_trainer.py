@@ -1,9 +1,11 @@
 """A script's training as meters see an engine: its modules, its tensors, and what each step gave."""
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import elements_of, local, stored, unwrapped
 from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.loaders import Loaders
@@ -93,6 +95,17 @@ class ScriptTrainer(Trainer):
         for optimizer in self.watched.optimizers.values():
             for state in list(optimizer.state.values()):
                 yield from (("optimizer_state", one) for _, one in tensors_in(state))
+
+
+def names_of(models: Sequence[Module]) -> dict[str, Module]:
+    """Several models by the names of their classes, numbered if there are several of one."""
+    kinds = Counter(type(inner_model(one)).__name__ for one in models)
+    names: dict[str, Module] = {}
+    for one in models:
+        kind = type(inner_model(one)).__name__
+        number = sum(name.partition("_")[0] == kind for name in names)
+        names[f"{kind}_{number}" if kinds[kind] > 1 else kind] = one
+    return names
 
 
 def active(watched: Watched) -> dict[str, str | int]:
