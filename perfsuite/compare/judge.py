@@ -28,6 +28,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom, largest, what_grew
 from perfsuite.compare.gather import believed
 from perfsuite.compare.installations import changed_versions
+from perfsuite.compare.less_work import without_less_work
 from perfsuite.compare.pool import Times, changed_since, own_code_since
 from perfsuite.compare.rules import compare_metric, why_wrong
 from perfsuite.compare.rules._undefined import RULE as UNDEFINED
@@ -103,8 +104,9 @@ def judge(
         own_code, since = own_code_since(times.reference, measurement), times.own[0].date if times.own else ""
         scope = Scope(measurement, old, strategy, terms, times.own, changed, own_code, times.drifted, since)
         compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
-        lines = [compare_metric(metric, scope) for metric in compared]
-        verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+        found = [line for metric in compared if (line := compare_metric(metric, scope))]
+        lines = without_less_work(found, compared, old, measurement)
+        verdict = verdict_of(measurement, baseline, lines, metrics, code)
         if any(line.status == Status.OPEN for line in verdict.lines):
             # Its times may be of a run that is later than the rest of the baseline.
             verdict = msgspec.structs.replace(verdict, changed=_joined(verdict.changed, changed))

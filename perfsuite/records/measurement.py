@@ -62,7 +62,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     digests of their values, empty for one that was not set; older records have none. ``uncounted`` are metrics that
     could not be counted, with the reasons;
     older records name none. ``unrepeated`` are metrics of a script that should repeat themselves and do not, with the
-    value of another launch. ``times_only``: a launch that counted nothing.
+    value of the launch that is farthest from the first. ``times_only``: a launch that counted nothing.
     """
 
     cell: str
