@@ -13,11 +13,13 @@ from types import SimpleNamespace
 import gate_samples as samples
 import msgspec
 import pytest
+from perfsuite.run.ab import Experiment, Side
 from small_scripts import START
 
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
+from perfsuite.catalog.tuning import Rank
 from perfsuite.environments.environments import HERE
 from perfsuite.errors import UsageError
 from perfsuite.launch import script_copy
@@ -28,7 +30,6 @@ from perfsuite.rank.script import read_files
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import COMMAND
 from perfsuite.records.packed import unpack
-from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.environment_changes import changes_since
 from perfsuite.run.pairs import Pairs
 from perfsuite.run.runner import FEWEST_LONG, Runner, Settings
@@ -380,7 +381,7 @@ def test_another_command_is_a_change_that_a_trial_reverts(tmp_path):
     with contextlib.closing(ScriptServer(kind)) as server:
         line = server._variables(tmp_path, tmp_path / "copy", ())[COMMAND]
     assert line == recorded.replace("0", "9")
-    assert variables({COMMAND: line, "HOME": "/root"}) == {COMMAND: line}
+    assert variables({COMMAND: line, "HOME": "/root"}, Rank("cpu", 1, 1, frozenset())) == {COMMAND: line}
 
     now = msgspec.structs.replace(record, flags={COMMAND: line})
     [change] = changes_since(msgspec.structs.replace(record, flags={COMMAND: recorded}), now, None)
