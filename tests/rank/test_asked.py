@@ -118,8 +118,8 @@ for key in ("ABSENT", 1, b"x"):
     assert asked(tmp_path, code) == {"ABSENT": ""}
 
 
-def measured(folder: Path) -> Measurement:
-    (folder / "train.py").write_text(LOADER)
+def measured(folder: Path, text: str = LOADER) -> Measurement:
+    (folder / "train.py").write_text(text)
     catalog = Catalog(extra_models=(script("train", "python train.py", folder),))
     settings: Any = Settings(steps=3, warmup=1, start_timeout=60.0, step_timeout=20.0)
     with contextlib.closing(Runner(catalog, settings)) as runner:
@@ -139,3 +139,16 @@ def test_a_script_s_own_variable_is_a_change(tmp_path: Path, monkeypatch: pytest
     assert change == Change("DELAY", NONE, now.asked["DELAY"], ChangeKind.READ)
     assert change.made and change.fixed is None
     assert "torch" in now.installed.in_steps
+
+
+def test_all_that_a_script_with_workers_imports_counts(tmp_path: Path) -> None:
+    """A worker's calls are not seen. Without workers, what is only imported does not count."""
+    with_workers = LOADER.replace(
+        "for _ in range(60):",
+        "loader = torch.utils.data.DataLoader(list(range(1000)), num_workers=1, multiprocessing_context='fork')\n"
+        "for _ in loader:",
+    )
+    alone, several = (measured(tmp_path, text).installed for text in (LOADER, with_workers))
+
+    assert "sympy" in alone.loaded and "sympy" not in alone.in_steps
+    assert set(several.in_steps) == set(several.loaded)
