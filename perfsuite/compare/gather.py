@@ -333,9 +333,7 @@ def _installed(ranks: Sequence[RankSample]) -> Installed:
         unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
         origins={name: origins[name] for name in sorted(origins)},
         builds=sides[0].builds,
-        in_steps=sorted(
-            {name for side in sides for name in side.in_steps} if all(side.in_steps for side in sides) else ()
-        ),
+        in_steps=sorted({name for side in sides for name in side.in_steps}) if known else [],
     )
 
 

@@ -219,6 +219,14 @@ def test_a_change_reaches_what_imports_it(repository, file, told, committed):
     assert why(repository, measured, "HEAD~1" if committed else "HEAD") == told
 
 
+def test_a_comment_reaches_nothing(repository):
+    """The code of the file is that of the record."""
+    measured = record(repository)
+    (repository / "net/layers.py").write_text('"""Layers."""\n\nX = 1  # more\n')
+
+    assert why(repository, measured) == ""
+
+
 def test_what_is_removed_has_changed(repository):
     """Its cell would fail."""
     measured = record(repository)

@@ -19,6 +19,7 @@ from small_scripts import START
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
+from perfsuite.catalog.tuning import Rank
 from perfsuite.environments.environments import HERE
 from perfsuite.errors import UsageError
 from perfsuite.launch import script_copy
@@ -380,7 +381,7 @@ def test_another_command_is_a_change_that_a_trial_reverts(tmp_path):
     with contextlib.closing(ScriptServer(kind)) as server:
         line = server._variables(tmp_path, tmp_path / "copy", ())[COMMAND]
     assert line == recorded.replace("0", "9")
-    assert variables({COMMAND: line, "HOME": "/root"}) == {COMMAND: line}
+    assert variables({COMMAND: line, "HOME": "/root"}, Rank("cpu", 1, 1, frozenset())) == {COMMAND: line}
 
     now = msgspec.structs.replace(record, flags={COMMAND: line})
     [change] = changes_since(msgspec.structs.replace(record, flags={COMMAND: recorded}), now, None)
