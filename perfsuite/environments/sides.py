@@ -28,7 +28,7 @@ from perfsuite.paths import cache_folder, is_left_out
 from perfsuite.records.builds import kept
 from perfsuite.records.change import Change
 
-LARGE_BYTES = 2**20  # of a file that is linked
+LARGE_BYTES = 2**16  # of a file that is linked
 KEEP_SECONDS = 24 * 3600.0  # after its last use, before another copy of the same repository replaces a copy
 FICLONE = 0x40049409  # a copy that shares its blocks until one of both is written (ioctl_ficlone(2))
 SUBMODULE = "160000"  # the mode of one in a tree
@@ -109,7 +109,9 @@ def _environment(root: Path, copy: Path, repository: Path) -> Environment:
     path = [*sources(there(repository.resolve())), *(one for one in imported if one.is_dir())]
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders = {entry: Path(entry).resolve() for entry in known if entry}
-    moved = [str(there(place)) if place.is_relative_to(root) else entry for entry, place in folders.items()]
+    moved = [
+        str(there(place)) if place.is_relative_to(root) else os.path.abspath(entry) for entry, place in folders.items()
+    ]
     overrides = (("PYTHONPATH", os.pathsep.join(moved)),) if moved else ()
     here = Path.cwd().resolve()
     folder = there(here) if here.is_relative_to(root) else None
