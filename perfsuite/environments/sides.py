@@ -20,7 +20,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from perfsuite.environments import git
-from perfsuite.environments.contents import find, have, is_pointer, lfs_file
+from perfsuite.environments.contents import digest_of_file, find, have, is_pointer, lfs_file, of_content
 from perfsuite.environments.environments import Environment
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
@@ -57,6 +57,8 @@ def side_with(change: Change, repository: Path) -> Side:
             _place(place, part / path)
         for path, content in contents.items():
             content.write(part / path)
+            if digest_of_file(part / path) != of_content(wanted[path]):
+                raise UsageError(f"The older content of {path} is not what was recorded: {content}.")
             with contextlib.suppress(OSError):
                 (part / path).chmod((root / path).stat().st_mode)
 
