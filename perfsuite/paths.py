@@ -147,7 +147,7 @@ def check_output(option: str, path: Path | None, suffix: str = "") -> None:
     if path.suffix != (suffix or path.suffix) or special or not folder.is_dir():
         raise UsageError(f"{option} names {path}: it must be a file{suffix and ' *' + suffix} in an existing folder.")
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}.", suffix=".part"):  # as it will be written
+        with tempfile.TemporaryFile(dir=folder):  # without a name, so that none stays
             pass
     except OSError as error:
         raise UsageError(f"{option} names {path}, but no file can be created there: {error.strerror}.") from error

@@ -20,6 +20,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.records.baseline import OwnTimes, TimedRun
+from perfsuite.records.changing import changing
 from perfsuite.records.formats import FORMAT, FORMATS
 from perfsuite.records.packed import own_files
 
@@ -48,10 +49,13 @@ class TimesOfMachine:
         return whole(kept_times.runs) if same else []
 
     def add(self, cell: str, baseline: str, runs: Iterable[TimedRun], new: TimedRun) -> None:
-        """Keep one run more. A cache that cannot be written keeps none."""
-        made = OwnTimes(format=FORMAT, cell=cell, baseline=baseline, runs=shared(kept([*runs, new], WINDOW)))
+        """Keep one run more, and those that others have kept since. A cache that cannot be written keeps none."""
+        known = list(runs)
         try:
-            codec.write(self.path(cell), made)
+            with changing(self.path(cell)):
+                known += [one for one in self.load(cell, baseline) if one not in known]
+                made = OwnTimes(format=FORMAT, cell=cell, baseline=baseline, runs=shared(kept([*known, new], WINDOW)))
+                codec.write(self.path(cell), made)
         except (OSError, PerfsuiteError):
             return
 

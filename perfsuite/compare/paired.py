@@ -7,23 +7,17 @@ median of d = b - a over its steps. Pairs vary what steps do not: memory layout,
 The mean of the differences has Student's interval. Its spread combines theirs with the spread known for pairs, as
 compare/noise.py does for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / f with f = PRIOR_PAIRS + n - 1.
 
+With the tolerance τ, the smallest slow-down that must be detected, an interval says
 
-A trial looks after 3, 4, 6, 8, 12, 16 and 24 pairs (LOOKS) and ends as soon as it is sure. The looks share the allowed
-error, so looking often does not add false results (Bonferroni; Pocock 1977, "Group sequential methods in the design
-and analysis of clinical trials", says by how little that is too strict). With the tolerance τ, the smallest slow-down
-that must be detected,
+    regressed   all of it is beyond τ · HARMLESS
+    ok          all of it is within ±τ; it is narrower, since it may miss with the chance MISSED
+    improved    all of it is below, by as much
+    open        none of these
 
-        regressed   the whole interval is beyond τ · HARMLESS
-    same        the whole interval is within ±τ; it is narrower, since it may miss with the chance MISSED
-        improved    the whole interval is below, by as much
-    undecided   none of these, after the last pair
-
-A trial before a merge only asks whether this side is slower: not_slower() answers that where the pairs end undecided.
+The pairs of all cells are one body of evidence, in which each cell has such an interval: compare/pooling.py.
 
 So two intervals are asked. Interval.decide returns the one on which its conclusion rests, and that one is printed. Of a
-time that is undecided, it is the wide one: it is neither beyond τ · HARMLESS nor within ±τ.
-
-`python benchmarks/error_rates.py` simulates how often each is reported without a change and with one.
+time that is open, it is the wide one: it is neither beyond τ · HARMLESS nor within ±τ.
 """
 
 import math
@@ -34,13 +28,11 @@ from dataclasses import dataclass, replace
 from perfsuite.compare.noise import student
 from perfsuite.records.verdict import Status
 
-LOOKS = (3, 4, 6, 8, 12, 16, 24)
-MOST_PAIRS = LOOKS[-1]
+FEWEST_PAIRS = 3  # that decide anything
 PRIOR_PAIRS = 1  # with more, equal sides are called slower if pairs spread more than the prior
 PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
 HARMLESS = 0.25  # of the tolerance: a change that need not be reported
 MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same
-ERROR = 0.01  # the default chance to call an equal side slower, or faster
 
 
 def harmless(tolerance: float) -> float:
@@ -90,17 +82,11 @@ class Interval:
         return (Status.OK, self.narrow) if same else (Status.OPEN, self)
 
 
-def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:
-    """None with fewer pairs than the first look needs. ``error`` is that of the whole trial, on each side."""
+def interval(differences: Sequence[float], error: float) -> Interval | None:
+    """None with fewer pairs than decide anything. ``error`` is the chance that it lies outside on one side."""
     count = len(differences)
-    if count < LOOKS[0]:
+    if count < FEWEST_PAIRS:
         return None
     mean, freedom = statistics.fmean(differences), PRIOR_PAIRS + count - 1
     squares = PRIOR_PAIRS * PRIOR_SPREAD**2 + sum((difference - mean) ** 2 for difference in differences)
-    return Interval(mean, math.sqrt(squares / freedom / count), freedom, error / len(LOOKS))
-
-
-def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Status:
-    """The conclusion so far; "undecided" between looks, since each look uses up some of the error."""
-    bounds = interval(differences, error) if len(differences) in LOOKS else None
-    return bounds.decide(tolerance)[0] if bounds else Status.OPEN
+    return Interval(mean, math.sqrt(squares / freedom / count), freedom, error)

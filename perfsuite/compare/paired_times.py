@@ -13,7 +13,7 @@ from perfsuite.compare.explain import explain_time
 from perfsuite.compare.noise import MAD, level_of
 from perfsuite.compare.paired import Interval as PairedInterval
 from perfsuite.compare.paired import harmless, interval
-from perfsuite.compare.pooling import Effect
+from perfsuite.compare.pooling import LOOKS, Effect
 from perfsuite.compare.scope import line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
@@ -118,7 +118,7 @@ def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, te
     may be slow, such as every tenth. A busy machine moves a mean further than a median, so no mean makes a time open.
     """
     tolerance = terms.tolerance_of(metric)
-    here = interval([metric.sign * difference for difference in by_mean], terms.red_rate)
+    here = interval([metric.sign * difference for difference in by_mean], terms.red_rate / len(LOOKS))
     if answer.status == Status.REGRESSED or here is None or here.low <= math.log1p(max(SOME_STEPS, tolerance)):
         return answer
     why = reason(Because.SOME_STEPS, median=answer.ratio(metric.sign) - 1)
@@ -126,8 +126,8 @@ def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, te
     return Answer(Status.REGRESSED, here, here.estimate, limit, len(by_mean), why)
 
 
-def answer_of(by_pair: Sequence[float], effect: Effect | None) -> Answer | Reason:
-    """What the pairs of all cells that the same groups explain say of this one."""
+def answer_of(by_pair: Sequence[float], effect: Effect | None, sign: int) -> Answer | Reason:
+    """What the pairs of all cells that the same groups explain say of this one. ``sign`` is the metric's."""
     if effect is None:
         return reason(Because.FEW_PAIRS, pairs=len(by_pair), least=1)
     why: Reason | None = reason(
@@ -140,8 +140,14 @@ def answer_of(by_pair: Sequence[float], effect: Effect | None) -> Answer | Reaso
     )
     if len(effect.cells) == 1:
         why = _why(effect)
-    limit = Limit(bound=Bound.PAIRS, value=effect.tolerance)
-    return Answer(effect.status, effect.interval, effect.interval.estimate, limit, effect.pairs, why)
+    return Answer(effect.status, effect.interval, effect.interval.estimate, _limit(effect, sign), effect.pairs, why)
+
+
+def _limit(effect: Effect, sign: int) -> Limit:
+    """The question is whether B is slower: a time that may be faster by more than the tolerance is ok all the same."""
+    if effect.status == Status.OK and effect.interval.low <= -math.log1p(effect.tolerance):
+        return Limit(bound=Bound.BEYOND, value=sign * effect.tolerance)
+    return Limit(bound=Bound.PAIRS, value=effect.tolerance)
 
 
 def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer | Reason) -> Line:

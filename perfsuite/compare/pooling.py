@@ -29,12 +29,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perfsuite.compare.noise import MAD
-from perfsuite.compare.paired import MISSED, PRIOR_SPREAD, Interval
+from perfsuite.compare.paired import FEWEST_PAIRS, MISSED, PRIOR_SPREAD, Interval
 from perfsuite.records.verdict import Status
 
 LOOKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # pairs of the cells that have most
 FEWEST_ALONE = 4  # pairs of a cell that is convicted by itself, and of a group
-FEWEST_PAIRS = 3  # that decide anything
 CLIPPED = 2.5  # deviations
 PRIOR_OF_GROUP = 4  # pairs that the spread of all counts as
 PRIOR_OF_CELL = 10
@@ -131,14 +130,26 @@ class Pool:
         effects = [self._effect(groups, cells) for groups, cells in classes.items()]
         return sorted(effects, key=lambda one: (not one.groups, -one.interval.estimate))
 
+    @property
+    def so_far(self) -> list[Effect]:
+        """The effects as a run shows them before they are decided: a single cell has the plain mean of its pairs, which
+        nothing clips.
+        """
+        return [self._plain(effect) if len(effect.cells) == 1 else effect for effect in self.effects]
+
+    def _plain(self, effect: Effect) -> Effect:
+        return replace(effect, interval=self._of_cell(effect.cells[0], effect.interval.error, 0.0))
+
     def of(self, cell: str) -> Effect:
         """What the cell is judged with: the same groups explain it. If its own pairs do not rule out that it is slower
-        by too much beside them, they alone count, and it is undecided.
+        by too much, alone and beside them, they alone count, and it is open.
         """
         effect = next(one for one in self.effects if cell in one.cells)
         if effect.status != Status.OK or self._most(cell) < self._ruled_out:
             return effect
         alone, pairs = self._of_cell(cell, self._errors[CELL], 0.0), len(self.differences[cell])
+        if alone.not_slower(self.tolerance):
+            return effect
         return Effect(CELL, cell, effect.groups, (cell,), alone, Status.OPEN, self.tolerance, pairs)
 
     @property
@@ -178,7 +189,9 @@ class Pool:
         if not groups and status in (Status.REGRESSED, Status.IMPROVED):
             status = Status.OPEN  # no group explains it, so it has not been shown
         these = interval if alone else self._of_group(cells, error, raw=True, others=False)
-        if status == Status.OPEN and these.not_slower(tolerance):
+        faster = statistics.fmean(map(self._mean, cells)) < -math.log1p(tolerance)
+        soon = faster and pairs < FEWEST_ALONE  # another pair can show that; until then its mean is clipped
+        if status == Status.OPEN and not soon and these.not_slower(tolerance):
             status, decided = Status.OK, these.narrow
         if pairs < FEWEST_PAIRS:
             status, decided = Status.OPEN, interval

@@ -23,7 +23,7 @@ import shutil
 import site
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -201,8 +201,9 @@ def _install(
     output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
     python = str(folder / "bin" / "python")
     packages = Path(site_packages(folder))
+    versions = {_key(found.name): found.version for found in there}
     for found in there:
-        _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
+        _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found, versions)
     install = [*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)]
     try:
         output(install, uv_variables())
@@ -227,13 +228,39 @@ def _install(
     (packages / INHERITS).write_text(adds)
 
 
-def _claim(folder: Path, found: metadata.Distribution) -> None:
+def _claim(folder: Path, found: metadata.Distribution, versions: Mapping[str, str]) -> None:
+    """Let uv take an inherited package for one that is installed there. What it needs and does not have among these
+    ``versions`` it went without before: uv must not repair it.
+    """
     folder.mkdir(exist_ok=True)
-    about = filter(None, map(found.read_text, ("METADATA", "PKG-INFO", "")))  # an .egg-info has the others
-    texts = {"METADATA": next(about, ""), "INSTALLER": CLAIM}
+    texts = {"METADATA": _without_standing_conflicts(found, versions), "INSTALLER": CLAIM}
     texts["RECORD"] = "".join(f"{folder.name}/{name},,\n" for name in [*texts, "RECORD"])
     for name, text in texts.items():
         (folder / name).write_text(text)
+
+
+def _without_standing_conflicts(found: metadata.Distribution, versions: Mapping[str, str]) -> str:
+    """The package's METADATA, with those requirements that hold."""
+    about = filter(None, map(found.read_text, ("METADATA", "PKG-INFO", "")))  # an .egg-info has the others
+    head, blank, rest = next(about, "").partition("\n\n")
+    lines = [
+        line
+        for line in head.split("\n")
+        if not line.lower().startswith("requires-dist:") or _holds(line.partition(":")[2].strip(), versions)
+    ]
+    return "\n".join(lines) + blank + rest
+
+
+def _holds(text: str, versions: Mapping[str, str]) -> bool:
+    """Whether these versions satisfy a requirement; one of an extra is asked of nobody, and left as it is."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return True
+    if requirement.marker and not requirement.marker.evaluate():
+        return True
+    version = versions.get(_key(requirement.name))
+    return version is not None and requirement.specifier.contains(version, prereleases=True)
 
 
 def _claims(packages: Path) -> list[Path]:

@@ -77,3 +77,9 @@ def own_files() -> list[str]:
 def own_libraries() -> list[str]:
     """The loaded shared libraries of no installed package, such as one that ctypes loads, and the system's."""
     return [file for file in shared_libraries() if not is_installed(file)]
+
+
+def users_files() -> list[str]:
+    """The imported files that are the user's own, without those of perfsuite."""
+    package = f"{Path(__file__).resolve().parents[1]}/"
+    return [file for file in own_files() if not str(Path(file).resolve()).startswith(package)]

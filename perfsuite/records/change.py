@@ -11,17 +11,26 @@ NONE = "none"  # the text of a name that one side lacks
 
 
 class ChangeKind(StrEnum):
-    """What differs."""
+    """What differs. The first ones are changes that somebody makes, the others are parts of a machine."""
 
     RELEASE = "release"  # of a library, from the index
     ORIGIN = "origin"  # no release of an index, or the same release from elsewhere
+    OUTSIDE = "outside"  # a file of the user's outside of the repository
+    CODE = "code"
+    COMMAND = "command"  # of a script
+    READ = "read"  # a variable that the user's own code asked for; only a digest of its value is known
+    VARIABLE = "variable"  # one that tunes torch, OpenMP, an allocator, …
+    SWITCH = "switch"  # of torch or Python, as it was after the steps
+    PYTHON = "python"
+    KERNELS = "kernels"  # of the CPU
     BUILD = "build"  # of the same release
     LIBRARY = "library"  # what torch loads by its path
-    OUTSIDE = "outside"  # a file of the user's outside of the repository
-    VARIABLE = "variable"
-    CODE = "code"
     MACHINE = "machine"  # its driver or its device
     OWN_CODE = "own code"  # perfsuite's, which measures
+
+
+MADE = frozenset(list(ChangeKind)[: list(ChangeKind).index(ChangeKind.VARIABLE)])
+SET = frozenset({ChangeKind.COMMAND, ChangeKind.READ, ChangeKind.VARIABLE})  # what a launch sets as variables
 
 
 class Fixed(StrEnum):
@@ -29,6 +38,7 @@ class Fixed(StrEnum):
 
     NOT_RECORDED = "not recorded"
     NOT_A_PACKAGE = "not a package"
+    ONLY_DIGEST = "only digest"  # of the value of a variable
     SET_BY_CODE = "set by code"
     NO_GIT = "no git"  # there is no repository, and nothing was kept
     GIT_FAILS = "git fails"  # with the message that is the obstacle
@@ -58,8 +68,13 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
 
     @property
     def made(self) -> bool:
-        """Whether somebody made it."""
-        return True
+        """Whether somebody made it. Otherwise it is a part of the machine, which may be another one than before."""
+        return self.kind in MADE
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a time that is as usual may hide its effect: somebody made it, or a trial can tell."""
+        return self.made or self.kind in SET
 
 
 def merged(one: Change, other: Change) -> Change | None:

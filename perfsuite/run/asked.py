@@ -86,7 +86,8 @@ class Asked:
         made = verdict_of(self.measurement, self.baseline, lines, metrics, stale=self.reference is None)
         report = msgspec.structs.replace(report, fixed=self.fixed)
         accept = None if self.reference else made.accept
-        return msgspec.structs.replace(made, changed=self.verdict.changed, trial=report, accept=accept)
+        why = self.verdict.reason  # such as a launch that ran out of memory, which no line says
+        return msgspec.structs.replace(made, reason=why, changed=self.verdict.changed, trial=report, accept=accept)
 
     def _line(self, line: Line, tried: Mapping[str, Line], unanswered: Status) -> Line:
         new = tried.get(line.metric)

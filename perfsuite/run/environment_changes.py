@@ -13,7 +13,6 @@ from perfsuite.environments import git
 from perfsuite.environments.contents import DIGITS, Missing, find, have, of_content, recorded_in
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
@@ -37,14 +36,12 @@ def changes_since(run: TimedRun | Measurement, measurement: Measurement, code: C
 
 
 def _fixed(change: Change) -> Fixed | None:
-    """Why a release or a variable cannot be reverted; None if it can."""
-    if change.kind == ChangeKind.VARIABLE:
-        return None if change.name.isupper() and "_" in change.name else Fixed.SET_BY_CODE
-    if change.kind != ChangeKind.RELEASE:
-        return _FIXED[change.kind]
-    if change.before == NONE:
+    """Why a change cannot be reverted; None if it can."""
+    if change.before == NONE and change.kind == ChangeKind.RELEASE:
         return Fixed.NOT_RECORDED
-    return Fixed.NOT_A_PACKAGE if change.name in ("python", KERNELS) else None
+    if change.before != NONE and change.kind == ChangeKind.READ:
+        return Fixed.ONLY_DIGEST
+    return _FIXED.get(change.kind)
 
 
 _FIXED = {
@@ -52,6 +49,9 @@ _FIXED = {
     ChangeKind.BUILD: Fixed.ONE_BUILD,
     ChangeKind.LIBRARY: Fixed.BY_PATH,
     ChangeKind.OUTSIDE: Fixed.OUTSIDE,
+    ChangeKind.SWITCH: Fixed.SET_BY_CODE,
+    ChangeKind.PYTHON: Fixed.NOT_A_PACKAGE,
+    ChangeKind.KERNELS: Fixed.NOT_A_PACKAGE,
 }
 
 

@@ -120,7 +120,7 @@ class Gatekeeper:
         """Whether a trial is to say more."""
         if self.trial is None or measurement.machine.emulated or measurement.outcome not in ("fits", "oom"):
             return False
-        called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
+        called = any(self.always or line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
         return called and self._consent(baseline, verdict) in WITH_A_TRIAL
 
     def _ended(

@@ -14,7 +14,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.environments.environments import HERE, Environment, with_releases
 from perfsuite.environments.sides import at_revision, side_with, sources
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.records.change import NONE, Change, ChangeKind
+from perfsuite.records.change import NONE, SET, Change, ChangeKind
 from perfsuite.run.environment_changes import code_of, requirement_of
 from perfsuite.units import listed
 
@@ -164,9 +164,7 @@ class Sides:
         releases = requirements(changes)
         environment = with_releases(releases) if releases else HERE
         overrides = [
-            (change.name, None if change.before == NONE else change.before)
-            for change in changes
-            if change.kind == ChangeKind.VARIABLE
+            (change.name, None if change.before == NONE else change.before) for change in changes if change.kind in SET
         ]
         environment = replace(environment, overrides=tuple(overrides))
         code = next((change for change in changes if change.kind == ChangeKind.CODE), None)

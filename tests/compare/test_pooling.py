@@ -1,6 +1,9 @@
 """The pairs of a whole grid: what moved together, and which cells differ from it."""
 
+import math
 import random
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -8,6 +11,7 @@ from perfsuite.compare.pooling import (
     ALL,
     CELL,
     FEWEST_ALONE,
+    LOOKS,
     REST,
     Difference,
     Effect,
@@ -181,3 +185,56 @@ def test_a_cell_whose_pairs_differ_too_much_gets_no_more_of_them():
     assert [cell for cell in TRAITS if one.hopeless(cell)] == ["gpt2-zero2"]
     assert open_cells([one]) == ["t5-ddp"]
     assert one.of("gpt2-zero2").status == one.of("t5-ddp").status == Status.OPEN
+
+
+def asked(noise: Callable[[], float], effect: float, cells: int = 1) -> str:
+    """The verdict on the first of some cells whose pairs differ by that noise, as a question would add them."""
+    names = [f"cell{number}" for number in range(cells)]
+    groups = groups_of({name: [] for name in names})
+    differences: dict[str, list[Difference]] = {name: [] for name in names}
+    waiting = names
+    for number in range(1, LOOKS[-1] + 1):
+        for name in waiting:
+            differences[name].append(Difference(math.log1p(effect) + noise(), 0.0))
+        if number in LOOKS:
+            one = Pool(differences, groups, tolerance=0.03, error=0.01)
+            waiting = [name for name in open_cells([one]) if one.of(name).status != Status.REGRESSED]
+            if not waiting:
+                break
+    return one.of(names[0]).status
+
+
+@pytest.mark.parametrize("cells", [1, 2, 4])
+@pytest.mark.parametrize("spread", [0.003, 0.01, 0.02])
+def test_few_equal_cells_are_quiet(spread: float, cells: int) -> None:
+    """Of 500 comparisons of a side with itself at most 1 % are red, and at most 1 % are praised."""
+    chance = random.Random(1)
+    verdicts = Counter(asked(lambda: chance.gauss(0, spread), 0, cells) for _ in range(500))
+
+    assert verdicts["regressed"] <= 5 and verdicts["improved"] <= 5
+
+
+def test_an_equal_cell_is_quiet_where_neighbours_are_busy() -> None:
+    """The same with tails as heavy as those of Student's t with 2 degrees of freedom."""
+    chance = random.Random(1)
+    noise = lambda: 0.01 * chance.gauss(0, 1) / math.sqrt(chance.expovariate(1))  # noqa: E731
+    verdicts = Counter(asked(noise, 0) for _ in range(500))
+
+    assert verdicts["regressed"] <= 5 and verdicts["improved"] <= 5
+
+
+def test_five_percent_of_one_cell_are_found() -> None:
+    """Pairs that spread by 2 %, one in fifty of them 20 % slower, show a slow-down of 5 % in 95 % of cases."""
+    chance = random.Random(2)
+    noise = lambda: chance.gauss(0, 0.02) + (0.2 if chance.random() < 0.02 else 0)  # noqa: E731
+    verdicts = Counter(asked(noise, 0.05) for _ in range(400))
+
+    assert verdicts["regressed"] >= 380
+
+
+def test_a_quiet_machine_finds_an_equal_cell_ok() -> None:
+    """Pairs that spread by 1 % show in 95 % of cases that a side is as good as itself."""
+    chance = random.Random(3)
+    verdicts = Counter(asked(lambda: chance.gauss(0, 0.01), 0) for _ in range(400))
+
+    assert verdicts["ok"] >= 380

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import gate_samples as samples
 import msgspec
 import pytest
+from perfsuite.run.ab import Experiment, Side
 from small_scripts import START
 
 from perfsuite.catalog.cell import make_cell
@@ -28,7 +29,6 @@ from perfsuite.rank.script import read_files
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import COMMAND
 from perfsuite.records.packed import unpack
-from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.environment_changes import changes_since
 from perfsuite.run.pairs import Pairs
 from perfsuite.run.runner import FEWEST_LONG, Runner, Settings
@@ -249,8 +249,8 @@ for _ in range(60):
     assert named == {
         "rollout: aten::add @ reward model",
         "rollout: aten::randn @ reward model",
-        "rollout: aten::addmm @ reward model.0",
-        "rollout: aten::t @ reward model.0",
+        "rollout: aten::addmm @ reward model.Linear_0",
+        "rollout: aten::t @ reward model.Linear_0",
     }
     assert readings["peak_memory_bytes"].suspects["temporaries: aten::add @ reward model"] == 4 * 2 * 4
     assert readings["peak_memory_bytes"].suspects["parameters: aten::empty @ reward model"] == 4 * (8 * 2 + 2)

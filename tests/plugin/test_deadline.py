@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from perfsuite.run.ab import Experiment, Side
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -21,7 +22,6 @@ from perfsuite.records.builds import kept
 from perfsuite.records.deadline import OutOfTime, abandonable, check, left, limit
 from perfsuite.records.progress import Progress
 from perfsuite.run import ab
-from perfsuite.run.ab import Experiment, Side
 from perfsuite.run.runner import Runner, Settings
 
 DDP = "gpt2_tiny-ddp-cpu_x2"

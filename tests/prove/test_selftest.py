@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from perfsuite.run.ab import Experiment
 from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
@@ -19,7 +20,6 @@ from perfsuite.prove.selftest.trials import DDP, TIME_FAULTS, TimeFault, try_fau
 from perfsuite.records.change import Change
 from perfsuite.records.failure import Failure
 from perfsuite.records.verdict import Because, Line, Move, Status, Verdict, reason
-from perfsuite.run.ab import Experiment
 from perfsuite.run.gatekeeper import unwatched
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}

@@ -285,10 +285,18 @@ def test_a_folder_of_perfsuites_name_is_yours() -> None:
 
 
 def test_against_a_revision(repository: Path) -> None:
-    """A name that has an @ too."""
+    """A name that has an @ too. Files that differ from it are the change, also uncommitted and new ones."""
     here = git(repository, "rev-parse", "--short=12", "HEAD")
+    change = Change("your code", here, "here", ChangeKind.CODE)
 
-    assert changes_to("HEAD@{0}", repository) == [Change("your code", here, "here", ChangeKind.CODE)]
+    assert changes_to("HEAD@{0}", repository) == []  # both sides are the same
+    new = repository / "new.py"
+    new.write_text("1")
+    assert changes_to("HEAD@{0}", repository) == [change]
+    new.unlink()
+    tracked = repository / git(repository, "ls-files").split()[0]
+    tracked.write_text("2")
+    assert changes_to("HEAD@{0}", repository) == [change]
 
 
 def test_against_releases(repository: Path) -> None:

@@ -4,20 +4,16 @@ import itertools
 
 import msgspec
 import pytest
-from gate_samples import CELL, GIB, METRICS, VERSIONS, measurement, memory, times
+from gate_samples import CELL, GIB, VERSIONS, measurement, memory, times
+from world import BOTH, NEW, OLD, Few, World, measuring, memory_of, slower_with
 
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
-from perfsuite.catalog.registry import Catalog
-from perfsuite.run.gatekeeper import Gatekeeper, unwatched
+from perfsuite.errors import FileError
+from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
-
-
-class Few(Catalog):
-    """With the metrics of the samples alone."""
-
-    def metrics(self, process):
-        return list(METRICS)
+from perfsuite.run.trial import Trial
 
 
 class Told(Runner):
@@ -37,7 +33,7 @@ def record(tmp_path):
     def record(*seconds, launches=3):
         store = Store(tmp_path / "baselines")
         runner = Told(*seconds)
-        keeper = Gatekeeper(runner, store, consent="new", launches=launches)
+        keeper = Gatekeeper(runner, store, measuring(tmp_path), consent="new", launches=launches)
         return keeper.check(parse_cell(CELL, runner.catalog)), store
 
     return record
@@ -66,8 +62,9 @@ def accept(tmp_path):
     def accept(consent, runner, reason=""):
         store = Store(tmp_path / "baselines")
         cell = parse_cell(CELL, runner.catalog)
-        Gatekeeper(Told(0.4), store, consent="new").check(cell)
-        result = Gatekeeper(runner, store, consent=consent, reason=reason).check(cell)
+        how = measuring(tmp_path)
+        Gatekeeper(Told(0.4), store, how, consent="new").check(cell)
+        result = Gatekeeper(runner, store, how, consent=consent, reason=reason).check(cell)
         return result, store.load(CELL)
 
     return accept
@@ -131,5 +128,106 @@ def test_an_open_cell_s_times_are_not_added(accept):
     """Else +30 % is usual after some nights, and +1.5 % a night is never red."""
     result, stored = accept("times", Told(0.9))
 
-    assert result.verdict.status == "machine"
+    assert result.verdict.status == "open"
     assert len(stored.times) == 1
+
+
+class InWorld(Told):
+    """A runner of this environment, in a world where packages are new."""
+
+    def __init__(self, world, versions=NEW):
+        super().__init__(0.4)
+        self.world, self.versions, self.warmup = world, versions, 3
+
+    def measure(self, cell, watch=unwatched, faults=(), times_only=False):
+        one = self.world.launch(cell.id, frozenset(self.world.changed) if self.versions == NEW else frozenset())
+        return msgspec.structs.replace(one, versions=self.versions, warmup=self.warmup)
+
+
+@pytest.fixture
+def keeper(tmp_path, monkeypatch):
+    """``keeper(readings, **options)``: one whose baselines are of the OLD versions, and that now has the NEW ones."""
+
+    def keeper(readings, cells=(CELL,), **options):
+        world, store, how = World(readings, BOTH).put(monkeypatch), Store(tmp_path / "baselines"), measuring(tmp_path)
+        for cell in cells:
+            Gatekeeper(InWorld(world, OLD), store, how, consent="new").check(parse_cell(cell, how.catalog))
+        world.launched.clear()
+        return Gatekeeper(InWorld(world), store, how, trial=Trial(how), **options), world
+
+    return keeper
+
+
+def checked(keeper, cell=CELL):
+    return keeper.check(parse_cell(cell, keeper.how.catalog))
+
+
+def test_a_time_that_is_open_waits_for_all_cells(keeper):
+    """Its result so far is open, and one launch was made; it is settled when all are."""
+    one, world = keeper(slower_with("msgspec"))
+    result = checked(one)
+
+    assert (result.verdict.status, one.is_open(CELL), len(world.launched)) == ("open", True, 1)
+    [settled] = one.settle()
+    assert (settled.verdict.status, one.is_open(CELL)) == ("regressed", False)
+
+
+def test_cells_of_one_change_are_one_question(keeper):
+    """Pairs of both cells, and one other environment."""
+    cells = (CELL, "gpt2_tiny-zero3-cpu_x2")
+    one, world = keeper(slower_with("msgspec"), cells)
+    for cell in cells:
+        checked(one, cell)
+    assert not world.built
+
+    results = list(one.settle())
+    assert [(result.measurement.cell, result.verdict.status) for result in results] == [
+        (cell, "regressed") for cell in cells
+    ]
+    assert world.built.count(("msgspec", "packaging")) == 1
+    assert list(one.settle()) == []
+
+
+def test_what_is_red_waits_for_its_cause(keeper):
+    """It is red at once."""
+    one, _ = keeper(memory_of("packaging"))
+    result = checked(one)
+
+    assert (result.verdict.status, one.is_open(CELL)) == ("regressed", True)
+    [settled] = one.settle()
+    assert settled.verdict.trial.causes[0].changes[0].name == "packaging"
+
+
+def test_without_a_trial_nothing_waits(keeper):
+    """An open time stays open."""
+    one, _ = keeper(slower_with("msgspec"))
+    one.trial = None
+    result = checked(one)
+
+    assert (result.verdict.status, one.is_open(CELL), list(one.settle())) == ("open", False, [])
+
+
+def test_a_forced_trial_asks_nothing_where_nothing_could_be_compared(keeper):
+    """Fewer warm-up steps than the baseline has are incomparable, whatever pairs of launches would say."""
+    one, world = keeper(slower_with("msgspec"), always=True)
+    one.runner.warmup = 2
+    result = checked(one)
+
+    assert (result.verdict.status, one.is_open(CELL), len(world.launched)) == ("incomparable", False, 1)
+
+
+def test_a_baseline_that_cannot_be_written_after_the_question_is_red(keeper, monkeypatch):
+    """The result says why, and the other cells of the question have theirs."""
+    one, _ = keeper(slower_with("msgspec", by=0.5), consent="improved", reason="faster", always=True)
+    checked(one)
+
+    def refused(*_):
+        raise FileError("No space left on device.")
+
+    monkeypatch.setattr(Store, "save", refused)
+    monkeypatch.setattr(Gatekeeper, "_consent", lambda *_: "improved")
+    monkeypatch.setattr("perfsuite.run.gatekeeper.accepted", lambda *_: one.store.load(CELL))
+    [settled] = one.settle()
+
+    assert settled.verdict.status == "failed"
+    assert settled.verdict.reason.facts["message"] == "No space left on device."

@@ -32,6 +32,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.trace import HOST, Trace, TraceMark
 from perfsuite.records.verdict import Status, TraceKind, Verdict
 from perfsuite.records.verdict import Trace as TraceLine
+from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
@@ -424,7 +425,7 @@ def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
 def test_the_baseline_s_side_is_beside(tmp_path, catalog, runner, measure):
     """After a trial, the side with the changes reverted is launched too: its ranks are processes with its name."""
     cell = parse_cell("gpt2_tiny-single-cpu_x1", catalog)
-    trial = Trial(catalog, runner.settings, tmp_path, unwatched)
+    trial = Trial(Measuring(catalog, runner.settings, tmp_path))
     change = Change("OMP_DYNAMIC", "FALSE", "none", ChangeKind.VARIABLE)
     said = Tracer(tmp_path, unwatched).attach(
         verdict(cell=cell.id), cell, runner, measure(cell.id), trial=trial, reverted=[change]

@@ -1,227 +1,145 @@
 """The trial: what it says of environments that differ in this and that, whose ranks are a function of what is new."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import gate_samples as samples
 import msgspec
 import pytest
+from world import (
+    BOTH,
+    NEW,
+    OLD,
+    Readings,
+    World,
+    asked,
+    measuring,
+    memory_of,
+    more,
+    seconds,
+    settled,
+    slower_with,
+    status_of,
+)
 
 from perfsuite.catalog.cell import Cell, parse_cell
-from perfsuite.catalog.definitions import Metric
-from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.compare import Comparison, compare
 from perfsuite.compare.judge import judge
-from perfsuite.compare.terms import SHARED
+from perfsuite.compare.pool import own_code_since
+from perfsuite.compare.rounds import Announcement, Round
 from perfsuite.errors import UsageError
-from perfsuite.plugin.announcements import announcement_text, progress_text
-from perfsuite.records.change import Change, ChangeKind
-from perfsuite.records.deadline import check, limit
+from perfsuite.records.change import CODE, Change, ChangeKind, Fixed, How
+from perfsuite.records.deadline import limit
 from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Verdict
-from perfsuite.run.ab import Experiment, Side
+from perfsuite.records.verdict import OPEN, Status, Verdict
 from perfsuite.run.against import Against
-from perfsuite.run.grid import Progress
-from perfsuite.run.pairs import Pairs
-from perfsuite.run.runner import Settings
-from perfsuite.run.trial import Announcement, Trial
+from perfsuite.run.asked import Asked, together
+from perfsuite.run.sides import Side
+from perfsuite.run.trial import INTERRUPTED, Trial
+from perfsuite.show.text.rounds import announcement_text, round_text
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import accept_text, headline, trial_of
 
-# Packages that are installed wherever these tests run.
-OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}
-NEW = {"python": "3.11.2", "msgspec": "0.2", "packaging": "2.0"}
 PATCHED = NEW | {"python": "3.12.9"}
-World = Callable[[frozenset[str]], Mapping[str, Reading]]  # the readings where these packages are new
+OTHER_CELL = "gpt2_tiny-zero3-cpu_x2"
 
 
-class Few(Catalog):
-    """With the metrics of the samples alone."""
-
-    def metrics(self, process: str) -> list[Metric]:
-        return list(samples.METRICS)
+Hold = Callable[..., tuple[Verdict, World]]
 
 
-class PairsInWorld(Pairs):
-    """Pairs whose side B has the packages ``new``."""
+@pytest.fixture
+def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hold:
+    """``hold(readings, versions)``: the verdict on a cell with a baseline of the OLD versions, after its trial."""
 
-    trial: "Tried"
-    new: frozenset[str]
+    def hold(
+        readings: Readings,
+        versions: Mapping[str, str] = NEW,
+        forced: bool = False,
+        unbuildable: Mapping[frozenset[str], str] | None = None,
+    ) -> tuple[Verdict, World]:
+        changed = [name for name in OLD if OLD[name] != versions[name]]
+        world = World(readings, changed, unbuildable=unbuildable or {}).put(monkeypatch)
+        [verdict] = settled(Trial(measuring(tmp_path)), asked(world, versions, forced=forced)).values()
+        return verdict, world
 
-    def _launched(self, *_: object) -> dict[int, Measurement]:
-        a, b = (self.trial._launched(new, 1)[0] for new in (frozenset(), self.new))
-        return {0: a, 1: b}
-
-
-class ExperimentInWorld(Experiment):
-    """An A/B of the cell in that world, with no process."""
-
-    def __init__(self, trial: "Tried", cell: Cell, new: frozenset[str]) -> None:
-        side = Side("here", trial.catalog)
-        super().__init__(side, side, [cell.id], trial.settings, interleave="steps")
-        self.trial, self.new = trial, new
-
-    def step_seconds(self, *_: object) -> float:
-        return 0.4
-
-    @contextmanager
-    def runners(self) -> Iterator[Any]:
-        yield [SimpleNamespace(), SimpleNamespace()]
-
-    def pairs_of(self, *args: Any) -> Pairs:
-        pairs = super().pairs_of(*args)
-        made = PairsInWorld(pairs.cells, pairs.metrics, pairs.settings, pairs.least, pairs.in_turns)
-        made.trial, made.new = self.trial, self.new
-        return made
-
-
-@dataclass(frozen=True)
-class Tried(Trial):
-    """A trial in that world. ``asked`` are the packages that were new in each comparison, and the pairs asked for."""
-
-    world: World = lambda new: {}
-    asked: list[tuple[frozenset[str], int | None]] = field(default_factory=list)
-
-    def compare(
-        self,
-        cell: Cell,
-        reverted: Collection[Change],
-        kept: Collection[Change],
-        pairs: int | None,
-        *_: Any,
-    ) -> Comparison:
-        new = frozenset(change.name for change in kept or reverted)
-        self.asked.append((new, pairs))
-        count = 1 if pairs == 0 else 3
-        old, fresh = (self._launched(which, count) for which in (frozenset(), new))
-        return compare(old, fresh, samples.METRICS, strategies=("zero3", "zero3"), terms=SHARED)
-
-    def experiment(
-        self, cell: Cell, reverted: Collection[Change], kept: Collection[Change], pairs: int | None = None
-    ) -> Experiment:
-        return ExperimentInWorld(self, cell, frozenset(change.name for change in kept or reverted))
-
-    def _launched(self, new: frozenset[str], count: int) -> list[Measurement]:
-        readings = self.world(new)
-        endings = {"dies": "failed", "too much": "oom"}
-        outcome = next((endings[name] for name in endings if name in readings), "fits")
-        return [samples.measurement(outcome, **({} if outcome != "fits" else readings))] * count
-
-
-def more(size: int) -> dict[str, Reading]:
-    return {"peak_memory_bytes": samples.memory(20 * samples.GIB + size, activations=8 * samples.GIB)}
-
-
-def seconds(step: float) -> dict[str, Reading]:
-    return {"step_time_seconds": samples.times(*[step] * 6)}
-
-
-def hold(tmp_path: Path, world: World, versions: Mapping[str, str] = NEW) -> tuple[Verdict, Tried]:
-    """The verdict on a cell whose baseline is of the OLD versions, after the trial in that world."""
-    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, world=world)
-    old = samples.with_measurement(samples.baseline(**world(frozenset())), versions=OLD)
-    changed = frozenset(name for name in OLD if OLD[name] != versions[name])
-    new = msgspec.structs.replace(samples.measurement(**world(changed)), versions=dict(versions))
-    first = judge(new, old, samples.METRICS, strategy="zero3")
-    return trial.decide(parse_cell(samples.CELL, trial.catalog), new, old, first), trial
-
-
-def memory_of(*guilty: str, together: bool = False) -> World:
-    """A world in which each of these packages costs memory, or only all of them together."""
-
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
-        count = len(new.intersection(guilty))
-        return more((count == len(guilty)) * 4096 if together else count * 4096)
-
-    return world
-
-
-def status_of(verdict: Verdict, metric: str) -> str:
-    return next(line.status for line in verdict.lines if line.metric == metric)
+    return hold
 
 
 def test_perfsuite_s_own_code_is_not_the_machine(tmp_path: Path) -> None:
     """It cannot be reverted here, and the verdict says so instead of blaming the machine."""
-    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None)
     old = samples.with_measurement(samples.baseline(), flags={OWN_CODE: "1a"})
     new = msgspec.structs.replace(samples.measurement(**more(4096)), flags={OWN_CODE: "2b"})
-    verdict = trial.decide(
-        parse_cell(samples.CELL, trial.catalog), new, old, judge(new, old, samples.METRICS, strategy="zero3")
-    )
+    how = measuring(tmp_path)
+    first = judge(new, old, samples.METRICS, strategy="zero3")
+    own = own_code_since(old.measurement, new)
+    cell = parse_cell(samples.CELL, how.catalog)
+    [verdict] = settled(Trial(how), Asked(cell, new, old, first, [], own_code=own)).values()
 
     assert verdict.status == "regressed"
     assert trial_of(verdict)[0].startswith(f"not tried: {OWN_CODE} 1a -> 2b: compare its revisions with perfsuite ab")
     assert not any("nothing that a trial" in told for told in trial_of(verdict))
 
 
-def test_one_package_alone(tmp_path: Path) -> None:
+def test_one_package_alone(hold: Hold) -> None:
     """It is named; the other is not."""
-    verdict, _ = hold(tmp_path, memory_of("msgspec"))
+    verdict, _ = hold(memory_of("msgspec"))
 
     assert verdict.status == "regressed"
     assert trial_of(verdict)[1] == "caused by msgspec 0.1 -> 0.2 alone"
 
 
-def test_two_packages_each_alone(tmp_path: Path) -> None:
+def test_two_packages_each_alone(hold: Hold) -> None:
     """Both are named."""
-    verdict, _ = hold(tmp_path, memory_of("msgspec", "packaging"))
+    verdict, _ = hold(memory_of("msgspec", "packaging"))
 
     assert trial_of(verdict)[1] == "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0, each alone"
 
 
-def test_an_interaction(tmp_path: Path) -> None:
+def test_an_interaction(hold: Hold) -> None:
     """Each is innocent alone, and both together are not."""
-    verdict, trial = hold(tmp_path, memory_of("msgspec", "packaging", together=True))
+    verdict, world = hold(memory_of("msgspec", "packaging", together=True))
 
     assert trial_of(verdict)[1] == (
         "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"
     )
-    assert len(trial.asked) == 3  # of two, all but one is the other alone
+    assert world.counted == [frozenset(), {"msgspec"}, {"packaging"}]  # of two, all but one is the other alone
 
 
-def test_metrics_have_causes_of_their_own(tmp_path: Path) -> None:
+def test_metrics_have_causes_of_their_own(hold: Hold) -> None:
     """A package that makes another metric worse is not blamed for this one."""
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         return {**more(4096 * ("msgspec" in new)), "tokens": Reading(value=192 - ("packaging" in new))}
 
-    verdict, _ = hold(tmp_path, world)
+    verdict, _ = hold(readings)
 
     assert trial_of(verdict)[1] == (
         "peak memory: caused by msgspec 0.1 -> 0.2 alone; tokens/step: caused by packaging 1.0 -> 2.0 alone"
     )
 
 
-def test_the_only_change_needs_no_search(tmp_path: Path) -> None:
-    """The first comparison has shown everything."""
-    verdict, trial = hold(tmp_path, memory_of("msgspec"), OLD | {"msgspec": "0.2"})
+def test_the_only_change_needs_no_search(hold: Hold) -> None:
+    """The first comparison has shown everything; this side's launch was known."""
+    verdict, world = hold(memory_of("msgspec"), OLD | {"msgspec": "0.2"})
 
     assert trial_of(verdict)[1] == "caused by msgspec 0.1 -> 0.2"
-    assert len(trial.asked) == 1
+    assert world.counted == [frozenset()]
 
 
-def test_exact_metrics_are_tried_without_pairs(tmp_path: Path) -> None:
-    """Where no time is an alarm one launch is enough, in the search too."""
-    _, trial = hold(tmp_path, lambda new: {**memory_of("msgspec")(new), **seconds(0.2 if new else 0.4)})
+def test_exact_metrics_are_tried_without_pairs(hold: Hold) -> None:
+    """Where no time is open one launch is enough, in the search too."""
+    _, world = hold(lambda new: {**memory_of("msgspec")(new), **seconds(0.2 if new else 0.4)})
 
-    assert {pairs for _, pairs in trial.asked} == {0}
+    assert (world.timed, len(world.counted)) == ([], 3)
 
 
-def test_an_environment_that_cannot_be_built(tmp_path: Path) -> None:
+def test_an_environment_that_cannot_be_built(hold: Hold) -> None:
     """Its result is unknown, and the reason is reported."""
-
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
-        if len(new) == 1:
-            raise UsageError("there is no such release.")
-        return memory_of("msgspec")(new)
-
-    verdict, _ = hold(tmp_path, world)
+    unbuildable = {frozenset({name}): "there is no such release." for name in BOTH}
+    verdict, _ = hold(memory_of("msgspec"), unbuildable=unbuildable)
 
     assert verdict.status == "regressed"
     assert trial_of(verdict)[1].startswith(
@@ -230,99 +148,92 @@ def test_an_environment_that_cannot_be_built(tmp_path: Path) -> None:
     assert "with packaging 1.0 -> 2.0: there is no such release." in trial_of(verdict)[1]
 
 
-def test_a_package_without_which_it_is_not_worse(tmp_path: Path) -> None:
+def test_a_package_without_which_it_is_not_worse(hold: Hold) -> None:
     """Alone it cannot run, so only that much is known."""
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         if new == {"msgspec"}:
             return {"dies": Reading(value=1)}
         return memory_of("msgspec")(new)
 
-    verdict, _ = hold(tmp_path, world)
+    verdict, _ = hold(readings)
 
     assert (
         "needs msgspec 0.1 -> 0.2; it is not known whether msgspec 0.1 -> 0.2 causes it alone" in trial_of(verdict)[1]
     )
 
 
-def slower_with(*guilty: str, by: float = 1.2) -> World:
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
-        return seconds(0.4 * by ** len(new.intersection(guilty)))
-
-    return world
-
-
-def test_a_slower_package_is_convicted(tmp_path: Path) -> None:
-    """The stored time is an alarm, the trial makes it red."""
-    verdict, _ = hold(tmp_path, slower_with("packaging"))
+def test_a_slower_package_is_convicted(hold: Hold) -> None:
+    """The stored time is open, the trial makes it red."""
+    verdict, _ = hold(slower_with("packaging"))
 
     assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("regressed", "regressed")
-    assert trial_of(verdict)[0].startswith("against msgspec 0.1 and packaging 1.0: 3 pairs of launches, ")
-    assert accept_text(verdict, reason=False) == f"pytest --perf -k {samples.CELL} --perf-update=regressed"
+    assert trial_of(verdict)[0].startswith("against msgspec 0.1 and packaging 1.0: 4 pairs of launches, ")
+    assert verdict.accept == "regressed"
     assert trial_of(verdict)[1] == "caused by packaging 1.0 -> 2.0 alone"
 
 
-def test_a_slow_machine_is_acquitted(tmp_path: Path) -> None:
-    """Both environments are as slow as each other here: the alarm becomes green."""
-    trial_of: list[int] = []
+def test_a_slow_machine_is_acquitted(hold: Hold) -> None:
+    """Both environments are as slow as each other here: what was open becomes green."""
+    calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
-        trial_of.append(1)
-        return seconds(0.4 if len(trial_of) == 1 else 0.8)  # the baseline is of a faster hour
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
+        calls.append(1)
+        return seconds(0.4 if len(calls) == 1 else 0.8)  # the baseline is of a faster hour
 
-    verdict, _ = hold(tmp_path, world)
+    verdict, _ = hold(readings)
 
     assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("ok", "ok")
 
 
-def test_what_cannot_be_taken_back_may_be_to_blame(tmp_path: Path) -> None:
-    """Another Python was not tried, so the alarm stays open although the packages are innocent."""
+def test_what_cannot_be_taken_back_may_be_to_blame(hold: Hold) -> None:
+    """Another Python was not tried, so the slower time has no answer although the packages are innocent."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return seconds(0.4 if len(calls) == 1 else 0.8)
 
-    verdict, _ = hold(tmp_path, world, PATCHED)
+    verdict, _ = hold(readings, PATCHED)
 
-    assert verdict.status == "undecided"
+    assert verdict.status == "incomparable"
     assert trial_of(verdict)[-1] == (
         "not tried: python 3.11 -> 3.12 cannot be reverted here: it is not a package that uv can install"
     )
 
 
-def test_nothing_but_what_cannot_be_taken_back(tmp_path: Path) -> None:
+def test_nothing_but_what_cannot_be_taken_back(hold: Hold) -> None:
     """There is no second environment, and it is not the machine alone."""
-    verdict, trial = hold(tmp_path, lambda new: seconds(0.4 + bool(new)), OLD | {"python": "3.12.9"})
+    verdict, world = hold(lambda new: seconds(0.4 + bool(new)), OLD | {"python": "3.12.9"})
 
-    assert (verdict.status, trial.asked) == ("undecided", [])
+    assert (verdict.status, world.launched, world.built) == ("incomparable", [], [])
 
 
-def test_nothing_but_the_machine(tmp_path: Path) -> None:
+def test_nothing_but_the_machine(hold: Hold) -> None:
     """Memory that differs without a cause stays red, and it is said why it was not tried."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return more(4096 * (len(calls) > 1))
 
-    verdict, trial = hold(tmp_path, world, OLD)
+    verdict, world = hold(readings, OLD)
 
-    assert (verdict.status, trial.asked) == ("regressed", [])
+    assert (verdict.status, world.launched, world.built) == ("regressed", [], [])
     assert trial_of(verdict) == ["not tried: nothing that a trial can revert has changed since the baseline"]
 
 
-def test_a_slow_machine_alone_is_neither_green_nor_red(tmp_path: Path) -> None:
-    """Its status is a word of its own."""
+def test_a_slow_machine_alone_is_neither_green_nor_red(hold: Hold) -> None:
+    """Nothing changed, so there is nothing to ask."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return seconds(0.4 if len(calls) == 1 else 4.0)
 
-    verdict, _ = hold(tmp_path, world, OLD)
+    verdict, _ = hold(readings, OLD)
 
-    assert verdict.status == "machine"
+    assert verdict.status == "open"
 
 
 @pytest.mark.parametrize(
@@ -332,52 +243,40 @@ def test_a_slow_machine_alone_is_neither_green_nor_red(tmp_path: Path) -> None:
         ("too much", "A ran out of memory: Rank 1: 2.00 GiB do not fit."),
     ],
 )
-def test_the_baselines_environment_fails(tmp_path: Path, ending: str, said: str) -> None:
-    """The alarm stays open, with what the environment said."""
+def test_the_baselines_environment_fails(hold: Hold, ending: str, said: str) -> None:
+    """The question has no answer, which is red, and says what the environment said."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return {ending: Reading(value=1)} if not new and len(calls) > 1 else seconds(0.4 + bool(new))
 
-    verdict, _ = hold(tmp_path, world)
+    verdict, _ = hold(readings)
 
-    assert verdict.status == "undecided"
+    assert verdict.status == "incomparable"
     assert trial_of(verdict) == [f"the trial could not run: {said}"]
 
 
-@pytest.mark.parametrize(("more_memory", "status"), [(0, "undecided"), (4096, "regressed")])
-def test_a_trial_that_a_limit_ends_makes_nothing_green(tmp_path: Path, more_memory: int, status: str) -> None:
+@pytest.mark.parametrize(("more_memory", "status"), [(0, "open"), (4096, "regressed")])
+def test_a_trial_that_a_limit_ends_makes_nothing_green(hold: Hold, more_memory: int, status: str) -> None:
     """A time stays open, and what is worse by itself stays red."""
+    with limit(0, "the 20 min of --perf-budget"):
+        verdict, world = hold(lambda new: {**seconds(0.4 + bool(new)), **more(more_memory * bool(new))})
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
-        check()
-        return {**seconds(0.4 + bool(new)), **more(more_memory * bool(new))}
-
-    class Cut(Tried):
-        def compare(self, *arguments: Any) -> Comparison:
-            with limit(0, "the 20 min of --perf-budget"):
-                return super().compare(*arguments)
-
-    trial = Cut(Few(), Settings(), tmp_path, lambda *_: None, world=world)
-    old = samples.with_measurement(samples.baseline(**world(frozenset())), versions=OLD)
-    new = msgspec.structs.replace(samples.measurement(**world(frozenset(["msgspec"]))), versions=dict(NEW))
-    first = judge(new, old, samples.METRICS, strategy="zero3")
-    verdict = trial.decide(parse_cell(samples.CELL, trial.catalog), new, old, first)
-
-    assert verdict.status == status
-    assert trial_of(verdict) == ["the trial could not run: the 20 min of --perf-budget are used up"]
+    assert (verdict.status, world.launched) == (status, [])
+    assert verdict.trial is not None
+    assert verdict.trial.unfinished == "the 20 min of --perf-budget are used up"
 
 
-def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
+def test_an_exact_metric_that_no_change_explains(hold: Hold) -> None:
     """The baseline's environment measures the same here: it stays red, and no package is blamed."""
     calls: list[int] = []
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return more(4096 * (len(calls) > 1))
 
-    verdict, _ = hold(tmp_path, world)
+    verdict, _ = hold(readings)
 
     assert verdict.status == "regressed"
     assert trial_of(verdict)[1] == (
@@ -386,62 +285,243 @@ def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
     )
 
 
-def test_a_trial_that_was_forced_tries_times(tmp_path: Path) -> None:
-    """--perf-trial=always asks for pairs though no stored time is an alarm."""
-    verdict, trial = hold(tmp_path, lambda new: seconds(0.2 if new else 0.4))
+def test_a_trial_that_was_forced_tries_times(hold: Hold) -> None:
+    """--perf-trial=always asks for pairs though no stored time is open."""
+    verdict, world = hold(lambda new: seconds(0.2 if new else 0.4), forced=True)
 
-    assert verdict.status == "ok"
-    assert trial.asked == [(frozenset({"msgspec", "packaging"}), None)]
+    assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("ok", "improved")
+    assert {*world.timed} == {frozenset(), BOTH}
 
 
-def test_a_trial_says_at_once_what_it_does(tmp_path: Path) -> None:
-    """Each round of pairs, then each search for the cause."""
+def test_nothing_is_launched_for_what_is_not_open(hold: Hold) -> None:
+    """A faster time is good news, and no trial was asked for."""
+    verdict, world = hold(lambda new: seconds(0.2 if new else 0.4))
+
+    assert (verdict.status, world.timed) == ("ok", [])
+
+
+def test_a_trial_says_at_once_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it begins, each round of pairs, then each search for the cause."""
     told: list[Announcement] = []
-    rounds: list[Progress] = []
-    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, tell=told.append, world=memory_of("msgspec"))
-    changes = [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]
-    Against(trial, changes, tell=rounds.append).check(parse_cell(samples.CELL, trial.catalog))
+    rounds: list[Round] = []
+    World(memory_of("msgspec"), BOTH).put(monkeypatch)
+    trial = Trial(measuring(tmp_path), tell=told.append, rounds=rounds.append)
+    against(trial)
 
-    assert progress_text(rounds[0]) == "round 1: one more pair of 1 of 1 cell"
+    assert round_text(rounds[0]).startswith("round 1: one more pair of launches of 1 of 1 cell")
     assert [one.number for one in rounds] == list(range(1, len(rounds) + 1))
     assert list(map(announcement_text, told)) == [
-        f"{samples.CELL}: the trial goes on: only msgspec 0.1 -> 0.2",
-        f"{samples.CELL}: the trial goes on: only packaging 1.0 -> 2.0",
+        f"a trial of step time against msgspec 0.1 and packaging 1.0 begins: {samples.CELL}",
+        "the search for the cause goes on: only msgspec 0.1 -> 0.2",
+        "the search for the cause goes on: only packaging 1.0 -> 2.0",
     ]
 
 
-def test_a_time_that_cannot_be_decided_alone(tmp_path: Path) -> None:
-    """Undecided is not innocent: the search says that it does not know."""
+def test_a_time_that_cannot_be_decided_alone(hold: Hold) -> None:
+    """Open is not innocent: the search says that it does not know."""
+    noise = itertools.cycle([0.9, 1.0, 1.15])
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
-        return seconds(0.4 * {0: 1, 1: 1.025, 2: 1.2}[len(new)])
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
+        return seconds(0.4 * (next(noise) if len(new) == 1 else 1 + len(new) / 2))
 
-    verdict, _ = hold(tmp_path, world)
+    verdict, _ = hold(readings)
 
     assert verdict.status == "regressed"
     assert trial_of(verdict)[1] == "it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it"
 
 
-def against(tmp_path: Path, world: World) -> Result:
-    """What --perf-against says of both packages, without a baseline."""
-    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, world=world)
-    changes = [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]
-    return Against(trial, changes).check(parse_cell(samples.CELL, trial.catalog))
+def test_another_side_that_cannot_be_built_is_red(hold: Hold) -> None:
+    """Something differs and nobody knows whether it is slower: that is no green, and the reason is said."""
+    verdict, world = hold(slower_with("msgspec"), unbuildable={frozenset(): "there is no msgspec 0.1."})
+
+    assert (verdict.status, world.launched) == ("incomparable", [])
+    assert trial_of(verdict) == ["the trial could not run: there is no msgspec 0.1."]
+
+
+@pytest.mark.parametrize("fixed", [Fixed.UNKNOWN_COMMIT, Fixed.NO_COMMIT, Fixed.UNCOMMITTED])
+def test_code_that_cannot_be_reverted_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: Fixed) -> None:
+    """No other side can be made, so a time that may be slower has no answer."""
+    world = World(slower_with("msgspec"), ["msgspec"]).put(monkeypatch)
+    one = replace(asked(world), changes=[Change(CODE, "0123456789ab", "here", ChangeKind.CODE, fixed)])
+    [verdict] = settled(Trial(measuring(tmp_path)), one).values()
+
+    assert (verdict.status, world.launched, world.built) == ("incomparable", [], [])
+    assert verdict.trial is not None and [change.fixed for change in verdict.trial.fixed] == [fixed]
+
+
+def test_nodes_that_cannot_take_turns_are_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something differs, and the question cannot be asked there."""
+    world = World(slower_with("msgspec"), BOTH).put(monkeypatch)
+    trial = Trial(measuring(tmp_path), takes_turns=lambda cell: False)
+    [verdict] = settled(trial, asked(world)).values()
+
+    assert (verdict.status, world.launched) == ("incomparable", [])
+    assert trial_of(verdict) == ["the trial could not run: the nodes of a cluster cannot run both sides in turns"]
+
+
+def release(name: str, before: str = "1") -> Change:
+    return Change(name, before, "2")
+
+
+def code(commit: str, *files: str, fixed: Fixed | None = None) -> Change:
+    return Change(CODE, commit, "here", ChangeKind.CODE, fixed, files)
 
 
 @pytest.mark.parametrize(
-    ("ending", "status", "why"), [("too much", "unheld", "sides"), ("dies", "failed", "side failed")]
+    ("one", "other", "groups"),
+    [
+        ([release("a")], [release("a")], [["a"]]),
+        ([release("a")], [release("b")], [["a", "b"]]),
+        ([release("a"), release("b")], [release("b"), release("c")], [["a", "b", "c"]]),
+        ([release("a")], [release("a", "0")], [["a"], ["a"]]),
+        ([code("abc", "a.py")], [code("abc", "b.py")], [[CODE]]),
+        ([code("abc", "a.py")], [code("def", "a.py")], [[CODE], [CODE]]),
+        ([release("a")], [release("a"), code("abc", fixed=Fixed.UNCOMMITTED)], [["a"]]),
+    ],
 )
-def test_against_an_environment_that_cannot_run_the_cell(tmp_path: Path, ending: str, status: str, why: str) -> None:
+def test_cells_share_a_side_if_their_changes_fit(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one: list[Change],
+    other: list[Change],
+    groups: list[list[str]],
+) -> None:
+    """All that are known to differ are reverted together; a name that had two values needs two sides."""
+    world = World(slower_with("msgspec"), BOTH)
+    cells = [replace(asked(world), changes=one), replace(asked(world, cell=OTHER_CELL), changes=other)]
+    made = together(cells)
+
+    assert [[change.name for change in changes] for changes, _ in made] == groups
+    assert [asked.cell.id for _, members in made for asked in members] == [samples.CELL, OTHER_CELL]
+    assert {file for changes, _ in made for change in changes for file in change.files} == {
+        file for change in [*one, *other] for file in change.files
+    }
+
+
+def test_cells_with_other_faults_share_no_side() -> None:
+    """Side B of a question has one list of faults."""
+    world = World(slower_with("msgspec"), BOTH)
+    cells = [asked(world), asked(world, cell=OTHER_CELL, faults=["some.module:fault"])]
+
+    assert [len(members) for _, members in together(cells)] == [1, 1]
+
+
+def test_causes_are_searched_once_for_all_red_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment is started once, and each red cell is launched in it once; a green one is not."""
+    world = World(memory_of("msgspec"), BOTH, {"llama_tiny-zero3-cpu_x2": lambda new: {}}).put(monkeypatch)
+    told: list[Announcement] = []
+    cells = [asked(world, cell=cell) for cell in (samples.CELL, OTHER_CELL)]
+    forced = asked(world, cell="llama_tiny-zero3-cpu_x2", forced=True)
+    verdicts = settled(Trial(measuring(tmp_path), tell=told.append), *cells, forced)
+
+    causes = [verdict.trial.causes for verdict in verdicts.values() if verdict.trial]
+    assert [[(cause.how, cause.changes[0].name) for cause in found] for found in causes] == [
+        [(How.ALONE, "msgspec")],
+        [(How.ALONE, "msgspec")],
+        [],
+    ]
+    assert [launch.new for launch in world.launched if not launch.times_only and launch.new] == [
+        {"msgspec"},
+        {"msgspec"},
+        {"packaging"},
+        {"packaging"},
+    ]
+    assert sorted(world.built) == sorted([("msgspec", "packaging"), (), ("msgspec",), ("packaging",)])
+    assert [one.kept[0].name for one in told if one.kept] == ["msgspec", "packaging"]
+
+
+def test_a_cell_that_the_older_side_lacks_is_red_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are compared."""
+    world = World(slower_with("msgspec"), BOTH).put(monkeypatch)
+    real = Side.cell
+
+    def cell(side: Side, text: str) -> Cell:
+        if side.name == "older" and text == OTHER_CELL:
+            raise UsageError("the older code has no such model.")
+        return real(side, text)
+
+    monkeypatch.setattr(Side, "cell", cell)
+    verdicts = settled(Trial(measuring(tmp_path)), asked(world), asked(world, cell=OTHER_CELL))
+
+    assert {name: verdict.status for name, verdict in verdicts.items()} == {
+        samples.CELL: "regressed",
+        OTHER_CELL: "incomparable",
+    }
+    assert trial_of(verdicts[OTHER_CELL]) == ["the trial could not run: the older code has no such model."]
+
+
+def test_ctrl_c_keeps_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell's verdict comes with its pairs so far; then the interrupt goes on."""
+    world = World(slower_with("msgspec", by=1.02), BOTH).put(monkeypatch)
+    one = asked(world)
+    launch = world.launch
+
+    def interrupted(cell: str, new: frozenset[str], times_only: bool = False) -> Measurement:
+        if len(world.timed) == 4:
+            raise KeyboardInterrupt
+        return launch(cell, new, times_only)
+
+    monkeypatch.setattr(world, "launch", interrupted)
+    verdicts: list[Verdict] = []
+    with pytest.raises(KeyboardInterrupt):
+        verdicts += (verdict for _, verdict in Trial(measuring(tmp_path)).settle([one]))
+
+    [verdict] = verdicts
+    assert verdict.status in OPEN and verdict.trial is not None
+    assert (verdict.trial.pairs, verdict.trial.unfinished) == (2, INTERRUPTED)
+
+
+def test_ctrl_c_keeps_what_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More memory needs no pair to be red."""
+    world = World(memory_of("msgspec"), BOTH).put(monkeypatch)
+    one = asked(world)
+
+    def interrupted(*_: object) -> Measurement:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world, "launch", interrupted)
+    verdicts: list[Verdict] = []
+    with pytest.raises(KeyboardInterrupt):
+        verdicts += (verdict for _, verdict in Trial(measuring(tmp_path)).settle([one]))
+
+    assert [verdict.status for verdict in verdicts] == [Status.REGRESSED]
+
+
+def against(trial: Trial) -> Result:
+    """What --perf-against says of both packages, without a baseline."""
+    changes = [Change(name, OLD[name], NEW[name], ChangeKind.RELEASE) for name in ("msgspec", "packaging")]
+    gate = Against(trial, changes)
+    result = gate.check(parse_cell(samples.CELL, trial.how.catalog))
+    return next(gate.settle(), result)
+
+
+Asks = Callable[[Readings], Verdict]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asks:
+    """``ask(readings)``: the verdict of --perf-against."""
+
+    def ask(readings: Readings) -> Verdict:
+        World(readings, BOTH).put(monkeypatch)
+        return against(Trial(measuring(tmp_path))).verdict
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "why"), [("too much", "not compared", "sides"), ("dies", "failed", "side failed")]
+)
+def test_against_an_environment_that_cannot_run_the_cell(ask: Asks, ending: str, status: str, why: str) -> None:
     """Then nothing was compared, which is not green."""
-    verdict = against(tmp_path, lambda new: memory_of()(new) if new else {ending: samples.times(1.0)}).verdict
+    verdict = ask(lambda new: memory_of()(new) if new else {ending: samples.times(1.0)})
 
     assert (verdict.status, verdict.reason and verdict.reason.because) == (status, why)
 
 
-def test_against_names_the_package(tmp_path: Path) -> None:
+def test_against_names_the_package(ask: Asks) -> None:
     """Red without a baseline; nothing can be accepted."""
-    verdict = against(tmp_path, memory_of("msgspec")).verdict
+    verdict = ask(memory_of("msgspec"))
 
     assert (verdict.status, accept_text(verdict, reason=False)) == ("regressed", "")
     assert "since the baseline" not in render(verdict)
@@ -449,42 +529,36 @@ def test_against_names_the_package(tmp_path: Path) -> None:
     assert trial_of(verdict)[1:] == ["caused by msgspec 0.1 -> 0.2 alone"]
 
 
-def test_against_names_an_interaction(tmp_path: Path) -> None:
+def test_against_names_an_interaction(ask: Asks) -> None:
     """As the trial of a stored baseline does."""
-    verdict = against(tmp_path, memory_of("msgspec", "packaging", together=True)).verdict
+    verdict = ask(memory_of("msgspec", "packaging", together=True))
 
     assert trial_of(verdict)[1:] == [
         "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"
     ]
 
 
-def test_against_names_what_needs_too_much_memory(tmp_path: Path) -> None:
+def test_against_names_what_needs_too_much_memory(ask: Asks) -> None:
     """A cell that no longer fits has no metrics, and a cause all the same."""
 
-    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+    def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         return {"too much": Reading(value=1)} if "packaging" in new else {}
 
-    verdict = against(tmp_path, world).verdict
+    verdict = ask(readings)
 
     assert verdict.status == "regressed" and "fits -> oom" in headline(verdict)
     assert trial_of(verdict)[1:] == ["caused by packaging 1.0 -> 2.0 alone"]
 
 
-def test_against_less_memory_is_green(tmp_path: Path) -> None:
+def test_against_less_memory_is_green(ask: Asks) -> None:
     """There is no baseline that could be stale."""
-    verdict = against(tmp_path, lambda new: more(-4096 * len(new))).verdict
+    verdict = ask(lambda new: more(-4096 * len(new)))
 
     assert (verdict.status, status_of(verdict, "peak_memory_bytes")) == ("ok", "improved")
 
 
-def test_against_a_side_that_fails_is_red(tmp_path: Path) -> None:
+def test_against_a_side_that_fails_is_red(ask: Asks) -> None:
     """It is said which."""
-    verdict = against(tmp_path, lambda new: {} if new else {"dies": Reading(value=1)}).verdict
+    verdict = ask(lambda new: {} if new else {"dies": Reading(value=1)})
 
     assert verdict.status == "failed" and "A failed: Rank 1 was killed" in headline(verdict)
-
-
-@pytest.fixture(autouse=True)
-def _no_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The samples' commit does not exist."""
-    monkeypatch.setattr("perfsuite.run.trial.code_since", lambda *_: None)

@@ -8,7 +8,7 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
-from perfsuite.run.gatekeeper import unwatched
+from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
 from perfsuite.studies._largest_fit import Question, answer, largest, of_micro_batches, of_models
 

@@ -183,6 +183,7 @@ _FIXED = {
     Fixed.NOT_RECORDED: "the baseline was recorded without it",
     Fixed.NOT_A_PACKAGE: "it is not a package that uv can install",
     Fixed.SET_BY_CODE: "your code or a library sets it",
+    Fixed.ONLY_DIGEST: "only a digest of its value was recorded",
     Fixed.NO_GIT: "this is no git repository that has its older content: measure in a clone, or accept the cell anew",
     Fixed.GIT_FAILS: "{}",
     Fixed.NOT_FETCHED: "{} Fetch the history first: git fetch --unshallow",
