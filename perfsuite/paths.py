@@ -23,6 +23,8 @@ CODE_FOLDERS = {
     "TRITON_CACHE_DIR": "triton",
     "TORCH_EXTENSIONS_DIR": "torch_extensions",
 }
+# Folders that no copy of a user's files has; virtual environments are left out too.
+LEFT_OUT = (".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache")
 # Of files that decide what code does: the code, the facts that it reads, and what it compiles.
 CODE_SUFFIXES = {".py", ".toml", ".c", ".cpp", ".h"}
 
@@ -35,6 +37,11 @@ def code_files(place: Path) -> list[Path]:
 def content_hash(files: Iterable[Path]) -> str:
     """A hash of what the files contain, in hex digits."""
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def is_left_out(place: Path) -> bool:
+    """Whether a copy of the user's files lacks this folder, or this file: a worktree's .git is one."""
+    return place.name in LEFT_OUT or (place / "pyvenv.cfg").exists()
 
 
 def cache_folder() -> Path:
@@ -140,7 +147,7 @@ def check_output(option: str, path: Path | None, suffix: str = "") -> None:
     if path.suffix != (suffix or path.suffix) or special or not folder.is_dir():
         raise UsageError(f"{option} names {path}: it must be a file{suffix and ' *' + suffix} in an existing folder.")
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}.", suffix=".part"):  # as it will be written
+        with tempfile.TemporaryFile(dir=folder):  # without a name, so that none stays
             pass
     except OSError as error:
         raise UsageError(f"{option} names {path}, but no file can be created there: {error.strerror}.") from error

@@ -10,32 +10,30 @@ Format history of a line
 """
 
 import contextlib
-import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import what_changed
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.rules import rule_of
 from perfsuite.errors import FileError
-from perfsuite.paths import runtime_folder
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import Change
+from perfsuite.records.changing import changing
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 
 NAME = "ledger.jsonl"
+ATTRIBUTES = ".gitattributes"
+UNION = "# Two branches that both accept baselines add lines to the ledger: keep both.\nledger*.jsonl merge=union\n"
 FORMAT = 3
 PathOf = Callable[[str], Path]  # of a cell's baseline
-LOCK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +143,18 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
             raise
         finally:
             pending(path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            let_git_merge(path.parent)
+
+
+def let_git_merge(folder: Path) -> None:
+    """Let git keep both sides if two branches add lines to a ledger of the folder. A folder whose attributes already
+    mention ledgers stays as it is. Raises OSError.
+    """
+    attributes = folder / ATTRIBUTES
+    text = attributes.read_text() if attributes.exists() else ""
+    if "ledger" not in text:
+        codec.write_bytes(attributes, (text + ("" if text.endswith("\n") or not text else "\n") + UNION).encode())
 
 
 def pending(path: Path) -> Path:
@@ -154,22 +164,15 @@ def pending(path: Path) -> Path:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Locked against all writers of this user on this machine. The lock is in a folder of the user's own: on the ledger
-    itself, whoever may read the repository could hold one for ever.
-    """
-    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
-    lock = FileLock(runtime_folder() / f"ledger-{name}.lock", timeout=LOCK_SECONDS)
+    """Locked against all writers of this user on this machine. Raises FileError."""
     try:
-        with lock:
+        with changing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 yield handle
             finally:
                 os.close(handle)
-    except Timeout as error:
-        text = f"{path} is locked by another perfsuite of yours since {LOCK_SECONDS:g} s: {lock.lock_file}."
-        raise FileError(f"{text} End it, and try again.") from error
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 

@@ -16,6 +16,7 @@ from perfsuite.catalog.expressions import Matcher, matcher
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.scripts import ENGINE
 from perfsuite.catalog.slices import why_no_slice
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError
@@ -114,6 +115,8 @@ def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffix
 def parse_cell(text: str, catalog: Catalog) -> Cell:
     """Return the cell of an id. Raises UsageError (UnknownName, Refused) for an invalid one."""
     named = CellId.split(text)
+    if named.engine == ENGINE and named.model not in catalog.all("model"):
+        catalog.add_scripts()
     return make_cell(named.model, named.strategy, named.hardware, catalog, named.suffixes)
 
 

@@ -13,7 +13,7 @@ import pkgutil
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -60,12 +60,14 @@ class Catalog:
 
     A catalog folder contains ``models/``, ``hardware/``, ``engines/``, ``techniques/``, ``meters/``, ``rules/`` or
     ``studies/`` with files like perfsuite's own. ``extra_models`` come from a conftest. ``materiality`` are the
-    project's own shares from which a metric matters, by its name; "*" is that of all others.
+    project's own shares from which a metric matters, by its name; "*" is that of all others. ``find_scripts`` tells
+    the scripts that tests name, for a cell of a script that is not known otherwise.
     """
 
     folders: tuple[Path, ...] = ()
     extra_models: tuple[Model, ...] = ()
     materiality: Mapping[str, float] = field(default_factory=dict)
+    find_scripts: Callable[[], Iterable[Model]] | None = None
     _loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
     origins: dict[tuple[str, str], str] = field(default_factory=dict)  # the file of each (kind, name) in _loaded
 
@@ -92,6 +94,13 @@ class Catalog:
         self.extra_models += (model,)
         self._loaded.pop("model", None)
 
+    def add_scripts(self) -> None:
+        """Add those that tests name; asked once."""
+        find, self.find_scripts = self.find_scripts, None
+        for model in find() if find else ():
+            if model.name not in self.all("model"):
+                self.add(model)
+
     def get(self, kind: str, name: str) -> Any:
         """The definition with that name. Raises UnknownName with the nearest name, all names and the file to add."""
         known = self.all(kind)
@@ -103,8 +112,8 @@ class Catalog:
             way = f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add the option --catalog FOLDER."
             if kind == "model":
                 way += (
-                    " Only pytest reads a conftest's models and perf_script. Give a script its name and command in "
-                    "[tool.perfsuite.scripts] of pyproject.toml: all commands read that."
+                    " Only pytest reads a conftest's models. Give a script its name and command in "
+                    "[tool.perfsuite.scripts] of pyproject.toml, or let a test name it by perf_script."
                 )
             raise UnknownName(kind, name, known, way)
         return known[name]

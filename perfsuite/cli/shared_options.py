@@ -15,7 +15,8 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import scripts
-from perfsuite.cli.ini import ini_of
+from perfsuite.cli.collected import collect
+from perfsuite.cli.ini import Ini, ini_of
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import Refused, UsageError
 from perfsuite.run.runner import Settings, check_settings
@@ -55,7 +56,8 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
         sys.path.append(str(root.absolute()))  # last: an installed package of that name comes first
     project = read_project(root)
     own = scripts(project.scripts, root)
-    return Catalog(tuple(folder.absolute() for folder in folders), own, project.materiality)
+    places = tuple(folder.absolute() for folder in folders)
+    return Catalog(places, own, project.materiality, find_scripts=lambda: collect().scripts)
 
 
 def add_html(parser: argparse.ArgumentParser) -> None:
@@ -88,8 +90,12 @@ def store_of(arguments: argparse.Namespace) -> Store:
     kernels = kernels_key(kernels_of(arguments))
     if arguments.baselines is not None:
         return Store(arguments.baselines, kernels)
-    ini = ini_of(Path.cwd())
-    return Store(Path(os.path.relpath(ini.folder / (ini.text("perf_baselines") or "baselines"))), kernels)
+    return Store(baselines_of(ini_of(Path.cwd())), kernels)
+
+
+def baselines_of(ini: Ini) -> Path:
+    """The folder of the baselines of pytest's cells, relative to the working directory."""
+    return Path(os.path.relpath(ini.folder / (ini.text("perf_baselines") or "baselines")))
 
 
 def add_kernels(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.installations import changed_versions
 from perfsuite.compare.judge import OUTCOMES
+from perfsuite.compare.less_work import without_less_work
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.paired_times import (
     Answer,
@@ -31,9 +33,9 @@ from perfsuite.compare.paired_times import (
 )
 from perfsuite.compare.pooling import Effect
 from perfsuite.compare.rules import compare_metric
-from perfsuite.compare.scope import Scope, changes
+from perfsuite.compare.scope import Scope
+from perfsuite.compare.settings import changed_settings
 from perfsuite.compare.terms import Terms
-from perfsuite.records.change import ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
@@ -108,9 +110,7 @@ def compare(
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
     reported = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
     ours, theirs = (known | more for known, more in zip(reported, installed, strict=True))
-    changed = changes(ours, theirs)
-    if old.flags and new.flags:
-        changed += changes(old.flags, new.flags, ChangeKind.VARIABLE)
+    changed = [*changed_versions(ours, theirs), *changed_settings(old, new)]
     if old.outcome != "fits" or new.outcome != "fits":
         status, why = _outcomes(old, new)
         verdict = Verdict(cell=cell, status=status, reason=why, changed=changed)
@@ -139,6 +139,7 @@ def compare(
         if line.status in _MOVED and before and after and after.parts:
             pieces = list(_pieces(before, after))
             explanations.append(Explanation(metric=metric.name, title=metric.title, unit=metric.unit, pieces=pieces))
+    lines = without_less_work(lines, metrics, old, new)
     verdict = Verdict(cell=cell, status=_worst(lines), lines=lines, changed=changed)
     return Comparison(a=old, b=new, verdict=verdict, times=times, explanations=explanations)
 

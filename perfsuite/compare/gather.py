@@ -2,6 +2,9 @@
 
 A metric's value is the summary of its folded samples if its rule has one: the median of a "time" (its folded sample is
 the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's value is kept.
+
+One rank of a script may save, evaluate or sample alone. An optional metric of a script is folded over the ranks that
+have it, and is 0 on the others.
 """
 
 import hashlib
@@ -12,6 +15,7 @@ from typing import Any
 
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.compare.capacity import PEAK
 from perfsuite.compare.rules import Summary, rule_of
 from perfsuite.errors import PerfsuiteError, UsageError
@@ -56,7 +60,7 @@ def gather(
     uncounted = {name: reason for sample in reversed(ranks) for name, reason in sample.uncounted.items()}
     for metric in known.values():
         if metric.derive is None and metric.name not in uncounted:
-            _add(readings, metric, _fold(metric, ranks))
+            _add(readings, metric, _fold(metric, ranks, alone=CellId.split(cell_id).engine == SCRIPT))
     for metric in known.values():
         if metric.derive is not None and metric.name not in uncounted:
             try:
@@ -70,6 +74,7 @@ def gather(
         readings={name: readings[name] for name in known if name in readings},
         versions=_common_versions(ranks),
         flags=_flags(ranks),
+        asked=_asked(ranks),
         installed=_installed(ranks),
         machine=machine,
         engine=ranks[0].engine,
@@ -167,18 +172,21 @@ def _add(readings: dict[str, Reading], metric: Metric, reading: Reading | None) 
         readings[metric.name] = reading
 
 
-def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
-    """An optional metric may be missing on all ranks; if some have it, the fold would hide the rank that does not."""
+def _fold(metric: Metric, ranks: Sequence[RankSample], alone: bool) -> Reading | None:
+    """An optional metric may be missing on all ranks. If only some have it, the fold would hide a rank that lost it,
+    unless one rank may do ``alone`` what it measures.
+    """
     missing = [sample.rank for sample in ranks if metric.name not in sample.readings]
     if metric.optional and len(missing) == len(ranks):
         return None
-    if missing:
+    if missing and not (alone and metric.optional):
         raise GatherError(f"{metric.name} is missing on rank {missing[0]}.")
     if metric.fold not in _FOLDS:
         raise GatherError(f"{metric.name} has no fold {metric.fold!r}. Known: {', '.join(_FOLDS)}.")
-    readings = [sample.readings[metric.name] for sample in ranks]
-    for rank, reading in enumerate(readings):
+    by_rank = {sample.rank: sample.readings[metric.name] for sample in ranks if metric.name in sample.readings}
+    for rank, reading in by_rank.items():
         _check(metric, rank, reading)
+    readings = list(by_rank.values())
     samples = _fold_samples(metric, readings)
     values = [reading.value for reading in readings]
     summary = rule_of(metric).summary
@@ -187,7 +195,11 @@ def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
     if parts and sum(parts.values()) != value:
         raise GatherError(f"{metric.name} is {value:,} over all ranks, but its parts sum to {sum(parts.values()):,}.")
     fullest = max(readings, key=lambda reading: reading.value)
-    every = [one for reading in readings for one in (reading.ranks or [reading.value])]
+    every = [
+        one
+        for reading in (by_rank.get(sample.rank, Reading(value=0)) for sample in ranks)
+        for one in (reading.ranks or [reading.value])
+    ]
     return Reading(
         value=value, parts=parts, suspects=fullest.suspects, phases=fullest.phases, samples=samples, ranks=every
     )
@@ -294,11 +306,19 @@ def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
     return folded
 
 
+def _asked(ranks: Sequence[RankSample]) -> dict[str, str]:
+    """What any rank asked for; of different digests all."""
+    names = sorted({name for sample in ranks for name in sample.asked})
+    digests = {name: dict.fromkeys(sample.asked[name] for sample in ranks if name in sample.asked) for name in names}
+    return {name: "/".join(filter(None, several)) for name, several in digests.items()}
+
+
 def _installed(ranks: Sequence[RankSample]) -> Installed:
     """What any rank loaded. A distribution that is another one on some ranks has the first one's version, and an origin
     that no other environment has.
     """
     sides = [sample.installed for sample in ranks]
+    known = all(side.in_steps for side in sides)
     modules = {name for side in sides for name in side.modules}
     libraries = {name for side in sides for name in side.libraries} - modules
     versions = {name: version for side in reversed(sides) for name, version in side.all.items()}
@@ -313,6 +333,9 @@ def _installed(ranks: Sequence[RankSample]) -> Installed:
         unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
         origins={name: origins[name] for name in sorted(origins)},
         builds=sides[0].builds,
+        in_steps=sorted(
+            {name for side in sides for name in side.in_steps} if all(side.in_steps for side in sides) else ()
+        ),
     )
 
 

@@ -1,9 +1,11 @@
 """How what is installed differs between two runs, and how the runs of one file share its record.
 
-Only distributions that a rank of either side loaded are compared (rank/installed.py), and only if both sides have a
-record: an older baseline is compared by the versions that it has. Kinds of a difference
+Only distributions whose code a step of either side can run are compared (rank/installed.py), and only if both sides
+have a record: an older baseline is compared by all that ranks loaded, or by the versions that it has. Kinds
 
     release   another version, of the index: a trial can install the older one
+    python    another minor version
+    kernels   other kernels of the CPU
     origin    the baseline's is no release of an index, or the same release comes from elsewhere now
     build     another build of the same release, such as torch for another CUDA
     library   another version of what torch loads by its path, such as NVIDIA's wheels
@@ -11,20 +13,22 @@ record: an older baseline is compared by the versions that it has. Kinds of a di
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 import msgspec
 from packaging.utils import canonicalize_name
 
+from perfsuite.compare.scope import changes
 from perfsuite.records.baseline import TimedRun
-from perfsuite.records.change import ChangeKind
+from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.installed import Installed
-from perfsuite.records.measurement import Measurement, releases
-from perfsuite.records.packed import unpack
+from perfsuite.records.measurement import KERNELS, Measurement, releases
+from perfsuite.records.packed import same_content, unpack
 
 Sides = tuple[ChangeKind, dict[str, str], dict[str, str]]  # kind of change, names before and names after
 KINDS = (ChangeKind.RELEASE, ChangeKind.ORIGIN, ChangeKind.BUILD, ChangeKind.LIBRARY, ChangeKind.OUTSIDE)
+BY_NAME = {"python": ChangeKind.PYTHON, KERNELS: ChangeKind.KERNELS}  # what is listed with the releases and is none
 
 
 def packages(old: TimedRun | Measurement, new: Measurement) -> list[Sides]:
@@ -35,7 +39,8 @@ def packages(old: TimedRun | Measurement, new: Measurement) -> list[Sides]:
     differing[ChangeKind.RELEASE] = versions
     if before.modules and after.modules:
         titles = {canonicalize_name(name): name for name in [*versions[0], *versions[1]]}
-        for name in sorted({*before.loaded, *after.loaded}):
+        known = before.in_steps and after.in_steps
+        for name in sorted({*before.in_steps, *after.in_steps} if known else {*before.loaded, *after.loaded}):
             title = titles.get(canonicalize_name(name), name)
             kind, texts = _difference(name, before, after)
             for version, side, text in zip(versions, differing[kind], texts, strict=True):
@@ -43,7 +48,16 @@ def packages(old: TimedRun | Measurement, new: Measurement) -> list[Sides]:
                 if text:
                     side[title] = text
         differing[ChangeKind.OUTSIDE] = _outside(before, after)
+    for name, kind in BY_NAME.items():
+        differing[kind] = ({}, {})
+        for side, version in zip(differing[kind], versions, strict=True):
+            side |= {name: text} if (text := version.pop(name, "")) else {}
     return [(kind, *sides) for kind, sides in differing.items()]
+
+
+def changed_versions(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+    """The changes of two measurements' versions."""
+    return [msgspec.structs.replace(change, kind=BY_NAME.get(change.name, change.kind)) for change in changes(old, new)]
 
 
 def _difference(name: str, before: Installed, after: Installed) -> tuple[ChangeKind, tuple[str, str]]:
@@ -73,7 +87,7 @@ def _exact(*facts: str) -> str:
 def _outside(before: Installed, after: Installed) -> tuple[dict[str, str], dict[str, str]]:
     """The hashes on both sides of each file that differs; of a package with several, one over all of them."""
     old, new = unpack(before.outside), unpack(after.outside)
-    differ = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+    differ = [path for path in sorted({*old, *new}) if not same_content(old.get(path, ""), new.get(path, ""))]
     groups: dict[str, list[str]] = {}
     for path in differ:
         groups.setdefault(PurePosixPath(path).parts[0], []).append(path)
@@ -83,7 +97,7 @@ def _outside(before: Installed, after: Installed) -> tuple[dict[str, str], dict[
         for side, hashes in zip(sides, (old, new), strict=True):
             lines = [f"{path} {hashes[path]}" for path in paths if path in hashes]
             if lines:
-                side[title] = _digest("\n".join(lines))[:8] if len(paths) > 1 else hashes[paths[0]]
+                side[title] = _digest("\n".join(lines))[:8] if len(paths) > 1 else hashes[paths[0]].partition(".")[0]
     return sides
 
 

@@ -27,6 +27,8 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom, largest, what_grew
 from perfsuite.compare.gather import believed
+from perfsuite.compare.installations import changed_versions
+from perfsuite.compare.less_work import without_less_work
 from perfsuite.compare.pool import Times, changed_since, own_code_since
 from perfsuite.compare.rules import compare_metric, why_wrong
 from perfsuite.compare.rules._undefined import RULE as UNDEFINED
@@ -102,8 +104,9 @@ def judge(
         own_code, since = own_code_since(times.reference, measurement), times.own[0].date if times.own else ""
         scope = Scope(measurement, old, strategy, terms, times.own, changed, own_code, times.drifted, since)
         compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
-        lines = [compare_metric(metric, scope) for metric in compared]
-        verdict = verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+        found = [line for metric in compared if (line := compare_metric(metric, scope))]
+        lines = without_less_work(found, compared, old, measurement)
+        verdict = verdict_of(measurement, baseline, lines, metrics, code)
         if any(line.status == Status.OPEN for line in verdict.lines):
             # Its times may be of a run that is later than the rest of the baseline.
             verdict = msgspec.structs.replace(verdict, changed=_joined(verdict.changed, changed))
@@ -247,7 +250,7 @@ def what_changed(new: Measurement, old: Measurement) -> list[Change]:
     """Possible causes: versions, flags, the driver, the device. A cell without a measurement has no versions and no
     flags; an old baseline has no flags.
     """
-    changed = _joined(changes(old.versions, new.versions) if new.versions else [], changed_since(old, new))
+    changed = _joined(changed_versions(old.versions, new.versions) if new.versions else [], changed_since(old, new))
     changed += [own] if (own := own_code_since(old, new)) else []
     before, after = ({"driver": side.machine.driver or NONE, "device": side.machine.device} for side in (old, new))
     return changed + changes(before, after, ChangeKind.MACHINE)

@@ -32,6 +32,7 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     launches = [launch for one in measurements for launch in one.launches]
     own = CellId.split(first.cell).engine == SCRIPT
     others = [found for one in measurements[1:] for found in _differing(first, one, metrics)]
+    others.sort(key=lambda found: abs(found[2].value - found[1].value))  # the farthest is what the spread is known by
     unrepeated = {metric.name: new.value for metric, _, new in others}
     for number, one in enumerate(measurements[1:], 2):
         # A launch of times alone makes no checkpoint, for example, whose time is shown and never compared.

@@ -11,11 +11,12 @@ from perfsuite.compare.drifting import drift_of, kept
 from perfsuite.compare.installations import packages, shared, whole
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.scope import changes
+from perfsuite.compare.settings import changed_settings
 from perfsuite.compare.terms import Terms
 from perfsuite.records.baseline import Baseline, TimedRun
-from perfsuite.records.change import Change, ChangeKind
+from perfsuite.records.change import NONE, Change, ChangeKind
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import COMMAND, OWN_CODE, Machine, Measurement
+from perfsuite.records.measurement import OWN_CODE, Machine, Measurement
 from perfsuite.records.packed import own_files, pack
 
 WINDOW = 20  # runs that a baseline keeps: a month of workdays
@@ -30,6 +31,7 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
         flags=measurement.flags,
         commit=commit,
         imports=pack(own_files(measurement.imports)),
+        asked=measurement.asked,
         installed=measurement.installed if measurement.installed.modules else "",
         values={
             metric.name: float(measurement.readings[metric.name].value)
@@ -94,15 +96,10 @@ def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list
     changed: list[Change] = []
     if measurement.versions:  # a cell without a measurement has none
         changed += [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
-    if run.flags and measurement.flags:  # older runs have none
-        old, new = (
-            {name: text for name, text in side.flags.items() if name not in (OWN_CODE, COMMAND)}
-            for side in (run, measurement)
-        )
-        before, after = (side.flags.get(COMMAND) for side in (run, measurement))
-        old, new = (old | {COMMAND: before}, new | {COMMAND: after}) if before and after else (old, new)
-        changed += changes(old, new, ChangeKind.VARIABLE)
-    return changed
+    changed += changed_settings(run, measurement)
+    read = run.asked.keys() & measurement.asked.keys()  # of another name, one side does not say its value
+    before, after = ({name: side.asked[name] or NONE for name in sorted(read)} for side in (run, measurement))
+    return changed + changes(before, after, ChangeKind.READ)
 
 
 def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> Change | None:

@@ -130,6 +130,16 @@ class Pool:
         effects = [self._effect(groups, cells) for groups, cells in classes.items()]
         return sorted(effects, key=lambda one: (not one.groups, -one.interval.estimate))
 
+    @property
+    def so_far(self) -> list[Effect]:
+        """The effects as a run shows them before they are decided: a single cell has the plain mean of its pairs, which
+        nothing clips.
+        """
+        return [self._plain(effect) if len(effect.cells) == 1 else effect for effect in self.effects]
+
+    def _plain(self, effect: Effect) -> Effect:
+        return replace(effect, interval=self._of_cell(effect.cells[0], effect.interval.error, 0.0))
+
     def of(self, cell: str) -> Effect:
         """What the cell is judged with: the same groups explain it. If its own pairs do not rule out that it is slower
         by too much, alone and beside them, they alone count, and it is open.

@@ -9,6 +9,9 @@ Something changed    Can a slow-down that matters be ruled out? The time is ok o
 Nothing changed      Is the time usual for such runs, or slower by less than matters? If not, only the state of the
                      machine can have changed: the time is open, since there is no second environment to try. If
                      perfsuite's own code differs, it may be the cause too.
+
+Parts of the machine, such as its Python or its kernels, are no change here: nobody made them, and no trial can take
+them back. Where a machine has no times of its own, only a change that somebody made is asked about.
 """
 
 import math
@@ -37,7 +40,7 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
         return line_of(metric, status, old, new, reason=problem)
     values = [run.values[metric.name] for run in scope.runs if metric.name in run.values]
     if not values:
-        status = Status.OPEN if scope.changed else Status.NOT_COMPARED
+        status = Status.OPEN if any(change.made for change in scope.changed) else Status.NOT_COMPARED
         why = why_other_machine(scope.old.machine, scope.new.machine) or reason(Because.NO_TIMES)
         return line_of(metric, status, old, new, reason=why)
     if not min(values) > 0:
@@ -64,7 +67,7 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
         why = reason(Because.DRIFTED, by=relative(by), since=scope.since)
         first = first_level([sign * math.log(value) for value in values])
         return line(Status.OPEN, tolerance, why, level=first)
-    if scope.changed:
+    if any(change.is_suspect for change in scope.changed):
         faster = slower < -math.log1p(tolerance)  # which suggests nothing slower, whatever the spread
         if not (slower + unlucky <= math.log1p(tolerance) or faster) or _has_slow_steps(new, old):
             return line(Status.OPEN, tolerance, reason(Because.NOT_RULED_OUT, runs=len(values), change=tolerance))

@@ -1,4 +1,5 @@
-"""Environments in which ranks run: this process' own, one with other releases, one with a revision of a repository.
+"""Environments in which ranks run: this process' own, or one with other releases. environments/sides.py has those with
+other content of the user's files.
 
 An environment with other releases inherits the running one and differs only in the requested releases and what they
 force. It is a virtual environment whose .pth adds the running site-packages after its own, so torch is the same file on
@@ -7,11 +8,8 @@ environment claims to have them: a .dist-info with the metadata of each inherite
 keeps every package that fits, and the remaining claims are removed. If a package does not fit what a release forces, it
 gets a release that does, or stays if there is none. UV_TORCH_BACKEND=cpu makes uv install a CPU build of torch.
 
-A revision of a repository is the output of ``git archive``, put first by PYTHONPATH: unlike a git worktree, it leaves
-nothing in the user's repository, however this process ends.
-
-Both are in perfsuite's cache folder, named by a hash of everything that they depend on, and are built once. The folders
-``environments`` and ``revisions`` there may be deleted at any time.
+They are in perfsuite's cache folder, named by a hash of everything that they depend on, and are built once. The folder
+``environments`` there may be deleted at any time.
 """
 
 import ast
@@ -25,7 +23,7 @@ import shutil
 import site
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -36,7 +34,6 @@ from urllib.request import url2pathname
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from perfsuite.environments import git
 from perfsuite.environments.bounded import output, run
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder, check_executable
@@ -56,13 +53,16 @@ _ORIGINS = (
 class Environment:
     """``python`` runs the ranks; the folders ``path`` precede all others. ``installed`` are name and version of the
     packages that replace inherited ones: the requested ones, and those that they force. ``overrides`` are environment
-    variables with other values than here; None: not set.
+    variables with other values than here; None: not set. ``root`` is the root of the repository's copy in which ranks
+    run, and ``folder`` the copy of the current folder; both are empty if ranks run here.
     """
 
     python: str = sys.executable
     path: tuple[str, ...] = ()
     installed: tuple[tuple[str, str], ...] = ()
     overrides: tuple[tuple[str, str | None], ...] = ()
+    root: str = ""
+    folder: str = ""
 
     def variables(self) -> dict[str, str]:
         """This process' environment variables, with the path in front."""
@@ -130,37 +130,6 @@ def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
     for found in metadata.distributions(path=list(folders)):
         there.setdefault(_key(found.name), found)
     return there
-
-
-def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Path]:
-    """The running environment with that revision of the repository in front; the repository's root, and the root of its
-    copy. A package in ``src`` is found too, and a folder of the repository on PYTHONPATH is the copy's.
-
-    Raises UsageError if git does not know the revision.
-    """
-    commit = git.commit_of(revision, repository)
-    if not commit:
-        raise UsageError(
-            f"git knows no revision {revision!r} in {repository}: write a branch, a tag or a commit of this repository."
-        )
-    inside, root = git.run(repository, "rev-parse", "--show-prefix"), git.repository_of(repository)
-
-    def extract(part: Path) -> None:
-        part.mkdir()
-        git.run(root, "archive", "--format=tar", f"--output={part}.tar", commit)
-        output(["tar", "-xf", f"{part}.tar", "-C", str(part)])
-
-    copy = kept("revisions", [str(root), commit], extract)
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    folders = {entry: Path(entry).resolve() for entry in known if entry}
-    there = [str(copy / at.relative_to(root)) if at.is_relative_to(root) else entry for entry, at in folders.items()]
-    overrides = (("PYTHONPATH", os.pathsep.join(there)),) if there else ()
-    return Environment(path=tuple(map(str, sources(copy / inside))), overrides=overrides), root, copy
-
-
-def sources(folder: Path) -> list[Path]:
-    """The folders of a repository's packages: its ``src``, if it has one, and itself."""
-    return [path for path in (folder / "src", folder) if path.is_dir()]
 
 
 def pinned(text: str, option: str = "", alone: bool = False) -> Requirement:
@@ -232,8 +201,9 @@ def _install(
     output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
     python = str(folder / "bin" / "python")
     packages = Path(site_packages(folder))
+    versions = {_key(found.name): found.version for found in there}
     for found in there:
-        _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
+        _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found, versions)
     install = [*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)]
     try:
         output(install, uv_variables())
@@ -258,13 +228,39 @@ def _install(
     (packages / INHERITS).write_text(adds)
 
 
-def _claim(folder: Path, found: metadata.Distribution) -> None:
+def _claim(folder: Path, found: metadata.Distribution, versions: Mapping[str, str]) -> None:
+    """Let uv take an inherited package for one that is installed there. What it needs and does not have among these
+    ``versions`` it went without before: uv must not repair it.
+    """
     folder.mkdir(exist_ok=True)
-    about = filter(None, map(found.read_text, ("METADATA", "PKG-INFO", "")))  # an .egg-info has the others
-    texts = {"METADATA": next(about, ""), "INSTALLER": CLAIM}
+    texts = {"METADATA": _without_standing_conflicts(found, versions), "INSTALLER": CLAIM}
     texts["RECORD"] = "".join(f"{folder.name}/{name},,\n" for name in [*texts, "RECORD"])
     for name, text in texts.items():
         (folder / name).write_text(text)
+
+
+def _without_standing_conflicts(found: metadata.Distribution, versions: Mapping[str, str]) -> str:
+    """The package's METADATA, with those requirements that hold."""
+    about = filter(None, map(found.read_text, ("METADATA", "PKG-INFO", "")))  # an .egg-info has the others
+    head, blank, rest = next(about, "").partition("\n\n")
+    lines = [
+        line
+        for line in head.split("\n")
+        if not line.lower().startswith("requires-dist:") or _holds(line.partition(":")[2].strip(), versions)
+    ]
+    return "\n".join(lines) + blank + rest
+
+
+def _holds(text: str, versions: Mapping[str, str]) -> bool:
+    """Whether these versions satisfy a requirement; one of an extra is asked of nobody, and left as it is."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return True
+    if requirement.marker and not requirement.marker.evaluate():
+        return True
+    version = versions.get(_key(requirement.name))
+    return version is not None and requirement.specifier.contains(version, prereleases=True)
 
 
 def _claims(packages: Path) -> list[Path]:

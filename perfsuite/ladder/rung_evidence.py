@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from filelock import FileLock
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.explain import explain
 from perfsuite.errors import FileError
+from perfsuite.records.changing import changing
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.sample import Reading
 from perfsuite.show.text.words import moves_text
@@ -27,7 +27,7 @@ def add(folder: Path, commit: str, evidence: Mapping[str, Mapping[str, Any]]) ->
     """Add a benchmark's evidence to the rung's file; its earlier evidence is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     path = _path(folder, commit)
-    with FileLock(f"{path}.lock"):
+    with changing(path):
         known = read(folder, commit)
         for benchmark, values in evidence.items():
             known[benchmark] = known.get(benchmark, {}) | dict(values)

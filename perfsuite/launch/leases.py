@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.paths import runtime_folder
 from perfsuite.records import codec
-from perfsuite.records.deadline import check
+from perfsuite.records.deadline import check, excused
 from perfsuite.records.record import Record
 
 POLL_SECONDS = 0.05
@@ -93,7 +93,7 @@ def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Itera
     blocks = [place[at : at + wanted] for place in places for at in range(0, len(place) - wanted + 1, wanted)]
     patience = _Patience(folder, names)
     with contextlib.ExitStack() as held:
-        with _turn(folder, "-".join(names), patience):
+        with excused(), _turn(folder, "-".join(names), patience):
             while len(got := _first_free([*blocks, names], folder, wanted, held)) < wanted:
                 check()
                 patience.look()

@@ -24,11 +24,10 @@ from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import UsageError
 from perfsuite.launch.networks import networks
 from perfsuite.paths import cache_folder
-from perfsuite.records.measurement import EMULATED, Machine, releases
+from perfsuite.records.measurement import EMULATED, KERNELS, Machine, releases
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
 MACHINE = "PERFSUITE_MACHINE"  # a variable: the name that the user gives this machine
-KERNELS = "cpu kernels"  # listed with the versions of a measurement
 RANKS_PER_CORE = 4  # with more ranks per core, the numbers mean nothing
 SHOWN_OF_UUID = 12  # characters: "GPU-8932f937"
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # NVML's nearest common ancestors

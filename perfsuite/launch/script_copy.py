@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfsuite.errors import UsageError
+from perfsuite.paths import is_left_out
 from perfsuite.rank.script.read_files import mark_unread
 from perfsuite.units import show_bytes
 
 MOST_BYTES = 2 * 2**30
-LEFT_OUT = (".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache")
 
 
 def copy_folder(top: Path, copy: Path) -> None:
     """Copy everything but LEFT_OUT and virtual environments. Raises UsageError if it is too large."""
     size = 0
     for folder, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if not _left_out(Path(folder, name))]
+        folders[:] = [name for name in folders if not is_left_out(Path(folder, name))]
         there = copy / Path(folder).relative_to(top)
         there.mkdir(parents=True, exist_ok=True)
         for name in [name for name in folders if Path(folder, name).is_symlink()]:
@@ -37,10 +37,6 @@ def copy_folder(top: Path, copy: Path) -> None:
             shutil.copy2(path, there / name, follow_symlinks=False)
             if not path.is_symlink():
                 mark_unread(there / name)
-
-
-def _left_out(folder: Path) -> bool:
-    return folder.name in LEFT_OUT or (folder / "pyvenv.cfg").exists()
 
 
 def moved(words: Iterable[str], top: Path, copy: Path) -> list[str]:

@@ -84,7 +84,7 @@ class ScriptServer:
             self._pending = [{"error": str(error), "explained": True}]
 
     def _run(self) -> None:
-        top = git.repository_of(Path(self.model.folder))
+        top = self._top()
         copy = self.folder / "copy"
         copy_folder(top, copy)
         here = copy / Path(self.model.folder).resolve().relative_to(top.resolve())
@@ -105,6 +105,11 @@ class ScriptServer:
         if self._exit >= 0:
             os.close(self._exit)
         self._exit = os.pidfd_open(self._process.pid)
+
+    def _top(self) -> Path:
+        """The root of the repository that has the script, or of its copy in which this side runs."""
+        root, folder = Path(self.environment.root).resolve(), Path(self.model.folder).resolve()
+        return root if self.environment.root and folder.is_relative_to(root) else git.repository_of(folder)
 
     def _model(self, top: Path) -> Model:
         """The script, with the command of its baseline if a trial reverts that."""

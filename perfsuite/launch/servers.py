@@ -117,6 +117,7 @@ class LocalServer:
         with (self.workspace / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [environment.python, *self.code, device, str(self.workspace), str(self._held.lock)],
+                cwd=environment.folder or None,
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,

@@ -3,6 +3,9 @@
 A collective's bytes are those of the whole message: all-reduce, broadcast and point to point count their tensor,
 all-gather its output, reduce-scatter its input. The traffic of a ring per rank follows from it:
 2(n-1)/n of an all-reduce, (n-1)/n of the others. The evidence is the calling operator, with its phase and module.
+
+Who takes part is counted as well, barriers included: a barrier sends nothing and waits for all, and an all-reduce over
+a group of one rank exchanges nothing.
 """
 
 import contextlib
@@ -17,7 +20,7 @@ from perfsuite.rank.meter import Meter, by_part, on_dtensors
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import locate
-from perfsuite.units import BYTES, WHOLE
+from perfsuite.units import BYTES, WHOLE, show_several
 
 # c10d operator → (name, position of the argument whose bytes are the message)
 _COLLECTIVES = {
@@ -50,7 +53,8 @@ _FUNCTIONAL = {
 }
 # A dispatch mode does not see what an operator of another library calls.
 _WRAPPED = {"deepspeed::dim_zero_all_to_all": ("all_to_all", 0)}
-_SILENT = {"barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autograd"}
+_BARRIERS = {"barrier": "barrier", "monitored_barrier_": "barrier"}
+_SILENT = {*_BARRIERS, "wait_tensor", "_wrap_tensor_autograd"}
 
 
 class Communication(Meter):
@@ -64,10 +68,11 @@ class Communication(Meter):
         self.whereabouts = Whereabouts(session)
         self.bytes: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
+        self.groups: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        with self.whereabouts.watch(self.trainer.model), counting_mode(self._count, self.whereabouts.here):
+        with self.whereabouts.watch(self.trainer.model), counting_mode(self._count, self.whereabouts.here, self._join):
             yield
 
     def _count(self, collective: str, operator: str, size: int, module: str) -> None:
@@ -76,17 +81,26 @@ class Communication(Meter):
         self.bytes[suspect] += size
         self.calls[suspect] += 1
 
+    def _join(self, collective: str, ranks: int) -> None:
+        self.groups[f"{collective} of {show_several(ranks, 'rank')}"] += 1
+
     def readings(self) -> dict[str, Reading]:
         readings = {"communication_bytes": by_part(self.bytes), "collectives": by_part(self.calls)}
+        if self.session.world_size > 1:
+            readings["joined_groups"] = Reading(value=self.groups.total(), parts=dict(self.groups))
         theory = self.trainer.traffic()
         if theory is not None:
             readings["communication_theory_bytes"] = by_part(theory, 0)
         return readings
 
 
-def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[], str] = str) -> Any:
+def counting_mode(
+    count: Callable[[str, str, int, str], None],
+    here: Callable[[], str] = str,
+    join: Callable[[str, int], None] = lambda collective, ranks: None,
+) -> Any:
     """A TorchDispatchMode that calls ``count`` for every collective with its name, its operator, its bytes and its
-    place.
+    place, and ``join`` for every collective and barrier with its name and the number of ranks of its group.
 
     Raises NotImplementedError at a collective that it does not know: a count must not silently miss one.
     """
@@ -101,6 +115,9 @@ def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[]
             message = message_of(function, args, result)
             if message:
                 count(message[0], function._opname, message[1], module)
+            collective = message[0] if message else _BARRIERS.get(function._opname)
+            if collective and function.namespace != "deepspeed":
+                join(collective, _ranks_of(args))
             return result
 
     mode: Any = Counting
@@ -126,6 +143,19 @@ def message_of(function: Any, args: Any, result: Any) -> tuple[str, int] | None:
     raise NotImplementedError(f"The collective {namespace}::{name} is not in communication.py's table.")
 
 
+def _ranks_of(args: Any) -> int:
+    """How many ranks take part in a collective, by its operator's arguments: a group, or a group's name."""
+    import torch
+    from torch.distributed import ProcessGroup, distributed_c10d
+
+    for one in args:
+        if isinstance(one, torch.ScriptObject):  # the group comes before its other objects
+            return int(ProcessGroup.unbox(one).size())
+    resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
+    name = next((one for one in reversed(args) if isinstance(one, str)), None)
+    return int(resolve(name).size()) if name is not None else 0
+
+
 def _size(value: Any) -> int:
     """Bytes of a tensor, or of all tensors in nested lists."""
     if isinstance(value, list | tuple):
@@ -138,4 +168,5 @@ METRICS = (
     Metric("communication_theory_bytes", "communication volume in theory", BYTES, optional=True),
     Metric("communication_bytes", "communication volume", BYTES, hold="exact", processes=tuple(PROCESSES)),
     Metric("collectives", "collectives/step", WHOLE, hold="exact", optional=True, processes=tuple(PROCESSES)),
+    Metric("joined_groups", "barriers and collectives by group", WHOLE, hold="exact", optional=True),
 )

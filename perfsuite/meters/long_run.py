@@ -7,7 +7,6 @@ every block, and a cache in a few, so the second least growth counts, after the 
 """
 
 import contextlib
-import ctypes
 import itertools
 import os
 import statistics
@@ -19,7 +18,7 @@ from typing import Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.meters._keepers import Keepers
-from perfsuite.meters.host import resident_bytes
+from perfsuite.meters.host import malloced, resident_bytes
 from perfsuite.meters.objects import count
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
@@ -84,7 +83,7 @@ class LongRun(Meter):
         tensors = source.live_bytes if source and self.session.job.device == "cpu" else 0
         known = {
             "kept_tensor_bytes": kept,
-            "kept_host_bytes": _malloced() - tensors,
+            "kept_host_bytes": malloced() - tensors,
             "kept_blocks": sys.getallocatedblocks(),
             "kept_files": len(os.listdir("/proc/self/fd")),
         }
@@ -92,7 +91,7 @@ class LongRun(Meter):
             known["kept_reserved_bytes"] = source.reserved_bytes
         self.counts.append(known)
         self.resident.append(resident_bytes())
-        before, self.objects = self.objects, count()
+        before, self.objects = self.objects, count()[0]
         if len(self.counts) > FIRST:
             grown = {name: (number - before.get(name, 0)) // self.block for name, number in self.objects.items()}
             known = grown if self.left is None else self.left
@@ -138,28 +137,6 @@ def _slope(values: Sequence[float]) -> float:
     """
     pairs = itertools.combinations(enumerate(values), 2)
     return statistics.median((after - before) / (j - i) for (i, before), (j, after) in pairs)
-
-
-class _Mallinfo(ctypes.Structure):
-    """mallinfo(3): ``hblkhd`` bytes are mapped, ``uordblks`` are in use in the arenas."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks"),
-            "keepcost",
-        )
-    )
-
-
-def _malloced() -> int:
-    """The bytes that malloc has given out, in all threads; 0 without glibc 2.33 or newer, which can say so."""
-    ask: Any = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if ask is None:
-        return 0
-    ask.restype = _Mallinfo
-    info = ask()
-    return int(info.uordblks + info.hblkhd)
 
 
 _exact: dict[str, Any] = {"processes": OF_STEPS, "optional": True}

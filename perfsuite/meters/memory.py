@@ -75,6 +75,7 @@ class Memory(Meter):
         self.steps = 0  # since the recording stopped
         self.kept: list[tuple[int, int]] = []  # steps, and bytes that a script has kept; first, then each unfenced step
         self.parameters = 0  # bytes, also of a file that is mapped, which no allocator sees
+        self.later_peaks: list[int] = []  # of each device, of all steps that are as the script or the engine makes them
         self.left: list[tuple[int | None, int | None]] = []  # of each device: reserved and free bytes
         self.source.record(True)
         session.listeners.append(self.mark)
@@ -110,6 +111,7 @@ class Memory(Meter):
             if not self.evaluated_once:
                 self._check_growth()
             self.left = [(one.reserved_bytes, one.free_bytes) for one in self.source.each]
+            self.later_peaks = [one.peak_bytes for one in self.source.each]
             self.source.set_capacity(None)  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
@@ -231,6 +233,8 @@ class Memory(Meter):
             for category, processes in HELD.items()
             if process in processes
         }
+        if self.later_peaks and self.session.strategy.engine.own:  # other cells repeat one step
+            readings["run_peak_bytes"] = Reading(value=self.later_peaks[number])
         reserved, free = self.left[number] if self.left else (None, None)
         if reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=reserved)
@@ -291,6 +295,10 @@ HELD = {
 METER = Memory
 METRICS = (
     Metric("peak_memory_bytes", "peak memory", BYTES, hold="exact", column=1, materiality=OF_A_PEAK),
+    # Of all steps, recorded or not. When Python collects garbage, and when messages end, is not always the same.
+    Metric(
+        "run_peak_bytes", "peak of all steps", BYTES, hold="about", bound=0.05, optional=True, processes=("script",)
+    ),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric("setup_memory_bytes", "setup memory", BYTES),
     Metric("grown_bytes", "memory grown/step", BYTES, hold="exact", processes=("script",)),

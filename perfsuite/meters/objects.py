@@ -4,11 +4,18 @@ Counted between the first unfenced blocks, once all cycles are collected: what P
 containers and instances, but for the modules' own, which the rank server has frozen. A leak grows in every block, so
 the block in which a type grew least is what counts: what is made once, such as a cache, is in one block alone. A leak
 grows with the steps of a whole training, and so does the time of every collection.
+
+A cache that is bounded may fill for longer than these blocks: a deque with a length, an lru_cache with a size, a
+dictionary with a limit, such as torch's of shared storages. What those hold is no leak, and is shown as a cache.
 """
 
+import collections
 import contextlib
+import functools
 import gc
 import itertools
+from collections.abc import Iterable
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
@@ -18,6 +25,7 @@ from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import WHOLE
 
+LIMITS = ("limit", "maxlen", "maxsize", "max_size")  # how a class of a mapping or a list names its own bound
 FEWEST, MOST = 2, 4  # blocks between counts; to count takes some milliseconds, and disturbs the block after it
 
 
@@ -29,38 +37,73 @@ class Objects(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.counts: list[dict[str, int]] = []
+        self.cached: list[dict[str, int]] = []  # the same of what bounded caches hold
+        self.own = session.strategy.engine.own
         self.between: list[int] = []  # steps before each count, since the one before it
         self.steps = 0  # since the last count
 
     def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        if kind in ("unfenced", "called") and self.steps and len(self.counts) <= MOST:
-            self.counts.append(count())
+        first = self.own and kind == "timed" and not self.counts  # a script's timed steps are a long block
+        if first or (kind in ("unfenced", "called") and self.steps and len(self.counts) <= MOST):
+            objects, cached = count()
+            self.counts.append(objects)
+            self.cached.append(cached)
             self.between.append(self.steps)
             self.steps = 0
         return contextlib.nullcontext()
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        self.steps += kind == "unfenced"
+        self.steps += kind == "unfenced" or (self.own and kind == "timed")
 
     def readings(self) -> dict[str, Reading]:
-        blocks = list(zip(itertools.pairwise(self.counts), self.between[1:], strict=True))
-        if len(blocks) < FEWEST:  # of a cell with a capacity, or with too few steps
+        if len(self.counts) <= FEWEST:  # of a cell with a capacity, or with too few steps
             return {}
+        cached = self._least(self.cached)
+        readings = {"leaked_objects": by_part(self._least(self.counts))}
+        return readings | ({"cached_objects": by_part(cached)} if cached else {})
+
+    def _least(self, counts: list[dict[str, int]]) -> dict[str, int]:
+        """How many of each type a step leaves, in the block that left fewest."""
+        blocks = list(zip(itertools.pairwise(counts), self.between[1:], strict=True))
         left: dict[str, int] = {}
-        for name in self.counts[-1]:
+        for name in counts[-1]:
             number = min((after.get(name, 0) - before.get(name, 0)) // steps for (before, after), steps in blocks)
             if number > 0:
                 left[f"{name.partition('.')[0]}: {name}"] = number
-        return {"leaked_objects": by_part(left)}
+        return left
 
 
-def count() -> dict[str, int]:
-    """The live objects by their type, as ``package.module.Type``. It leaves none itself: a Counter would ask whether
-    what it is given is a Mapping, and every Mapping would remember the answer.
+def count() -> tuple[dict[str, int], dict[str, int]]:
+    """The live objects by their type, as ``package.module.Type``, and those that bounded caches hold. It leaves none
+    itself: a Counter would ask whether what it is given is a Mapping, and every Mapping would remember the answer.
     """
     gc.collect()
+    objects = gc.get_objects()
+    held: set[int] = set()
+    for one in objects:
+        if is_bounded(one):
+            for inner in gc.get_referents(one):
+                held.add(id(inner))
+                if type(inner) in (tuple, list, dict):
+                    held.update(map(id, gc.get_referents(inner)))
+    free = _named(one for one in objects if id(one) not in held)
+    return free, _named(one for one in objects if id(one) in held)
+
+
+def is_bounded(one: Any) -> bool:
+    """Whether it is a container that gives up what it holds, for what comes later."""
+    if type(one) is collections.deque:
+        return one.maxlen is not None
+    if type(one) is functools._lru_cache_wrapper:
+        return one.cache_parameters()["maxsize"] is not None
+    if type(one) in (dict, list, set) or not isinstance(one, dict | list | set):
+        return False
+    return any(type(vars(one).get(name)) is int for name in LIMITS) if hasattr(one, "__dict__") else False
+
+
+def _named(objects: Iterable[Any]) -> dict[str, int]:
     kinds: dict[type, int] = {}
-    for one in gc.get_objects():
+    for one in objects:
         kinds[type(one)] = kinds.get(type(one), 0) + 1
     named: dict[str, int] = {}
     for kind, number in kinds.items():
@@ -70,4 +113,7 @@ def count() -> dict[str, int]:
 
 
 METER = Objects
-METRICS = (Metric("leaked_objects", "objects left/step", WHOLE, hold="exact", optional=True, depends_on=("python",)),)
+METRICS = (
+    Metric("leaked_objects", "objects left/step", WHOLE, hold="exact", optional=True, depends_on=("python",)),
+    Metric("cached_objects", "objects in bounded caches/step", WHOLE, optional=True, depends_on=("python",)),
+)

@@ -60,6 +60,7 @@ class PythonCalls(Meter):
         counter = CallCounter()
         with _uncollected(), torch.autograd.set_multithreading_enabled(False), counter.counting():
             yield
+        self.session.called = frozenset(module for _, module in counter.known.values())
         ours = (OURS,) if self.session.strategy.engine.own else (OURS, "__main__")
         self.calls = counter.by_function(self.packages, ours)  # a rank's main module is the rank server, or the script
 

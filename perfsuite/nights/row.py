@@ -14,6 +14,7 @@ import msgspec
 from perfsuite.catalog.cell_id import PATTERN
 from perfsuite.errors import FileError
 from perfsuite.records import codec
+from perfsuite.records.changing import changing
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.sample import is_number
@@ -119,12 +120,13 @@ def write_months(rows: Iterable[Row], folder: Path) -> list[Path]:
     changed = []
     for month, new in sorted(months.items()):
         path = folder / f"{month}.jsonl"
-        old = read_month(path) if path.exists() else []
-        merged = {row.key: row for row in [*old, *new]}
-        text = b"".join(_ENCODER.encode(merged[key]) + b"\n" for key in sorted(merged))
-        if not path.exists() or text != path.read_bytes():
-            codec.write_bytes(path, text)
-            changed.append(path)
+        with changing(path):
+            old = read_month(path) if path.exists() else []
+            merged = {row.key: row for row in [*old, *new]}
+            text = b"".join(_ENCODER.encode(merged[key]) + b"\n" for key in sorted(merged))
+            if not path.exists() or text != path.read_bytes():
+                codec.write_bytes(path, text)
+                changed.append(path)
     return changed
 
 

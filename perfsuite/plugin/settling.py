@@ -84,7 +84,7 @@ class Settling:
             return
         seconds, what = self._limit()
         try:
-            with limit(seconds, what):
+            with limit(seconds, what, patient=self.run.options.budget is None):
                 for result in self.run.settled():
                     held = self.held.pop(result.measurement.cell)
                     self._end(held, self.run.finished(result, held.item))

@@ -1,5 +1,5 @@
-"""Settings that change the speed of a step, apart from library versions: environment variables, torch's and Python's
-global switches, and the versions of the libraries that come with torch.
+"""Settings that change the speed of a step, apart from library versions: environment variables (catalog/tuning.py),
+torch's and Python's global switches, and the versions of the libraries that come with torch.
 
 Read after the steps, since a model's or an engine's code may also set them.
 """
@@ -12,36 +12,58 @@ import os
 import sys
 import tracemalloc
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from perfsuite.catalog.tuning import INDUCTOR, NUMPY, Rank, counts
+from perfsuite.rank.loaded import shared_libraries
 from perfsuite.records.measurement import COMMAND, OWN_CODE
 
 OWN = "PERFSUITE_SETS"  # names the variables that perfsuite always sets, which are left out
-PREFIXES = (
-    *("PYTORCH_", "TORCH", "NCCL_", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_TF32", "TRITON_"),
-    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_", "GLOO_", "DS_", "DEEPSPEED_"),
-    *("ACCELERATE_", "MALLOC_", "LD_PRELOAD", "XLA_", "JAX_", COMMAND),
-)
-PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_VERSION")  # suffixes of names of places and versions
-OF_LAUNCHERS = ("TORCHELASTIC_",)  # prefixes of what a launcher tells its ranks, another text at each launch
+LIBRARIES = {  # shared libraries, by the beginnings of their names, and the names that variables need
+    "libiomp5": "iomp",
+    "libomp": "omp",
+    "libmkl_": "mkl",
+    "libblis": "blis",
+    "libtcmalloc": "tcmalloc",
+    "libmimalloc": "mimalloc",
+}
 ROOMS = ("rank", "meters", "techniques", "engines")  # the code of perfsuite that a step runs
-DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the machine's record names the devices
 
 
-def flags(device: str) -> dict[str, str]:
+def flags(device: str, ranks: int, in_steps: Collection[str] = ()) -> dict[str, str]:
     """By name, as in a verdict: {"NCCL_ALGO": "Ring", "torch threads": "1", "anomaly mode": "off"}.
 
-    Flags that this torch does not have are left out.
+    Flags that this torch does not have are left out. ``in_steps`` are the packages whose code a step can run.
     """
-    flags = variables(os.environ) | {OWN_CODE: own_code()}
+    switches: dict[str, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some of torch's old names
         for name, flag in (_PYTHON | _TORCH | (_CUDA if device == "cuda" else {})).items():
             with contextlib.suppress(Exception):  # evidence only: older and newer torches lack some
-                flags[name] = _say(flag() if callable(flag) else _of_torch(flag))
-    return flags
+                switches[name] = _say(flag() if callable(flag) else _of_torch(flag))
+    threads = int(switches.get("torch threads", "2"))
+    files = shared_libraries()
+    rank = Rank(device, ranks, threads, loaded(files, in_steps))
+    return variables(os.environ, rank, files) | {OWN_CODE: own_code()} | switches
+
+
+def loaded(files: Iterable[str], in_steps: Collection[str]) -> frozenset[str]:
+    """What variables may need of this process: its modules, and what of its libraries has variables."""
+    names = {name for name in list(sys.modules) if "." not in name}
+    for file in map(os.path.basename, files):
+        names |= {name for beginning, name in LIBRARIES.items() if file.startswith(beginning)}
+    if "numpy" in in_steps:
+        names.add(NUMPY)
+    with contextlib.suppress(Exception):  # this torch may have no such names
+        if _of_torch("backends.mkl.is_available"):
+            names.add("mkl")
+        if "BLAS_INFO=open" in str(_of_torch("__config__.show")):
+            names.add("openblas")
+        if sys.modules["torch._dynamo.utils"].counters["stats"]:
+            names.add(INDUCTOR)
+    return frozenset(names)
 
 
 def own_code() -> str:
@@ -52,15 +74,23 @@ def own_code() -> str:
     return digest.hexdigest()[:8]
 
 
-def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that change speed, without perfsuite's own and without paths. For preloaded libraries only the names."""
-    left_out = {*environment.get(OWN, "").split(), *DEVICES}
-    return {
-        name: " ".join(map(os.path.basename, value.split(":"))) if name == "LD_PRELOAD" else value
-        for name, value in sorted(environment.items())
-        if name.startswith(PREFIXES) and not name.startswith(OF_LAUNCHERS)
-        if not name.endswith(PLACES) and name not in left_out
-    }
+def variables(environment: Mapping[str, str], rank: Rank, libraries: Iterable[str] = ()) -> dict[str, str]:
+    """Those that change this rank's speed, without perfsuite's own. Of preloaded libraries, the names of those that are
+    among the loaded ``libraries``.
+    """
+    left_out = {*environment.get(OWN, "").split()}
+    there = set(map(os.path.basename, map(os.path.realpath, libraries))) | set(map(os.path.basename, libraries))
+    found = {}
+    for name, value in sorted(environment.items()):
+        if name in left_out or not (name == COMMAND or counts(name, rank)):
+            continue
+        if name == "LD_PRELOAD":
+            files = value.replace(":", " ").split()
+            names = [os.path.basename(file) for file in files if os.path.basename(os.path.realpath(file)) in there]
+            value = " ".join(names)
+        if value:
+            found[name] = value
+    return found
 
 
 def _say(value: Any) -> str:

@@ -10,40 +10,77 @@ A release of an index is known by its version, since an index does not replace f
 files. The files of an editable one are the user's own: they are compared one by one, and it has no entry here.
 """
 
+import ast
 import contextlib
 import functools
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from perfsuite.rank.loaded import PACKAGES, imported, shared_libraries
+from perfsuite.rank.loaded import PACKAGES, imported, shared_libraries, users_files
 from perfsuite.records.installed import Installed
 
 DIGITS = 12
+IDLE = ("tqdm",)  # packages whose threads only watch
 OWN = "perfsuite"  # it measures and is not measured
 LIBRARIES = ".libs"  # behind the name of a distribution: the folder of what auditwheel put into its wheel
 
 
-def installed() -> Installed:
-    """The distributions here, by what this process has loaded of them."""
+def installed(called: Collection[str] = (), named: Iterable[str] = (), elsewhere: bool = False) -> Installed:
+    """The distributions here, by what this process has loaded of them.
+
+    ``called`` are the modules whose functions a step has called; if there are none, it is not known what a step can
+    run. It can also run the ``named`` distributions, what brings shared libraries, and what the user's code imports. If
+    processes or threads ``elsewhere`` belong to the step, it can run all that was imported.
+    """
     there = known()
     modules = there.owners(imported())
     libraries = there.owners(shared_libraries()) - modules
     versions = there.versions
+    in_steps: set[str] = set()
+    if called:
+        reached = there.owners(_files_of({*called, *imports_of(users_files())}) if not elsewhere else imported())
+        in_steps = reached | there.owners(shared_libraries()) | (set(map(canonicalize_name, named)) & modules)
     return Installed(
         modules={name: versions[name] for name in sorted(modules)},
         libraries={name: versions[name] for name in sorted(libraries)},
         unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
         origins=there.origins,
         builds=_builds(),
+        in_steps=sorted(in_steps),
     )
+
+
+def _files_of(modules: Iterable[str]) -> set[str]:
+    return {str(getattr(sys.modules.get(name), "__file__", None)) for name in modules}
+
+
+def imports_of(files: Iterable[str]) -> set[str]:
+    """The names of all modules that these files import, anywhere in them."""
+    names: set[str] = set()
+    for file in files:
+        with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+            for node in ast.walk(ast.parse(Path(file).read_bytes())):
+                if isinstance(node, ast.Import):
+                    names |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def runs_elsewhere() -> bool:
+    """Whether the user's step may run in other processes or threads that this one began, such as a loader's workers."""
+    threads = [thread for thread in threading.enumerate() if type(thread).__module__.partition(".")[0] not in IDLE]
+    children = "".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
+    return len(threads) > 1 or bool(children)
 
 
 class Known:

@@ -1,12 +1,14 @@
 """The files that this process has imported or loaded, and which of them are the user's own.
 
 A file of the standard library or of an installed package is not; every other one is, wherever it lies: in the
-repository, in a folder on PYTHONPATH, or in an editable install.
+repository, in a folder on PYTHONPATH, or in an editable install. So is one of a package that was installed from a
+folder of this machine, which may be the repository: the parent knows.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import sys
 import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -31,8 +33,34 @@ def shared_libraries() -> list[str]:
 
 
 def is_installed(file: str) -> bool:
-    """Whether the file is of the standard library or of an installed package."""
-    return file.startswith(_known_folders()) or any(f"/{folder}/" in file for folder in PACKAGES)
+    """Whether the file is of the standard library or of an installed package, but not of one from a folder here."""
+    installed = file.startswith(_known_folders()) or any(f"/{folder}/" in file for folder in PACKAGES)
+    return installed and not file.startswith(_from_folders(tuple(sys.path)))
+
+
+@functools.cache
+def _from_folders(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The beginnings of the paths of packages that were installed from a folder of this machine (direct_url.json)."""
+    found: list[str] = []
+    for entry in path:
+        if Path(entry).name in PACKAGES:
+            for about in Path(entry).glob("*.dist-info/direct_url.json"):
+                found += _tops_from_folder(about)
+    return tuple(found)
+
+
+def _tops_from_folder(about: Path) -> list[str]:
+    """``…/site-packages/net/`` and ``…/site-packages/net.py``; none if the package comes from elsewhere."""
+    try:
+        address = json.loads(about.read_text())
+        if not address["url"].startswith("file:") or (address.get("dir_info") or {}).get("editable"):
+            return []
+        lines = (about.parent / "RECORD").read_text().splitlines()
+    except (OSError, ValueError, KeyError, AttributeError):
+        return []
+    firsts = {line.partition(",")[0].partition("/")[:2] for line in lines}
+    tops = {"".join(parts) for parts in firsts if not parts[0].startswith("..") and parts[0] != about.parent.name}
+    return [f"{about.parent.parent}/{top}" for top in sorted(tops)]
 
 
 @functools.cache
@@ -49,3 +77,9 @@ def own_files() -> list[str]:
 def own_libraries() -> list[str]:
     """The loaded shared libraries of no installed package, such as one that ctypes loads, and the system's."""
     return [file for file in shared_libraries() if not is_installed(file)]
+
+
+def users_files() -> list[str]:
+    """The imported files that are the user's own, without those of perfsuite."""
+    package = f"{Path(__file__).resolve().parents[1]}/"
+    return [file for file in own_files() if not str(Path(file).resolve()).startswith(package)]

@@ -25,7 +25,7 @@ from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.build_model import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.flags import flags
-from perfsuite.rank.installed import installed
+from perfsuite.rank.installed import installed, runs_elsewhere
 from perfsuite.rank.loaded import own_files, own_libraries
 from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.meter import Meter
@@ -96,16 +96,19 @@ def sample_of(
     """What the meters read, when all steps are made."""
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
     session.undone.close()  # the flags are to be the user's
+    elsewhere = session.strategy.engine.own and runs_elsewhere()
+    record = _evidence(lambda: installed(session.called, session.packages, elsewhere), Installed())
     return RankSample(
         rank=session.rank,
         readings=readings,
         engine=evidence,
         versions=versions(session),
-        flags=flags(session.job.device),
+        flags=flags(session.job.device, session.world_size, record.in_steps),
+        asked=session.asked.digests(),
         phases_seconds=phases_seconds,
         files=own_files(),
         opened=[*session.opened.files, *own_libraries()],
-        installed=_evidence(installed, Installed()),
+        installed=record,
         memory_curve=memory_curve(session),
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},
     )
@@ -269,7 +272,7 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
         missing_bytes=_evidence(lambda: memory.source.missing_bytes, None) if memory else None,
         parts=parts,
         versions=versions(session),
-        flags=flags(session.job.device) if session else {},
+        flags=flags(session.job.device, session.world_size) if session else {},
         installed=_evidence(installed, Installed()),
         add=error.add if isinstance(error, Unsupported) else (),
         world_size=getattr(error, "world_size", None),

@@ -12,6 +12,7 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
+from perfsuite.rank.asked import Asked, watch
 from perfsuite.rank.opened import Opened
 from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.rank.torch_types import DeviceMesh, DType, TorchDevice
@@ -43,6 +44,8 @@ class Session:
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     left: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # how this process leaves the others
     opened: Opened = field(default_factory=Opened)  # files, until the steps begin
+    asked: Asked = field(default_factory=watch)  # variables
+    called: frozenset[str] = frozenset()  # modules of which a step has called functions
 
     @classmethod
     def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Self:
@@ -50,12 +53,12 @@ class Session:
         for entry in job.import_path:
             if entry not in sys.path:
                 sys.path.append(entry)
-        opened = Opened()
+        opened, asked = Opened(), watch()
         with opened.watching():  # definition files of the user's may read others
             catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
             strategy = parse_strategy(job.strategy, catalog)
         layout = lay_out(strategy, job.world_size * job.devices)
-        return cls(job, rank, catalog, strategy, recipe_of(strategy), layout, scratch, opened=opened)
+        return cls(job, rank, catalog, strategy, recipe_of(strategy), layout, scratch, opened=opened, asked=asked)
 
     @property
     def world_size(self) -> int:
@@ -119,6 +122,11 @@ class Session:
         """Whether the first step compiles the model."""
         choices = self.strategy.choices
         return any(choice.technique.slot == "compilation" and not choice.technique.default for choice in choices)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The distributions that the strategy and the model name, and torch."""
+        return ("torch", *self.strategy.packages, *self.job.model.packages)
 
     def mark(self, phase: str) -> None:
         """Notify all listeners that a phase begins: "batch" (of the step that compiles, "compile"), "forward",

@@ -8,8 +8,8 @@ from perfsuite.records.record import Record
 
 class TimedRun(Record, frozen=True, kw_only=True):
     """The times of one run, on one machine and in one environment: ``values`` are the medians of its timed metrics,
-    ``imports`` and ``installed`` a Measurement's. In a file, ``installed`` is a digest if the baseline's measurement or
-    an earlier run has the whole (compare/installations.py).
+    ``imports``, ``asked`` and ``installed`` a Measurement's. In a file, ``installed`` is a digest if the baseline's
+    measurement or an earlier run has the whole (compare/installations.py).
     """
 
     date: str
@@ -18,6 +18,7 @@ class TimedRun(Record, frozen=True, kw_only=True):
     flags: dict[str, str] = {}
     commit: str = ""
     imports: dict[str, str] = {}
+    asked: dict[str, str] = {}
     installed: Installed | str = ""
     values: dict[str, float]
 

@@ -11,17 +11,26 @@ NONE = "none"  # the text of a name that one side lacks
 
 
 class ChangeKind(StrEnum):
-    """What differs."""
+    """What differs. The first ones are changes that somebody makes, the others are parts of a machine."""
 
     RELEASE = "release"  # of a library, from the index
     ORIGIN = "origin"  # no release of an index, or the same release from elsewhere
+    OUTSIDE = "outside"  # a file of the user's outside of the repository
+    CODE = "code"
+    COMMAND = "command"  # of a script
+    READ = "read"  # a variable that the user's own code asked for; only a digest of its value is known
+    VARIABLE = "variable"  # one that tunes torch, OpenMP, an allocator, …
+    SWITCH = "switch"  # of torch or Python, as it was after the steps
+    PYTHON = "python"
+    KERNELS = "kernels"  # of the CPU
     BUILD = "build"  # of the same release
     LIBRARY = "library"  # what torch loads by its path
-    OUTSIDE = "outside"  # a file of the user's outside of the repository
-    VARIABLE = "variable"
-    CODE = "code"
     MACHINE = "machine"  # its driver or its device
     OWN_CODE = "own code"  # perfsuite's, which measures
+
+
+MADE = frozenset(list(ChangeKind)[: list(ChangeKind).index(ChangeKind.VARIABLE)])
+SET = frozenset({ChangeKind.COMMAND, ChangeKind.READ, ChangeKind.VARIABLE})  # what a launch sets as variables
 
 
 class Fixed(StrEnum):
@@ -29,11 +38,13 @@ class Fixed(StrEnum):
 
     NOT_RECORDED = "not recorded"
     NOT_A_PACKAGE = "not a package"
+    ONLY_DIGEST = "only digest"  # of the value of a variable
     SET_BY_CODE = "set by code"
-    NO_COMMIT = "no commit"
-    UNKNOWN_COMMIT = "unknown commit"
-    UNCOMMITTED = "uncommitted"
-    NOT_IN_COMMIT = "not in commit"  # some of the files
+    NO_GIT = "no git"  # there is no repository, and nothing was kept
+    GIT_FAILS = "git fails"  # with the message that is the obstacle
+    NOT_FETCHED = "not fetched"  # with git's message
+    NOT_KEPT = "not kept"  # the content of a file, which is the obstacle
+    IN_LFS = "in LFS"  # the same, and LFS has it elsewhere
     NO_RELEASE = "no release"
     ONE_BUILD = "one build"
     BY_PATH = "by path"
@@ -41,8 +52,9 @@ class Fixed(StrEnum):
 
 
 class Change(Record, frozen=True, kw_only=False, gc=False):
-    """One difference. ``fixed`` says why it cannot be reverted here, if it cannot. ``files`` are those of the user's
-    own code that differ.
+    """One difference. ``fixed`` says why it cannot be reverted here, if it cannot; ``obstacle`` is then the file or the
+    message of git that it is about. ``files`` are those of the user's own code that differ, and ``contents`` the
+    digests that were recorded for them, in their order: empty for a file that did not exist.
     """
 
     name: str
@@ -51,19 +63,29 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
     kind: ChangeKind = ChangeKind.RELEASE
     fixed: Fixed | None = None
     files: tuple[str, ...] = ()
+    contents: tuple[str, ...] = ()
+    obstacle: str = ""
 
     @property
     def made(self) -> bool:
-        """Whether somebody made it."""
-        return True
+        """Whether somebody made it. Otherwise it is a part of the machine, which may be another one than before."""
+        return self.kind in MADE
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a time that is as usual may hide its effect: somebody made it, or a trial can tell."""
+        return self.made or self.kind in SET
 
 
 def merged(one: Change, other: Change) -> Change | None:
     """Both changes of one name as one, such as those of two cells' code; None if they revert to something different."""
-    if one.before != other.before:
+    ours, theirs = (dict(zip(change.files, change.contents, strict=False)) for change in (one, other))
+    if any(ours[file] != content for file, content in theirs.items() if file in ours):
         return None
-    files = tuple(sorted({*one.files, *other.files}))
-    return msgspec.structs.replace(one, files=files)
+    if not (ours and theirs):
+        return one if one.before == other.before and one.contents == other.contents else None
+    both = dict(sorted({**ours, **theirs}.items()))
+    return msgspec.structs.replace(one, files=tuple(both), contents=tuple(both.values()))
 
 
 class How(StrEnum):

@@ -5,8 +5,6 @@ import errno
 import math
 import os
 import re
-import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from perfsuite.catalog.cell_id import is_cell_id
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.older_formats import modern
+from perfsuite.records.parts import replace
 from perfsuite.records.record import Record
 from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
 
@@ -307,18 +306,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write atomically: a reader sees the old file or the new one, never half of one, even after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, _mode(path))
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    replace(path, content)
 
 
 _ESCAPED = re.compile(rb"(?<!\\)((?:\\\\)*)\\u00((?:[01][0-9a-f])|7f|[89][0-9a-f])", re.IGNORECASE)
@@ -329,13 +317,3 @@ def _visible(text: bytes) -> bytes:
     """The JSON with control characters written out, other than the short forms of line ends and tabs."""
     text = _ESCAPED.sub(rb"\1\\\\x\2", text) if b"\\u00" in text else text
     return _RAW.sub(lambda match: b"\\\\x%02x" % match[0][-1], text)
-
-
-def _mode(path: Path) -> int:
-    """That of the file that is replaced, or what the user's umask leaves to a new one."""
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        mask = os.umask(0o077)
-        os.umask(mask)
-        return 0o666 & ~mask

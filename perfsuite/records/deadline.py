@@ -28,29 +28,46 @@ class OutOfTime(PerfsuiteError):
     """The limit is used up. What was begun inside it has ended and left nothing."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Limit:
-    """``at`` is a time.monotonic(), ``outer`` the limit around this one."""
+    """``at`` is a time.monotonic(), ``outer`` the limit around this one. A ``patient`` one does not count the time that
+    others use the machine.
+    """
 
     at: float
     what: str
     tick: Callable[[], None]
     outer: "_Limit | None"
+    patient: bool
 
 
 _INNERMOST: ContextVar[_Limit | None] = ContextVar("perfsuite_limit", default=None)
 
 
 @contextmanager
-def limit(seconds: float, what: str, tick: Callable[[], None] = lambda: None) -> Iterator[None]:
+def limit(
+    seconds: float, what: str, tick: Callable[[], None] = lambda: None, *, patient: bool = False
+) -> Iterator[None]:
     """Let everything inside end after ``seconds``, or with a limit around it that ends earlier. ``what`` begins the
-    sentence of OutOfTime, as in "the 2 min of --minutes". ``tick`` is called while something is waited for.
+    sentence of OutOfTime, as in "the 2 min of --minutes". ``tick`` is called while something is waited for. A
+    ``patient`` limit does not count the time of ``excused``.
     """
-    token = _INNERMOST.set(_Limit(time.monotonic() + seconds, what, tick, _INNERMOST.get()))
+    token = _INNERMOST.set(_Limit(time.monotonic() + seconds, what, tick, _INNERMOST.get(), patient))
     try:
         yield
     finally:
         _INNERMOST.reset(token)
+
+
+@contextmanager
+def excused() -> Iterator[None]:
+    """The time in this block, in which others use the machine, does not count for patient limits."""
+    begin = time.monotonic()
+    try:
+        yield
+    finally:
+        for one in _limits():
+            one.at += (time.monotonic() - begin) * one.patient
 
 
 def left() -> float:

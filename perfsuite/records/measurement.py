@@ -10,6 +10,7 @@ from perfsuite.records.sample import Reading
 
 OWN_CODE = "perfsuite's code"  # a flag: a hash of the code of perfsuite that the ranks run; older records lack it
 COMMAND = "SCRIPT_COMMAND"  # a flag, as a variable that a trial can revert: what starts a script; older records lack it
+KERNELS = "cpu kernels"  # listed with the versions of a measurement
 STEP_TIME = "step_time_seconds"
 EMULATED = "emulated "  # how the name of an emulated device begins
 Outcome = Literal["fits", "oom", "unsupported", "failed"]
@@ -57,9 +58,11 @@ class Measurement(Record, frozen=True, kw_only=True):
     ``memory_curve`` is live memory over a step of the fullest rank, in the format of records/curves.py; empty
     before format 4 and without steps. ``imports`` are the repository's files that the cell depends on, by folder,
     with the beginnings of their git hashes (run/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
-    ``installed`` is empty in older records. ``uncounted`` are metrics that could not be counted, with the reasons;
+    ``installed`` is empty in older records. ``asked`` are the variables that the user's own code asked for, with
+    digests of their values, empty for one that was not set; older records have none. ``uncounted`` are metrics that
+    could not be counted, with the reasons;
     older records name none. ``unrepeated`` are metrics of a script that should repeat themselves and do not, with the
-    value of another launch. ``times_only``: a launch that counted nothing.
+    value of the launch that is farthest from the first. ``times_only``: a launch that counted nothing.
     """
 
     cell: str
@@ -68,6 +71,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     readings: dict[str, Reading] = {}
     versions: dict[str, str] = {}
     flags: dict[str, str] = {}
+    asked: dict[str, str] = {}
     installed: Installed = Installed()
     machine: Machine
     engine: dict[str, str | int] = {}

@@ -1,12 +1,23 @@
-"""Hashes of files as records keep them, one entry per folder: ``{"models": "net.py:1f0c93ab loss.py:77de0a41"}``."""
+"""Hashes of files as records keep them, one entry per folder: ``{"models": "net.py:1f0c93ab.77de0a41 a.bin:2b00"}``.
+
+The first hash is git's of the file. That of a Python file may have a second one behind a dot, of its code alone
+(records/python_code.py).
+"""
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from perfsuite.paths import PACKAGE
 
-HASH = frozenset("0123456789abcdef")
+HASHES = re.compile(r"[0-9a-f]+(\.[0-9a-f]+)?")
+
+
+def same_content(before: str, now: str) -> bool:
+    """Whether the hashes of a file on two sides are of one content, or of one code. An empty one is of no file."""
+    blobs, codes = zip(*(text.partition(".")[::2] for text in (before, now)), strict=True)
+    return blobs[0] == blobs[1] or bool(codes[0] and codes[0] == codes[1])
 
 
 def pack(hashes: Mapping[str, str]) -> dict[str, str]:
@@ -40,7 +51,7 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
     begun: list[str] = []
     for word in text.split(" "):
         name, colon, digest = word.rpartition(":")
-        if colon and digest and set(digest) <= HASH:
+        if colon and HASHES.fullmatch(digest):
             yield " ".join([*begun, name]), digest
             begun = []
         else:

@@ -29,7 +29,8 @@ class Reading(Record, frozen=True, kw_only=True):
 
 class RankSample(Record, frozen=True, kw_only=True):
     """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
-    the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
+    the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``asked`` are a
+    Measurement's. ``files`` are the sources
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
     its steps, all that a script read, and the loaded shared libraries. ``memory_curve`` is in the format of
     records/curves.py. ``uncounted`` are metrics that cannot be counted on this rank, with the reasons: then no rank's
@@ -41,6 +42,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     engine: dict[str, str | int]
     versions: dict[str, str]
     flags: dict[str, str] = {}
+    asked: dict[str, str] = {}
     phases_seconds: dict[str, float]
     files: list[str] = []
     opened: list[str] = []

@@ -91,6 +91,7 @@ class Because(StrEnum):
     ABSENT = "absent"
     UNCOUNTED = "uncounted"
     UNREPEATED = "unrepeated"  # of a script
+    OTHER_TRAINING = "other training"  # less work, and other numbers
     NO_METRIC = "no metric"
     FEWER_SAMPLES = "fewer samples"
     STEP_DIFFERS = "step differs"

@@ -9,6 +9,7 @@ from importlib import util
 from pathlib import Path, PurePosixPath
 
 from perfsuite.environments import git
+from perfsuite.environments.contents import DIGITS
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
@@ -16,8 +17,8 @@ from perfsuite.rank.installed import known
 from perfsuite.records.change import NONE
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
-from perfsuite.records.packed import unpack
-from perfsuite.run.imports import DIGITS, by_module, hash_of, reached
+from perfsuite.records.packed import same_content, unpack
+from perfsuite.run.imports import by_module, hash_of, reached
 
 NO_RECORD = "no record of what it imports"
 TEXTS = (".md", ".rst")  # files that no code reads
@@ -40,8 +41,9 @@ class Changed:
         base = git.ask(root, "merge-base", "--end-of-options", text, "HEAD")
         if not base:
             raise UsageError(
-                f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a revision "
-                "after =, e.g. --perf-changed=origin/main, and fetch its history."
+                git.problem(root)
+                or f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a "
+                "revision after =, e.g. --perf-changed=origin/main, and fetch its history."
             )
         differing = git.ask(root, "diff", "--name-only", "--no-renames", "-z", base)
         new = git.ask(root, "ls-files", "--others", "--exclude-standard", "-z")
@@ -58,11 +60,13 @@ class Changed:
             return NO_RECORD
         record = unpack(measurement.imports)
         # What a file has begun to import since the record counts too, and what a conftest imports: it may define models
-        stale = [path for path, digest in record.items() if self.hashes.get(path) != digest]
+        stale = [path for path, digest in record.items() if not same_content(digest, self.hashes.get(path, ""))]
         watched = set(watched)
         mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
         folders = {str(PurePosixPath(path).parent) for path in record}
         for path in sorted(self.files):
+            if path in record and same_content(record[path], hash_of(self.root / path)):
+                continue
             place = PurePosixPath(path)
             data = place.suffix not in (".py", *TEXTS) and str(place.parent) in folders
             if path in mine or data:
@@ -83,7 +87,7 @@ def _others_installed(recorded: Installed) -> str:
         if recorded.origins.get(name) != there.origins.get(name):
             return f"{name} {before} is from elsewhere"
     for path, digest in unpack(recorded.outside).items():
-        if hash_of(_place_of(path)) != digest:
+        if not same_content(digest, hash_of(_place_of(path))):
             return f"{path} changed, outside of the repository"
     return ""
 

@@ -1,6 +1,6 @@
 """How an environment differs from a baseline's, apart from the machine: releases, variables and the user's own code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import util
 from pathlib import Path
 
@@ -9,16 +9,18 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
-from perfsuite.compare.scope import changes
 from perfsuite.environments import git
+from perfsuite.environments.contents import Missing, find, have, of_content, recorded_in
+from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.packed import own_files
+from perfsuite.records.packed import own_files, same_content
+from perfsuite.run.imports import hash_of
 
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
+LABEL = 12  # digits of a commit that are shown
 COMPILED = ":(exclude,glob)**/__pycache__/**"
 
 
@@ -34,14 +36,12 @@ def changes_since(run: TimedRun | Measurement, measurement: Measurement, code: C
 
 
 def _fixed(change: Change) -> Fixed | None:
-    """Why a release or a variable cannot be reverted; None if it can."""
-    if change.kind == ChangeKind.VARIABLE:
-        return None if change.name.isupper() and "_" in change.name else Fixed.SET_BY_CODE
-    if change.kind != ChangeKind.RELEASE:
-        return _FIXED[change.kind]
-    if change.before == NONE:
+    """Why a change cannot be reverted; None if it can."""
+    if change.before == NONE and change.kind == ChangeKind.RELEASE:
         return Fixed.NOT_RECORDED
-    return Fixed.NOT_A_PACKAGE if change.name in ("python", KERNELS) else None
+    if change.before != NONE and change.kind == ChangeKind.READ:
+        return Fixed.ONLY_DIGEST
+    return _FIXED.get(change.kind)
 
 
 _FIXED = {
@@ -49,6 +49,9 @@ _FIXED = {
     ChangeKind.BUILD: Fixed.ONE_BUILD,
     ChangeKind.LIBRARY: Fixed.BY_PATH,
     ChangeKind.OUTSIDE: Fixed.OUTSIDE,
+    ChangeKind.SWITCH: Fixed.SET_BY_CODE,
+    ChangeKind.PYTHON: Fixed.NOT_A_PACKAGE,
+    ChangeKind.KERNELS: Fixed.NOT_A_PACKAGE,
 }
 
 
@@ -58,48 +61,58 @@ Hashes = Mapping[str, str]  # of files, by their paths in the repository
 def code_since(
     run: TimedRun, measurement: Measurement, cell: Cell, catalog: Catalog, repository: Path
 ) -> Change | None:
-    """How the user's own code that the cell runs differs from a baseline's run; None if it does not. A run from before
-    imports were recorded is compared by its commit.
+    """How the user's own code and data that the cell's ranks read differ from a baseline's run; None if they do not. A
+    run from before files were recorded is compared by its commit, if that is here.
     """
     before, now = (own_files(side.imports) for side in (run, measurement))
-    return code_change(run.commit, cell, catalog, repository, before, now)
+    return code_change(run.commit, repository, before, now)
 
 
-def code_change(
-    commit: str, cell: Cell, catalog: Catalog, repository: Path, before: Hashes | None = None, now: Hashes | None = None
-) -> Change | None:
-    """How the user's own code that the cell runs differs from the commit; None if it does not, or there is none.
+def code_change(commit: str, repository: Path, before: Hashes, now: Hashes) -> Change | None:
+    """How the files that ranks read ``now`` differ from those that they read ``before``; None if they do not.
 
-    The code is what the model's package and the catalogs have, and every file of the user's that ranks imported or
-    read: ``before`` with the baseline, and ``now``. The hashes decide about files that git does not keep: ignored ones,
-    and those of a submodule. perfsuite itself measures; it is not measured.
+    The digests decide, and git is only asked about a file that differs. A file of one side alone differs if the other
+    side had it with another content, or not at all. perfsuite itself measures; it is not measured.
     """
-    before, now = before or {}, now or {}
-    root = git.ask(repository, "rev-parse", "--show-toplevel")
-    if not (commit and root):
-        files = tuple(change.name for change in changes(before, now)) if before else ()
-        return Change(CODE, "recorded", "here", ChangeKind.CODE, Fixed.NO_COMMIT, files) if files else None
-    top = Path(root).resolve()
-    imported = [str(top / path) for path in sorted({*before, *now})]
-    paths = [*code_of(cell, catalog, top), *imported]
-    if not paths:
+    if (not before and not commit) or before == now:
         return None
-    clean = commit.removesuffix(UNCOMMITTED)
-    if not git.commit_of(clean, repository):
-        return Change(CODE, clean, "here", ChangeKind.CODE, Fixed.UNKNOWN_COMMIT)
-    where = ["--", *paths, COMPILED]
-    after = "here"
-    edited = git.ask(repository, "status", "--porcelain", *where)
-    committed = git.ask(repository, "diff", "--name-only", clean, "HEAD", *where)
-    names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
-    unkept = sorted({name for name in before.keys() & now.keys() if before[name] != now[name]} - names)
-    if not edited and not unkept:
-        if clean == commit and not committed:
+    root, clean = git.repository_of(repository).resolve(), commit.removesuffix(UNCOMMITTED)
+    installed = installed_from(root)
+    older = dict(before)
+    if new := [path for path in now if path not in before]:
+        known = recorded_in(root, clean, new)
+        if known is None and not before:
             return None
-        after = git.commit_of("HEAD", repository, digits=12)
-    fixed = Fixed.NOT_IN_COMMIT if unkept else None
-    fixed = fixed if clean == commit else Fixed.UNCOMMITTED
-    return Change(CODE, clean, after, ChangeKind.CODE, fixed, tuple(sorted({*names, *unkept})))
+        for path, digests in (known or {}).items():
+            same = any(same_content(digest, now[path]) for digest in digests)
+            older |= {path: now[path] if same else min(digests)} if digests else {}
+    newer = dict(now)
+    for path in before.keys() - now.keys():
+        newer[path] = hash_of(installed.get(path, root / path))
+    paths = sorted({*older, *newer})
+    files = tuple(path for path in paths if not same_content(older.get(path, ""), newer.get(path, "")))
+    if not files:
+        return None
+    contents = tuple(older.get(path, "") for path in files)
+    fixed, obstacle = None, ""
+    try:
+        find(root, {path: digest for path, digest in zip(files, contents, strict=True) if digest}, clean, installed)
+    except Missing as error:
+        fixed, obstacle = error.fixed, error.obstacle
+    label = f"{clean[:LABEL]}{UNCOMMITTED if clean != commit else ''}" if clean else "recorded"
+    after = _label_of([newer.get(path, "") for path in files], files, root)
+    return Change(CODE, label, after, ChangeKind.CODE, fixed, files, contents, obstacle)
+
+
+def _label_of(digests: Sequence[str], files: Sequence[str], root: Path) -> str:
+    """The commit that is checked out, if it has these files as they are here."""
+    head = git.commit_of("HEAD", root)
+    known = recorded_in(root, head, files) if head else None
+    same = known is not None and all(
+        of_content(digest) in map(of_content, known[path]) if digest else not known[path]
+        for path, digest in zip(files, digests, strict=True)
+    )
+    return head[:LABEL] if same else "here"
 
 
 def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imports: Hashes | None = None) -> bool:
@@ -129,10 +142,11 @@ def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
 
 def revision(text: str, repository: Path) -> str:
     """The commit that the text names, in twelve digits. Raises UsageError if git does not know it."""
-    commit = git.commit_of(text, repository, digits=12)
+    commit = have(text, repository)[:LABEL]
     if not commit:
         raise UsageError(
-            f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
+            git.problem(repository)
+            or f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
             "a path, or transformers==5.22.0."
         )
     return commit

@@ -163,7 +163,9 @@ class Gatekeeper:
             return
         runs = self._own_times(cell, baseline)
         new = run_of(measurement, metrics, self._commit(cell, measurement))
-        TimesOfMachine(project_of(self.store.root)).add(cell.id, baseline.date, runs, new)
+        times = TimesOfMachine(project_of(self.store.root))
+        times.add(cell.id, baseline.date, runs, new)
+        times.keep_files(new.imports, git.repository_of(self.store.root.parent), self.store.root)
 
     def _commit(self, cell: Cell, measurement: Measurement) -> str:
         """That of the user's own code that the cell ran."""
@@ -227,6 +229,8 @@ class Gatekeeper:
             return ""
         how = Acceptance(how=f"--perf-update={consent}", metrics=metrics, reason=self.reason)
         self.store.save(made, baseline, how)
+        root = git.repository_of(self.store.root.parent)
+        TimesOfMachine(project_of(self.store.root)).keep_files(measurement.imports, root, self.store.root)
         return str(self.store.path(measurement.cell))
 
 
@@ -244,5 +248,5 @@ def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
     or new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
     """
     where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
-    head = git.commit_of("HEAD", baselines.parent, digits=12)
+    head = git.commit_of("HEAD", baselines.parent)
     return head + (UNCOMMITTED if head and git.ask(baselines.parent, "status", "--porcelain", *where) else "")

@@ -17,12 +17,13 @@ from pathlib import Path, PurePosixPath
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.environments.contents import DIGITS, MOST_BYTES, digest_of, digests_of
+from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.paths import PACKAGE, cache_folder
 from perfsuite.records.packed import pack
 
-DIGITS = 8
-MOST_BYTES = 2**24  # of a file that are read: a file of data may have many gigabytes
+PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
 
 
@@ -32,15 +33,25 @@ def recorded(
     """The record of a cell: ``{"perfsuite/rank": "build.py:1f0c93ab main.py:77de0a41"}``.
 
     ``files`` are those that its ranks imported, ``opened`` those that they read. One of another repository, or that is
-    gone, is left out, and so is what perfsuite and git keep.
+    gone, is left out, and so is what perfsuite and git keep. An installed file of a package from this repository has
+    its path there.
     """
-    kept = _kept_folders()
+    kept, places = _kept_folders(), installed_from(root)
+    ours = {file: path for path, file in places.items()}
+    resolved = {Path(file).resolve() for file in (*files, *opened) if Path(file).is_absolute()}
+    installed = {ours[file] for file in resolved & ours.keys()}
+    opened = [file for file in opened if not _in_packages(file)]
     read = [file for file in _below(opened, root) if not _is_in(root / file, kept) and ".git" not in Path(file).parts]
-    paths = _below(files, root) | {file for file in read if (root / file).is_file()}
+    paths = _below((file for file in files if not _in_packages(file)), root)
+    paths |= installed | {file for file in read if (root / file).is_file()}
     own, definitions = definitions_of(cell, catalog, root), _definitions(catalog, root)
     others = definitions - own
     paths = (paths | own) - (others - reached(own, by_module(others), root))
-    return pack({path: hash_of(root / path) for path in paths})
+    return pack({path: hash_of(places.get(path, root / path)) for path in paths})
+
+
+def _in_packages(file: str) -> bool:
+    return not PACKAGES.isdisjoint(Path(file).parts)
 
 
 def outside(files: Iterable[str], root: Path) -> dict[str, str]:
@@ -50,13 +61,24 @@ def outside(files: Iterable[str], root: Path) -> dict[str, str]:
     hashes: dict[str, list[str]] = {}
     kept = _kept_folders()
     for path in sorted({Path(file).resolve() for file in files if Path(file).is_absolute()}):
-        if not path.is_relative_to(root) and not _is_in(path, kept) and (digits := hash_of(path)):
+        if (
+            not path.is_relative_to(root)
+            and not _in_packages(str(path))
+            and not _is_in(path, kept)
+            and (digits := hash_of(path))
+        ):
             hashes.setdefault(_module_path(path), []).append(digits)
     return pack({name: digits[0] if len(digits) == 1 else _joined(digits) for name, digits in hashes.items()})
 
 
 def _joined(digits: Iterable[str]) -> str:
-    return hashlib.sha1(" ".join(digits).encode(), usedforsecurity=False).hexdigest()[:DIGITS]
+    """One hash of several files' contents, and one of their codes if each has one."""
+    columns = zip(*(one.partition(".")[::2] for one in digits), strict=True)
+    return ".".join(
+        hashlib.sha1(" ".join(column).encode(), usedforsecurity=False).hexdigest()[:DIGITS]
+        for column in columns
+        if all(column)
+    )
 
 
 def _kept_folders() -> list[Path]:
@@ -90,15 +112,15 @@ def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
 
 
 def hash_of(path: Path) -> str:
-    """The first digits of the file's hash in git; of a very large file, of its size and its beginning. Empty if it
-    cannot be read.
+    """The first digits of the file's hash in git; of a very large file, of its size and its beginning. A Python file
+    has the hash of its code, too, if it is the user's. Empty if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
             text, size = file.read(MOST_BYTES), os.fstat(file.fileno()).st_size
     except OSError:
         return ""
-    return hashlib.sha1(b"blob %d\0" % size + text, usedforsecurity=False).hexdigest()[:DIGITS]
+    return digest_of(text, size) if path.is_relative_to(PACKAGE) else digests_of(path.name, text, size)
 
 
 def by_module(paths: Iterable[str]) -> dict[str, set[str]]:

@@ -18,6 +18,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import GatherError, failed, gather
 from perfsuite.environments.environments import HERE, Environment
 from perfsuite.environments.git import repository_of
+from perfsuite.environments.own_packages import names_from
 from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.launcher import CellFailed, Launcher, at_node
@@ -27,6 +28,7 @@ from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import timestamp
 from perfsuite.records.gradients import Gradients
+from perfsuite.records.installed import without
 from perfsuite.records.job import Job, Turns
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.progress import Progress
@@ -142,7 +144,9 @@ class Runner:
             files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
             root = repository_of(Path.cwd())
             imports = recorded(files, cell, self.catalog, root, opened)
-            installed = msgspec.structs.replace(measurement.installed, outside=outside(files, root))
+            installed = msgspec.structs.replace(
+                without(measurement.installed, names_from(root)), outside=outside(files, root)
+            )
             more: dict[str, Any] = {"imports": imports, "installed": installed, "warmup": self.settings.warmup}
             return msgspec.structs.replace(measurement, launches=[launch], **more)
         except (CellFailed, GatherError) as error:

@@ -11,9 +11,10 @@ from perfsuite.catalog.cell import Cell, make_cell, parse_cell
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
-from perfsuite.environments.environments import HERE, Environment, at_revision, sources, with_releases
+from perfsuite.environments.environments import HERE, Environment, with_releases
+from perfsuite.environments.sides import at_revision, side_with, sources
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.records.change import NONE, Change, ChangeKind
+from perfsuite.records.change import NONE, SET, Change, ChangeKind
 from perfsuite.run.environment_changes import code_of, requirement_of
 from perfsuite.units import listed
 
@@ -163,15 +164,14 @@ class Sides:
         releases = requirements(changes)
         environment = with_releases(releases) if releases else HERE
         overrides = [
-            (change.name, None if change.before == NONE else change.before)
-            for change in changes
-            if change.kind == ChangeKind.VARIABLE
+            (change.name, None if change.before == NONE else change.before) for change in changes if change.kind in SET
         ]
         environment = replace(environment, overrides=tuple(overrides))
-        commit = next((change.before for change in changes if change.kind == ChangeKind.CODE), "")
-        if not commit:
+        code = next((change for change in changes if change.kind == ChangeKind.CODE), None)
+        if code is None:
             return Side(name, self.catalog, environment)
-        older, root, copy = at_revision(commit, self.repository)
-        catalog = catalog_at(self.catalog, root, copy, f"{commit}")
-        there = replace(environment, path=older.path, overrides=(*older.overrides, *overrides))
-        return Side(name, catalog, there, copy=copy, working=self.catalog, root=root)
+        older, root, copy = side_with(code, self.repository)
+        there = replace(older, python=environment.python, installed=environment.installed)
+        there = replace(there, overrides=(*older.overrides, *overrides))
+        catalog = catalog_at(self.catalog, root, copy, code.before)
+        return Side(name, catalog, there, copy=None if code.contents else copy, working=self.catalog, root=root)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import subprocess
 import threading
 
 import msgspec
@@ -298,3 +299,48 @@ def test_a_change_past_the_ledger_is_a_gap(store):
     store.save(peak(31), peak(30), CONSENT)
 
     assert drift(store).gaps == 1
+
+
+def _git(folder, *arguments):
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org", *arguments]
+    return subprocess.run(git, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("accepted_before", [True, False])
+def test_git_keeps_the_acceptances_of_both_branches(tmp_path, accepted_before):
+    """In a repository that has nothing but what the acceptances wrote, and even if each branch has the first one."""
+    store, other = Store(tmp_path / "baselines"), "gpt2_tiny-fsdp2-cpu_x2"
+    _git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    if accepted_before:
+        accept(store, peak(19))
+    (tmp_path / "README").write_text("")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "-m", "first")
+    _git(tmp_path, "switch", "--quiet", "-c", "theirs")
+    store.save(peak(20), peak(19) if accepted_before else None, CONSENT)
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "-m", "theirs")
+    _git(tmp_path, "switch", "--quiet", "main")
+    ours = msgspec.structs.replace(peak(21), cell=other)
+    ours = msgspec.structs.replace(ours, measurement=msgspec.structs.replace(ours.measurement, cell=other))
+    store.save(ours, None, CONSENT)
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "-m", "ours")
+    _git(tmp_path, "merge", "--quiet", "theirs")
+
+    assert {entry.cell for entry in entries(store)} == {CELL, other}
+    assert len(entries(store)) == 2 + accepted_before
+
+
+def test_the_attributes_of_a_user_stay(tmp_path):
+    """One line is added, once; a rule for ledgers that is there is the user's own."""
+    (tmp_path / ".gitattributes").write_text("*.json -diff")
+    ledger.let_git_merge(tmp_path)
+    ledger.let_git_merge(tmp_path)
+
+    assert (tmp_path / ".gitattributes").read_text() == "*.json -diff\n" + ledger.UNION
+
+    (tmp_path / ".gitattributes").write_text("ledger.jsonl -merge\n")
+    ledger.let_git_merge(tmp_path)
+
+    assert (tmp_path / ".gitattributes").read_text() == "ledger.jsonl -merge\n"

@@ -68,6 +68,7 @@ def propose(folder, *results, options=("--github", "lab/code")):
 def proposed(forge):
     """The cells on the branch, with their peaks in GiB; and those of its ledger."""
     files = {name: text for name, text in forge.proposed().items() if forge.commits["main"][1].get(name) != text}
+    files.pop("baselines/.gitattributes", None)
     ledger = [json.loads(line)["cell"] for line in files.pop("baselines/ledger.jsonl", "").splitlines()]
     read = [json.loads(text)["measurement"] for text in files.values()]
     return {one["cell"]: one["readings"]["peak_memory_bytes"]["value"] // GIB for one in read}, sorted(ledger)

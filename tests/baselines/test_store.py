@@ -56,10 +56,10 @@ def test_a_baseline_reads_back_as_it_was_saved(saved):
 
 
 def test_a_baseline_lies_in_its_hardware_s_folder(saved):
-    """root/<hardware>/<id>.json and the ledger, and nothing else is next to them."""
+    """root/<hardware>/<id>.json and the ledger, with the rule by which git merges it."""
     files = {path.relative_to(saved.root) for path in saved.root.rglob("*") if path.is_file()}
 
-    assert files == {Path("cpu_x2", f"{CELL}.json"), Path("ledger.jsonl")}
+    assert files == {Path("cpu_x2", f"{CELL}.json"), Path("ledger.jsonl"), Path(".gitattributes")}
 
 
 def test_the_hardware_of_an_id_with_a_workload_is_its_third_part(store):

@@ -34,6 +34,7 @@ def test_the_one_script_that_trains_is_found(folder, capsys):
     assert project["tool"]["perfsuite"]["scripts"] == {"train": "torchrun --nproc-per-node 2 train.py"}
     assert '"train-script-cpu_x2"' in (folder / "test_perf.py").read_text()
     assert "pytest --perf test_perf.py" in (folder / ".github/workflows/perf.yml").read_text()
+    assert "merge=union" in (folder / "baselines/.gitattributes").read_text()
     assert "pytest --perf test_perf.py --perf-update=new" in capsys.readouterr().out
 
 

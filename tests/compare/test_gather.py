@@ -294,3 +294,15 @@ def test_the_folded_time_is_never_less_than_a_rank_s_median(steps):
     folded = fold_one(one_metric("time"), *(Reading(value=1.0, samples=column) for column in columns))
 
     assert all(folded.value >= sorted(column)[(len(column) - 1) // 2] for column in columns)
+
+
+@pytest.mark.parametrize("metric", [one for one in Catalog().metrics("script") if one.optional and not one.derive])
+def test_what_one_rank_of_a_script_does_alone_is_missing_nowhere(metric):
+    """It is folded over the ranks that have it. The other rank's is 0."""
+    samples = [msgspec.structs.replace(rank_sample(rank), readings={}) for rank in range(2)]
+    alone = Reading(value=3, samples=[3.0] if metric.is_time or metric.hold == "close" else [])
+    samples[0] = msgspec.structs.replace(samples[0], readings={metric.name: alone})
+    found = gather("train-script-cpu_x2", samples, [metric], machine=MACHINE, wall_seconds=3.0, capacity_bytes=None)
+
+    assert found.readings[metric.name].value == 3
+    assert found.readings[metric.name].ranks == [3, 0]

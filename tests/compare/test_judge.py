@@ -527,7 +527,9 @@ def test_an_open_time_names_what_changed_since_the_times():
     ("new", "other", "status"),
     [
         (21, 20.5, "not compared"),  # as its launches differ
-        (24.9, 20.01, "not compared"),  # far beyond what they differ by, and less than a quarter
+        (20.19, 20.01, "not compared"),  # far beyond what they differ by, and less than a hundredth
+        (20.3, 20.01, "regressed"),
+        (24.9, 20 + 512 / GIB, "regressed"),  # a spread of 512 bytes excuses no quarter
         (40, 20.01, "regressed"),
         (40, 17, "not compared"),  # within what launches may differ by that nobody saw
         (4, 20.01, "not compared"),  # less memory is not worse

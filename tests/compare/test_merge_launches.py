@@ -27,3 +27,12 @@ def test_a_time_that_is_compared_must_be_there(times_only):
     later = msgspec.structs.replace(measurement(step_time_seconds=None), times_only=times_only)
 
     assert "step time was measured in launch 2" in merge([measurement(), later], METRICS).failure.message
+
+
+@pytest.mark.parametrize("values", [(4, 1, 3), (4, 3, 1), (4, 5, 1)])
+def test_the_spread_is_that_of_all_launches(values):
+    """The other value is the one farthest from the first, in whatever order they came."""
+    cell = "train-script-cpu_x1"
+    launches = [msgspec.structs.replace(measurement(collectives=Reading(value=value)), cell=cell) for value in values]
+
+    assert merge(launches, METRICS).unrepeated == {"collectives": 1}

@@ -266,7 +266,7 @@ def test_a_time_that_is_not_positive_is_no_improvement(seconds):
     assert held(seconds).status == "failed"
 
 
-GOODNESS = {"open": 0, "open": 0, "ok": 1, "improved": 2}
+GOODNESS = {"open": 0, "ok": 1, "improved": 2}
 
 
 @given(

@@ -249,8 +249,8 @@ for _ in range(60):
     assert named == {
         "rollout: aten::add @ reward model",
         "rollout: aten::randn @ reward model",
-        "rollout: aten::addmm @ reward model.0",
-        "rollout: aten::t @ reward model.0",
+        "rollout: aten::addmm @ reward model.Linear_0",
+        "rollout: aten::t @ reward model.Linear_0",
     }
     assert readings["peak_memory_bytes"].suspects["temporaries: aten::add @ reward model"] == 4 * 2 * 4
     assert readings["peak_memory_bytes"].suspects["parameters: aten::empty @ reward model"] == 4 * (8 * 2 + 2)

@@ -17,6 +17,8 @@ from perfsuite.records.change import Cause, Change, ChangeKind, How, Problem, Tr
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run.culprits import culprits
+from perfsuite.show.html.causes import causes
+from perfsuite.show.html.moved import moved, names_of
 from perfsuite.upgrade.effects import ALONE, Effect, Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
@@ -24,15 +26,25 @@ PEAK = f"{CELL} peak_memory_bytes"
 HOSTILE = "<!-- perfsuite other --> <img src=x> ```\n@octocat"
 
 
-def result(peak=None, cell=CELL, new=None, updated=""):
+def result(peak=None, cell=CELL, new=None, updated="", changed=()):
     new = new or (measurement(peak_memory_bytes=memory(peak)) if peak else measurement())
-    verdict = msgspec.structs.replace(judge(new, baseline(), METRICS, strategy="zero3"), cell=cell)
+    verdict = msgspec.structs.replace(
+        judge(new, baseline(), METRICS, strategy="zero3"), cell=cell, changed=list(changed)
+    )
     return Result(
         measurement=msgspec.structs.replace(new, cell=cell), baseline=baseline(), verdict=verdict, updated=updated
     )
 
 
 FATTER, GOOD = 22 * GIB, None
+
+
+def apart(count):
+    """Red cells since each of which something else changed."""
+    return [
+        result(FATTER, f"m{number}-zero3-cpu_x2", changed=[Change(f"library{number}", "1", "2")])
+        for number in range(count)
+    ]
 
 
 def tell(folder, *results, options=("--github", "lab/code")):
@@ -91,7 +103,7 @@ def test_what_was_accepted_is_gone(forge, tmp_path):
 
 def test_every_page_of_the_issues_is_read(forge, tmp_path):
     """Five cells, in a server that shows two to a page."""
-    cells = [result(FATTER, f"m{number}-zero3-cpu_x2") for number in range(5)]
+    cells = apart(5)
     for _ in range(2):
         tell(tmp_path, *cells)
 
@@ -100,7 +112,7 @@ def test_every_page_of_the_issues_is_read(forge, tmp_path):
 
 def test_a_broken_machine_does_not_open_hundreds(forge, tmp_path, capsys):
     """The rest is counted, not hidden, in a dry run too; and the next report opens it."""
-    cells = [result(FATTER, f"m{number}-zero3-cpu_x2") for number in range(MOST + 3)]
+    cells = apart(MOST + 3)
     tell(tmp_path, *cells, options=())
     assert f"… and 3 more regressions: one report opens {MOST} issues at most." in capsys.readouterr().out
     tell(tmp_path, *cells)
@@ -210,8 +222,8 @@ def test_the_webhook_gets_each_news_once(forge, tmp_path, issues):
         assert tell(tmp_path, result(peak), options=options) == 0
 
     assert [message["text"].splitlines()[:2] for message in forge.messages] == [
-        ["perfsuite: 1 red", f"red: {CELL}: peak memory +10.0 % (regressed)"],
-        ["perfsuite: 1 gone", f"gone: {CELL}: peak memory +{'15.0' if issues else '10.0'} % (regressed)"],
+        ["perfsuite: 1 red", f"red: `{CELL}: peak memory +10.0 % (regressed)`"],
+        ["perfsuite: 1 gone", f"gone: `{CELL}: peak memory +{'15.0' if issues else '10.0'} % (regressed)`"],
     ]
 
 
@@ -390,13 +402,13 @@ def test_a_message_has_the_metrics_below_their_cause(forge, tmp_path):
     assert [message["text"].splitlines() for message in forge.messages] == [
         [
             "perfsuite: 1 red",
-            "red: transformers 5.22.0 -> 5.23.0: peak memory +10.0 % in 2 cells (regressed), and 1 more metric",
-            "  peak memory +10.0 % in 2 cells (regressed)",
-            "  allocations +3.0 % in 1 cell (regressed)",
+            "red: `transformers 5.22.0 -&gt; 5.23.0: peak memory +10.0 % in 2 cells (regressed), and 1 more metric`",
+            "  `peak memory +10.0 % in 2 cells (regressed)`",
+            "  `allocations +3.0 % in 1 cell (regressed)`",
         ],
         [
             "perfsuite: 1 gone",
-            "gone: transformers 5.22.0 -> 5.23.0: peak memory +10.0 % in 2 cells (regressed), and 1 more metric",
+            "gone: `transformers 5.22.0 -&gt; 5.23.0: peak memory +10.0 % in 2 cells (regressed), and 1 more metric`",
         ],
     ]
 
@@ -439,3 +451,49 @@ def test_the_changes_that_a_trial_is_sure_of_are_blamed(guilty, named):
     assert [change.name for change in _causes(trial, "peak_memory_bytes")] == named
     assert _causes(trial, "step_time_seconds") == []
     assert _causes(msgspec.structs.replace(trial, unmoved=["peak_memory_bytes"]), "peak_memory_bytes") == []
+
+
+SHARED = (Change("transformers", "5.22.0", "5.23.0"),)
+
+
+def test_what_the_page_shows_as_one_cause_is_one_issue(forge, tmp_path):
+    """Twelve cells that moved alike since the same change, without a trial; night after night, until all are good."""
+    night = [result(FATTER, f"m{number}-zero3-cpu_x2", changed=SHARED) for number in range(12)]
+    (cause,) = [one for one in causes(moved(night, names_of(METRICS)), night) if one.is_red]
+    tell(tmp_path, *night)
+
+    assert titles(forge) == ["peak memory +10.0 % in 12 cells (regressed)"]
+    assert titles(forge)[0].startswith(cause.title)
+
+    tell(tmp_path, *[result(GOOD, one.verdict.cell) for one in night[:3]], *night[3:])
+    assert titles(forge) == ["peak memory +10.0 % in 9 cells (regressed)"]
+    tell(tmp_path, *[result(GOOD, one.verdict.cell) for one in night])
+    assert forge.open() == []
+
+
+def test_a_group_moves_into_the_issue_of_its_cause(forge, tmp_path):
+    """When a trial names one."""
+    tell(tmp_path, *(result(FATTER, cell, changed=SHARED) for cell in CELLS))
+    tell(tmp_path, *(blamed(cell, CAUSE) for cell in CELLS))
+
+    assert titles(forge) == ["transformers 5.22.0 -> 5.23.0: peak memory +10.0 % in 3 cells (regressed)"]
+
+
+def test_cells_that_fail_alike_are_one_issue(forge, tmp_path):
+    """As the page has them."""
+    tell(tmp_path, *(result(cell=cell, new=measurement("failed")) for cell in CELLS))
+
+    assert titles(forge) == ["failed in 3 cells"]
+
+
+def test_a_webhook_gets_no_link_and_no_command_of_a_report(forge, tmp_path):
+    """A title of a stranger's report is text in Slack."""
+    one = result(FATTER)
+    lines = [msgspec.structs.replace(line, title="<!channel> <http://evil|peak> `@all`") for line in one.verdict.lines]
+    verdict = msgspec.structs.replace(one.verdict, lines=lines)
+    tell(tmp_path, msgspec.structs.replace(one, verdict=verdict), options=("--webhook", f"{forge.url}/hook"))
+    (message,) = forge.messages
+    red = message["text"].splitlines()[1]
+
+    assert "<" not in red
+    assert red.count("`") == 2

@@ -576,6 +576,23 @@ def test_the_fewest_nodes_need_be_no_power_of_two(capsys):
     assert 64 < found < 128 and f"x8n{found} " in printed
 
 
+def test_the_fewest_nodes_are_found_where_no_half_fits(capsys):
+    """Of 530 billion parameters in 105 layers, no power of two divides the layers; 21 nodes are 21 stages."""
+    sought = ["--hardware=a100_80g_x8n64", "--tokens=300e9", "--min-nodes", "--top=1"]
+
+    assert main(["plan", "gpt_530b", *sought]) == 0
+    assert capsys.readouterr().out.startswith("gpt_530b on a100_80g_x8n21:")
+
+
+def test_no_smaller_number_of_nodes_fits():
+    """Whatever lies between the halves below the first one that fits."""
+    model = model_of("gpt_530b")
+    hardware = parse_hardware("a100_80g_x8n64", CATALOG)
+    wish = Wish(tokens=300 * 10**9, count=1)
+
+    assert not any(plan(model, dataclasses.replace(hardware, nodes=nodes), wish).layouts for nodes in range(1, 21))
+
+
 def test_the_host_may_be_what_lacks_memory(capsys):
     """The devices have room, so the sentence names the host."""
     status = main(["plan", "gpt_530b", "--hardware=a100_80g_x8n7", "--tokens=1e9", "--stack=deepspeed"])

@@ -647,3 +647,11 @@ def test_the_comment_of_a_red_gate(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "=== output markdown\n## Training performance: 1 of 1 cell red" in done.stdout
     assert f"```text\n{measurement().cell}: Rank 0: @everyone\n```" in done.stdout
+
+
+def test_no_earlier_comment_stays_as_the_verdict():
+    """The comment is written whatever became of the job before it, and then says that there is no verdict."""
+    job = yaml.safe_load((ROOT / ".github/workflows/comment.yml").read_text())["jobs"]["comment"]
+
+    assert "!cancelled()" in job["if"]
+    assert "|| '## Training performance, but no verdict could be rendered'" in job["steps"][0]["env"]["MARKDOWN"]

@@ -1,7 +1,12 @@
 """Objects that a step leaves alive are counted, by type, and none where none are left."""
 
+import functools
+from collections import deque
+
 import pytest
 from sampling import slow_unless
+
+from perfsuite.meters.objects import count
 
 ENGINES = ["gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp+acc2+hf_trainer-cpu_x2", "t5_tiny-zero3+bf16-cpu_x2"]
 
@@ -21,3 +26,41 @@ def test_a_hoard_is_counted_and_named(measure):
     assert left.value == 7
     assert left.parts == {"builtins": 7}
     assert left.suspects == {"builtins: builtins.list": 4, "builtins: builtins.dict": 3}
+
+
+class Kept:
+    """An object that only these tests make."""
+
+
+class Limited(dict):
+    """As torch's cache of shared storages."""
+
+    def __init__(self):
+        self.limit = 128
+
+
+@functools.lru_cache(maxsize=9)
+def remembered(number):
+    return Kept()
+
+
+LIMITED, LINE, LIST, UNBOUNDED = Limited(), deque(maxlen=9), [], deque()
+CACHES = {
+    "deque": lambda number: LINE.append((number, Kept())),
+    "lru_cache": lambda number: remembered(number),
+    "limited": lambda number: LIMITED.update({number: Kept()}),
+}
+LEAKS = {"list": lambda number: LIST.append(Kept()), "deque": lambda number: UNBOUNDED.append(Kept())}
+
+
+@pytest.mark.parametrize("keep", [*CACHES.values(), *LEAKS.values()], ids=[*CACHES, *(f"leak-{one}" for one in LEAKS)])
+def test_what_a_bounded_cache_holds_is_no_leak(keep):
+    """It fills for some steps, and a leak grows for ever."""
+    name = f"{Kept.__module__}.Kept"
+    before = [one.get(name, 0) for one in count()]
+    for number in range(4):
+        keep(number)
+    after = [one.get(name, 0) for one in count()]
+
+    grown = [later - earlier for earlier, later in zip(before, after, strict=True)]
+    assert grown == ([4, 0] if keep in LEAKS.values() else [0, 4])

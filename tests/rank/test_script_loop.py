@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfsuite.rank.script.loop import MOST, period_of
+from perfsuite.rank.script.loop import MOST, MOST_PERIOD, extras, loop_of
 from perfsuite.rank.script.watched import Watched
 
 
@@ -15,12 +15,30 @@ from perfsuite.rank.script.watched import Watched
         (["a", "b", "a"], None),
         (["x", "a", "b", "a", "b"], 2),
         (["a", "b", "a", "b", "a"], 2),
-        ([str(number) for number in range(MOST)], None),
+        ([str(number) for number in range(2 * MOST)], None),
+        (["a", "aF", *["a"] * MOST_PERIOD], None),  # it might be a period of nine
+        (["a", "aF", *["a"] * (MOST_PERIOD + 1)], 1),
+        (["x", "aF", "b", *["a", "b"] * 5], 2),
+        (["DFBO0", *["FDFBO0", *["DFBO0"] * 8] * 3], 1),  # evaluated before every ninth
+        (["DFBO0", *["DBO0", *["DFBO0"] * 8] * 3], None),  # that one trains otherwise
+        (["x", *["aF", "b", *["a", "b"] * 8] * 2], 2),
     ],
 )
 def test_the_period_is_the_shortest_repetition(iterations, period):
     """Behind the first iteration, and not before it has repeated."""
-    assert period_of(iterations) == period
+    loop = loop_of(iterations)
+
+    assert (loop.period if loop else None) == period
+
+
+def test_extras_train_nothing():
+    """What an iteration has beside the plain one, on any rank; another training is none."""
+    assert extras("FDFBO0|DFBO0", "DFBO0|DFBO0") == ["forward"]
+    assert extras("DFBO0RDF|DFBO0", "DFBO0|DFBO0") == ["generation", "data", "forward"]
+    assert extras("DFBO0|DFBO0", "DFBO0|DFBO0") == []
+    assert extras("DFBBO0", "DFBO0") is None
+    assert extras("DFB", "DFBO0") is None
+    assert extras("DFBO0", "DFBO0|DFBO0") is None
 
 
 def test_perfsuites_own_calls_are_not_the_loops():

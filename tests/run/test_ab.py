@@ -17,7 +17,8 @@ from perfsuite.compare.compare import Comparison
 from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.terms import MOST_RED_RATE
 from perfsuite.environments import environments
-from perfsuite.environments.environments import Environment, at_revision, with_releases
+from perfsuite.environments.environments import Environment, with_releases
+from perfsuite.environments.sides import at_revision
 from perfsuite.records.sample import Reading
 from perfsuite.show.text.comparison import explanation_lines, render_ab
 from perfsuite.show.text.words import comparison_summary, note_text

@@ -22,6 +22,7 @@ from perfsuite.run import environment_changes
 from perfsuite.run.against import changes_to
 from perfsuite.run.environment_changes import changes_since, code_change, lacks_code, own_code
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.run.imports import hash_of
 from perfsuite.show.text.words import text_of_change
 
 HERE = metadata.version("msgspec")
@@ -113,63 +114,86 @@ def mine() -> tuple[Cell, Catalog]:
     return parse_cell("mine-single-cpu_x1", catalog), catalog
 
 
-def code_since(commit: str, repository: Path) -> Change | None:
-    return code_change(commit, *mine(), repository)
+def digests(repository: Path, *files: str) -> dict[str, str]:
+    """What a run records of these files."""
+    return {file: hash_of(repository / file) for file in files if (repository / file).exists()}
+
+
+CODE = "code_of_mine/__init__.py"
 
 
 def test_code_as_it_was_is_no_change(repository: Path) -> None:
-    """At the baseline's commit, with Python's own files next to the code."""
-    here = git(repository, "rev-parse", "HEAD")
-    (repository / "code_of_mine" / "__pycache__").mkdir()
-    (repository / "code_of_mine" / "__pycache__" / "a.pyc").touch()
+    """Whatever its commit, which need not be known."""
+    now = digests(repository, CODE)
 
-    assert code_since(here, repository) is None
-
-
-def test_a_commit_of_other_files_is_no_change(repository: Path) -> None:
-    """Files next to the model's package are not run."""
-    before = git(repository, "rev-parse", "HEAD")
-    commit(repository, "README", "second")
-
-    assert code_since(before, repository) is None
+    for recorded in ("", "0123456789ab", "0123456789ab-dirty"):
+        assert code_change(recorded, repository, now, now) is None
 
 
-def test_a_commit_of_the_models_package_is_one(repository: Path) -> None:
-    """From commit to commit."""
-    before = git(repository, "rev-parse", "--short=12", "HEAD")
-    after = commit(repository, "code_of_mine/__init__.py", "slow = True")
+def test_a_commit_of_the_code_is_a_change(repository: Path) -> None:
+    """From commit to commit, with the digest to go back to."""
+    before, old = git(repository, "rev-parse", "HEAD"), digests(repository, CODE)
+    after = commit(repository, CODE, "slow = True")
 
-    assert code_since(before, repository) == Change(
-        "your code", before, after, ChangeKind.CODE, files=("code_of_mine/__init__.py",)
+    assert code_change(before, repository, old, digests(repository, CODE)) == Change(
+        "your code", before[:12], after, ChangeKind.CODE, files=(CODE,), contents=(old[CODE],)
     )
 
 
 def test_code_that_is_not_committed(repository: Path) -> None:
-    """It is here, and the commit can be taken back all the same."""
-    before = git(repository, "rev-parse", "--short=12", "HEAD")
-    (repository / "code_of_mine" / "__init__.py").write_text("slow = True")
+    """It is here, and its older content is in git all the same."""
+    old = digests(repository, CODE)
+    (repository / CODE).write_text("slow = True")
 
-    assert code_since(before, repository) == Change(
-        "your code", before, "here", ChangeKind.CODE, files=("code_of_mine/__init__.py",)
+    assert code_change("", repository, old, digests(repository, CODE)) == Change(
+        "your code", "recorded", "here", ChangeKind.CODE, files=(CODE,), contents=(old[CODE],)
     )
 
 
-def test_a_new_file_that_is_not_committed(repository: Path) -> None:
-    """It may be imported."""
+def test_a_comment_is_no_change(repository: Path) -> None:
+    """The code of both is the same, also of a file that only one side read."""
+    before = commit(repository, CODE, "fast = True")
+    old, readme = digests(repository, CODE), digests(repository, "README")
+    (repository / CODE).write_text("fast = True  # a comment")
+
+    assert code_change(before, repository, old, digests(repository, CODE)) is None
+    assert code_change(before, repository, readme, digests(repository, CODE, "README")) is None
+    assert code_change(before, repository, old | readme, readme) is None
+
+
+def test_a_new_file_is_a_change(repository: Path) -> None:
+    """The other side does not have it."""
     before = git(repository, "rev-parse", "--short=12", "HEAD")
-    (repository / "code_of_mine" / "new.py").touch()
+    old = digests(repository, CODE)
+    (repository / "new.py").write_text("slow = True")
+    found = code_change(before, repository, old, digests(repository, CODE, "new.py"))
 
-    assert code_since(before, repository) == Change(
-        "your code", before, "here", ChangeKind.CODE, files=("code_of_mine/new.py",)
-    )
+    assert found == Change("your code", before, "here", ChangeKind.CODE, files=("new.py",), contents=("",))
 
 
-def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
-    """It cannot be reverted."""
-    found = code_since(git(repository, "rev-parse", "--short=12", "HEAD") + "-dirty", repository)
+def test_a_file_that_is_read_for_the_first_time_need_not_be_new(repository: Path) -> None:
+    """If the recorded commit has it, it is compared with that."""
+    before = commit(repository, "helper.py", "fast = True")
+    old, then = digests(repository, CODE), digests(repository, "helper.py")
+
+    assert code_change(before, repository, old, digests(repository, CODE, "helper.py")) is None
+    commit(repository, "helper.py", "slow = True")
+    found = code_change(before, repository, old, digests(repository, CODE, "helper.py"))
+    assert found is not None
+    assert (found.files, found.contents) == (("helper.py",), (then["helper.py"],))
+
+
+def test_a_record_without_files_is_compared_by_its_commit(repository: Path) -> None:
+    """One from before files were recorded; an unknown commit says nothing."""
+    before = git(repository, "rev-parse", "HEAD")
+    (repository / CODE).write_text("slow = True")
+    now = digests(repository, CODE)
+    found = code_change(before, repository, {}, now)
 
     assert found is not None
-    assert found.fixed == Fixed.UNCOMMITTED
+    assert found.files == (CODE,)
+    assert code_change("0123456789ab", repository, {}, now) is None
+    assert code_change("", repository, {}, now) is None
 
 
 @pytest.mark.parametrize(
@@ -198,43 +222,35 @@ def test_a_file_that_the_model_imports_is_your_code(repository: Path, file: str)
     """Wherever it lies in the repository, and although it is not in the model's package."""
     (repository / file).parent.mkdir(parents=True, exist_ok=True)
     before = commit(repository, file, "fast = True")
+    old = digests(repository, file)
     after = commit(repository, file, "import time; time.sleep(0.05)")
-    found = code_change(before, *mine(), repository, {file: "1"}, {file: "2"})
+    found = code_change(before, repository, old, digests(repository, file))
 
-    assert found == Change("your code", before, after, ChangeKind.CODE, files=(file,))
+    assert found == Change("your code", before, after, ChangeKind.CODE, files=(file,), contents=(old[file],))
     assert text_of_change(found) == f"your code {before} -> {after} ({file})"
 
 
 def test_a_file_that_is_imported_no_more_is_your_code(repository: Path) -> None:
-    """It was run then, and is gone now."""
+    """It was run then, and is gone now. One that is as it was is merely not read."""
     before = commit(repository, "helper.py", "fast = True")
+    old = digests(repository, "helper.py")
+
+    assert code_change(before, repository, old, {}) is None
     (repository / "helper.py").unlink()
     git(repository, *IDENTITY, "commit", "-qam", "gone")
-    found = code_change(before, *mine(), repository, {"helper.py": "1"}, {})
-
+    found = code_change(before, repository, old, {})
     assert found is not None
-    assert found.files == ("helper.py",)
+    assert (found.files, found.contents) == (("helper.py",), (old["helper.py"],))
 
 
-def test_an_untracked_file_that_is_imported_is_your_code(repository: Path) -> None:
-    """git's diff alone would not show it."""
-    before = git(repository, "rev-parse", "--short=12", "HEAD")
-    (repository / "helper.py").write_text("slow = True")
-    found = code_change(before, *mine(), repository, {}, {"helper.py": "2"})
-
-    assert found is not None
-    assert (found.after, found.files) == ("here", ("helper.py",))
-
-
-def test_without_git_the_hashes_decide(repository: Path) -> None:
-    """There is no commit to go back to, which is said."""
+def test_without_git_the_older_code_is_nowhere(repository: Path) -> None:
+    """Unless this machine has kept it, which is said."""
     shutil.rmtree(repository / ".git")
-    found = code_change("", *mine(), repository, {"helper.py": "1", "same.py": "3"}, {"helper.py": "2", "same.py": "3"})
+    found = code_change("", repository, {"helper.py": "1", "same.py": "3"}, {"helper.py": "2", "same.py": "3"})
 
     assert found is not None
     assert found.files == ("helper.py",)
-    assert found.fixed == Fixed.NO_COMMIT
-    assert code_change("", *mine(), repository, {"same.py": "3"}, {"same.py": "3"}) is None
+    assert (found.fixed, found.obstacle) == (Fixed.NO_GIT, "helper.py")
 
 
 def test_many_files_are_counted() -> None:
@@ -266,21 +282,6 @@ def test_a_folder_of_perfsuites_name_is_yours() -> None:
     record = {"perfsuite": "__init__.py:77de0a41 cells.py:1f0c93ab", "perfsuite/models": "net.py:1f0c93ab"}
 
     assert own_files(record).keys() == {"perfsuite/cells.py", "perfsuite/models/net.py"}
-
-
-def test_a_commit_that_this_clone_lacks(repository: Path) -> None:
-    """As in a shallow clone."""
-    found = code_since("0123456789ab", repository)
-
-    assert found is not None
-    assert found.fixed == Fixed.UNKNOWN_COMMIT
-
-
-def test_no_code_of_ones_own(repository: Path) -> None:
-    """A cell of perfsuite's own models runs none, whatever the repository has."""
-    catalog = Catalog()
-
-    assert code_change("0123456789ab", parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, repository) is None
 
 
 def test_against_a_revision(repository: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import gate_samples as samples
 import msgspec
 import pytest
-from test_changes import commit, mine
+from test_changes import commit
 from test_changes import repository as in_git  # noqa: F401  a fixture
 
 from perfsuite.catalog.cell import parse_cell
@@ -222,14 +222,14 @@ def test_data_that_git_ignores(in_git: Path, ignored: bool) -> None:  # noqa: F8
     """Only the hashes know it, and no commit has the older content."""
     name = "data.bin"
     before = commit(in_git, ".gitignore", "*.bin") if ignored else commit(in_git, name, "old")
+    (in_git / name).write_text("old")
+    old = hash_of(in_git / name)
     (in_git / name).write_text("new")
-    found = code_change(before, *mine(), in_git, {name: "1"}, {name: "2"})
+    found = code_change(before, in_git, {name: old}, {name: hash_of(in_git / name)})
 
     assert found is not None
     assert found.files == (name,)
-    assert found.fixed == (Fixed.NOT_IN_COMMIT if ignored else None)
-    if ignored:
-        assert code_change(before, *mine(), in_git, {name: "1"}, {name: "1"}) is None
+    assert found.fixed == (Fixed.NOT_KEPT if ignored else None)
 
 
 @pytest.mark.parametrize(

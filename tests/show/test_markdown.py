@@ -19,7 +19,7 @@ from perfsuite.records.change import Change, Problem, Trial
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Because, Consent, Status, Trace, TraceKind, Verdict, reason
+from perfsuite.records.verdict import Because, Consent, Interval, Line, Status, Trace, TraceKind, Verdict, reason
 from perfsuite.show.text.markdown import ROOM, code, fence, passes, render_brief, render_markdown
 from perfsuite.show.text.verdict_text import render
 
@@ -157,8 +157,39 @@ def test_a_cell_that_is_none_is_refused(report, capsys):
     """One sentence with the file, and no traceback, for a name that is no cell's."""
     path = report(msgspec.structs.replace(result(), measurement=msgspec.structs.replace(measurement(), cell=HOSTILE)))
 
-    assert main(["summary", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"perfsuite: {path}:2 has a cell named '`@octocat`")
+    assert main(["summary", str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(f"perfsuite: {path}:2 has a cell named '`@octocat`")
+    assert "A report of the run cannot be read" in said.out
+    assert "octocat" not in said.out
+
+
+def test_a_report_that_cannot_be_read_hides_no_other(report, capsys, tmp_path):
+    """The red cell of the readable one is there, and a green one is no success."""
+    (tmp_path / "broken.jsonl").write_text('{"verdict": 1}\n')
+    for one, said in ((FATTER, "1 of 1 cell red"), (result(), "A report of the run cannot be read")):
+        assert main(["summary", str(report(one)), str(tmp_path / "broken.jsonl")]) == 1
+        assert said in capsys.readouterr().out
+
+
+def test_a_title_of_a_grid_trial_is_only_text():
+    """The sentence on what moved together is code, too."""
+    line = Line(
+        metric="step_time_seconds",
+        title=HOSTILE,
+        status=Status.OK,
+        ratio=1.0,
+        interval=Interval(low=0.9, high=1.1, pairs=2),
+    )
+    verdict = Verdict(cell=CELL, status=Status.OK, lines=[line], trial=Trial(whole=True))
+    (told,) = [
+        line
+        for line in markdown(msgspec.structs.replace(result(), verdict=verdict)).split("\n")
+        if line.startswith("- ")
+    ]
+
+    assert told.startswith("- `'@octocat'")
+    assert told.count("`") == 2
 
 
 @pytest.mark.parametrize("one", [FATTER, result()])

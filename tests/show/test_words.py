@@ -45,6 +45,7 @@ FACTS: dict[str, list[dict[str, Any]]] = {
     "uncounted": [{"message": "its own operator has no formula."}],
     "some steps": [{"median": 0.001}],
     "unrepeated": [{"unit": BYTES, "other": 2**20}],
+    "other training": [{"title": "norm of the parameters"}],
     "no metric": [{}],
     "fewer samples": [{"measured": 2, "recorded": 3}],
     "step differs": [{"first": 1, "differing": 2, "steps": 3}],

@@ -12,7 +12,8 @@ import upgrades
 from package_index import Index, Upload
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.cell_options import collect, selected
+from perfsuite.cli.cell_options import selected
+from perfsuite.cli.collected import collect
 from perfsuite.cli.main import BAD_INPUT
 from perfsuite.errors import UsageError
 from perfsuite.records import codec

@@ -5,6 +5,7 @@ could not be decided.
 """
 
 import argparse
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -21,7 +22,7 @@ from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.rounds import Round
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated, require_here
+from perfsuite.launch.machine import refuse_emulated, require_here, version_of
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
-    print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
+    print(f"A: {_with_brought(a)}\nB: {_with_brought(b)}", flush=True)
     comparisons: list[Comparison] = []
     with closing(LiveLine(settings.all_steps_of)) as live:
         how = Measuring(catalog, settings, Path.cwd(), live.show, arguments.tolerance, len(cells))
@@ -149,6 +150,17 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
         raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
     check_output("--report", arguments.report)
+
+
+def _with_brought(side: Side) -> str:
+    """Its name, with the packages that have other versions there than here, besides those that it names."""
+    named = {re.split(r"[^\w.-]", word)[0].lower().replace("_", "-") for word in side.name.split()}
+    others = [
+        f"{name} {version}"
+        for name, version in side.environment.installed
+        if name not in named and version_of(name) != version
+    ]
+    return f"{side.name} (brings {', '.join(others)})" if others else side.name
 
 
 def _strategy(side: Side, catalog: Catalog) -> str:

@@ -12,10 +12,14 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from perfsuite.baselines.ledger import ATTRIBUTES, let_git_merge
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
 from perfsuite.catalog.scripts import ENGINE, name_of
+from perfsuite.cli.ini import ini_of
+from perfsuite.cli.shared_options import baselines_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
+from perfsuite.records.changing import changing
 from perfsuite.units import listed
 
 HELP = "Write what guards a training script: its name, its test and its workflow."
@@ -49,16 +53,20 @@ def run(arguments: argparse.Namespace) -> int:
     name, command = name_of(words), shlex.join(words)
     ranks = RANKS.search(command)
     cell = str(CellId(name, ENGINE, str(HardwareName(CPU, int(ranks[1]) if ranks else 1))))
-    project = with_table(here / PROJECT, name, command)
     test, workflow = here / TEST, here / WORKFLOW
-    for path in (test, workflow):
-        if path.exists():
-            raise UsageError(f"{path.relative_to(here)} is there already: nothing is written.")
-    workflow.parent.mkdir(parents=True, exist_ok=True)
-    codec.write_text(test, _filled("test_perf.py.txt", name=name, cell=cell))
-    codec.write_text(workflow, _filled("perf.yml.txt", name=name, test=TEST))
-    codec.write_text(here / PROJECT, project)
-    print(f"{name}: {command}\nRead what is written: {listed([PROJECT, TEST, WORKFLOW])}. Commit it, then run:")
+    with changing(here / PROJECT):
+        project = with_table(here / PROJECT, name, command)
+        for path in (test, workflow):
+            if path.exists():
+                raise UsageError(f"{path.relative_to(here)} is there already: nothing is written.")
+        workflow.parent.mkdir(parents=True, exist_ok=True)
+        codec.write_text(test, _filled("test_perf.py.txt", name=name, cell=cell))
+        codec.write_text(workflow, _filled("perf.yml.txt", name=name, test=TEST))
+        codec.write_text(here / PROJECT, project)
+        baselines = baselines_of(ini_of(here))
+        let_git_merge(baselines)
+    written = listed([PROJECT, TEST, WORKFLOW, str(baselines / ATTRIBUTES)])
+    print(f"{name}: {command}\nRead what is written: {written}. Commit it, then run:")
     print(f"  pytest --perf {TEST} --perf-update=new\n  pytest --perf {TEST}")
     return 0
 

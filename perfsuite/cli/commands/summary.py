@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of
+from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.show.html.run_report import write_run
@@ -16,10 +17,12 @@ from perfsuite.show.text.markdown import (
     INTERRUPTED,
     KILLED,
     SUCCESS,
+    UNREADABLE,
     passes,
     render_brief,
     render_markdown,
 )
+from perfsuite.units import printable
 
 FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
 HELP = "The verdicts of reports as Markdown; red ones fail."
@@ -37,16 +40,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
+    """Print it; 1 if the run failed, a report cannot be read, a cell is red or was not compared, or there is none."""
     page = html_of(arguments)
     catalog = catalog_of(arguments)
     cells: list[Result | PredictedResult] = []
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
-        missing = say_missing([report])
+        try:
+            missing = say_missing([report])
+            cells += codec.read_report(report)
+        except FileError as error:  # a comment without it must not stay green
+            print(f"perfsuite: {printable(str(error))}", file=sys.stderr)
+            conclusion = UNREADABLE
+            continue
         if conclusion == SUCCESS:
             conclusion = _conclusion(report, missing)
-        cells += codec.read_report(report)
     cells.sort(key=codec.is_predicted)
     metrics = catalog.all("metric").values()
     if page:

@@ -18,7 +18,7 @@ from perfsuite.records.verdict import Because, Line, Reason, Status, reason
 
 __all__ = ["RULES", "Rule", "Summary", "compare_metric", "rule_of", "why_wrong"]
 SPREADS = 10  # how much more two launches of one side may differ than those that are known
-FAR = 0.25  # of the old value: what such a metric must differ by at least, since few launches are known
+FAR = 0.01  # of the old value: what such a metric must differ by at least, since few launches are known
 RULES: dict[str, Rule] = {
     name: importlib.import_module(f"{__name__}.{name}").RULE
     for name in sorted(found.name for found in pkgutil.iter_modules(__path__))
@@ -97,7 +97,7 @@ def _is_far(metric: Metric, new: Reading, old: Reading, scope: Scope) -> bool:
     higher, lower = min(after) - max(before), min(before) - max(after)
     gap = {"higher": higher, "lower": lower}.get(metric.worse, max(higher, lower))
     spread = max(max(values) - min(values) for values in (before, after))
-    return gap > SPREADS * spread and gap > FAR * max(map(abs, before))
+    return gap > max(SPREADS * spread, max(FAR, metric.materiality.share) * max(map(abs, before)))
 
 
 def _uncounted(metric: Metric, measurement: Measurement) -> Reason | None:

@@ -51,15 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
         lines = shown if address else [*shown[: forge.MOST], forge.say_left_out(len(shown[forge.MOST :]))]
     print("\n".join(filter(None, lines)) or quiet)
     if address:
-        sent = None
         if arguments.github:
             message = webhook.of_issues(done, here)
+            if message:
+                webhook.send(message, address, arguments.webhook_format)
         else:
-            message, sent = webhook.since_last(news, address, here)
-        if message:
-            webhook.send(message, address, arguments.webhook_format)
-        if sent is not None:
-            webhook.remember(sent, address)
+            message = webhook.send_news(news, address, here, arguments.webhook_format)
         print(f"--webhook: {'sent' if message else 'nothing new'}")
     return 1 if incomplete or not compared else 0
 

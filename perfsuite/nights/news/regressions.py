@@ -1,8 +1,9 @@
-"""The regressions of reports: one for each cause that a trial or an upgrade names, else one for each metric of a cell.
+"""The regressions of reports: one for each cause that a trial or an upgrade names, else as the page groups them.
 
-A key stays the same, so the next night finds the issue of the last one: ``cause LIBRARY+…``, ``upgrade LIBRARY+…`` or
-``CELL METRIC``. A cause's members are keys of the last form. A regression that the next report does not mention is not
-gone: it may not have been measured. If no trial names its cause tonight, it stays with the cause that it had.
+A key stays the same, so the next night finds the issue of the last one: ``cause LIBRARY+…``, ``upgrade LIBRARY+…``,
+``CELL METRIC``, or ``group CELL METRIC`` of several that moved alike, whose first it names. The members of a cause or
+a group are keys of the form ``CELL METRIC``. A regression that the next report does not mention is not
+gone: it may not have been measured. If no trial names its cause tonight, it stays where it was.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,8 +13,8 @@ from perfsuite.compare.judge import OUTCOME
 from perfsuite.records.change import Change, Trial
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import RED, Line, Status
-from perfsuite.show.html.causes import KNOWN, MAIN, spread
-from perfsuite.show.html.moved import Moved
+from perfsuite.show.html.causes import KNOWN, MAIN, causes, spread
+from perfsuite.show.html.moved import AnyResult, Moved
 from perfsuite.show.text.markdown import ROOM, code, fence
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import change_text, changes_text, note_text, release_text, sides_text
@@ -21,7 +22,7 @@ from perfsuite.units import show_several
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
-UPGRADE, CAUSE = "upgrade", "cause"
+UPGRADE, CAUSE, GROUP = "upgrade", "cause", "group"
 GOOD = (Status.OK, Status.IMMATERIAL, Status.IMPROVED)
 BAD = RED - {Status.IMPROVED}  # what got better is proposed as a baseline, and needs no issue
 MOST_ROWS = 50  # of an issue
@@ -44,7 +45,7 @@ class _Red:
     """A red line of a cell, or a red cell without one. ``causes`` are what a trial blames."""
 
     key: str
-    cell: str
+    result: AnyResult
     title: str
     text: str
     moved: Moved | None = None
@@ -76,16 +77,23 @@ class News:
     def red(self, known: Known | None = None) -> dict[str, Regression]:
         """The regressions by their keys, causes first."""
         known = known or {}
-        homes = {member: key for key, members in known.items() if key.startswith(f"{CAUSE} ") for member in members}
+        homes = {member: key for key, members in known.items() for member in members}
         groups: dict[str, list[_Red]] = {}
+        alone = []
         for one in self.found:
             blamed = f"{CAUSE} {'+'.join(sorted({change.name for change in one.causes}))}" if one.causes else ""
-            groups.setdefault(blamed or homes.get(one.key, one.key), []).append(one)
+            if key := blamed or homes.get(one.key, ""):
+                groups.setdefault(key, []).append(one)
+            else:
+                alone.append(one)
+        for group in _alike(alone):
+            keys = sorted({one.key for one in group})
+            groups.setdefault(f"{GROUP} {keys[0]}" if len(keys) > 1 else keys[0], []).extend(group)
         seen = self._seen()
         made = [_of_upgrade(key, findings) for key, findings in sorted(self.findings.items())]
         for key, group in sorted(groups.items(), key=lambda item: (not item[0].startswith(f"{CAUSE} "), item[0])):
             absent = [member for member in known.get(key, ()) if member not in seen]
-            made.append(_of_cause(key, group, absent) if key.startswith(f"{CAUSE} ") else _of_metric(key, group))
+            made.append(_of_several(key, group, absent) if _is_several(key) else _of_metric(key, group))
         return {one.key: one for one in made}
 
     def left(self, key: str, members: Collection[str], red: Mapping[str, Regression]) -> list[str]:
@@ -115,12 +123,12 @@ class News:
         text = fence(render(verdict, result.measurement.failure if isinstance(result, Result) else None))
         for line in lines:
             what = f"{line.title} {change_text(line)}".rstrip()
-            moved, causes = Moved(result, line, None), _causes(verdict.trial, line.metric)
+            moved, blamed = Moved(result, line, None), _causes(verdict.trial, line.metric)
             self.found.append(
-                _Red(f"{cell} {line.metric}", cell, f"{cell}: {what} ({line.status})", text, moved, causes)
+                _Red(f"{cell} {line.metric}", result, f"{cell}: {what} ({line.status})", text, moved, blamed)
             )
         if verdict.status in BAD and not lines and not passes:
-            self.found.append(_Red(outcome, cell, f"{cell}: {verdict.status}", text))
+            self.found.append(_Red(outcome, result, f"{cell}: {verdict.status}", text))
 
 
 def home_of(members: Collection[str], red: Mapping[str, Regression]) -> str:
@@ -136,13 +144,32 @@ def _causes(trial: Trial | None, metric: str) -> list[Change]:
     return next((cause.changes for cause in sure if not cause.metrics or metric in cause.metrics), [])
 
 
+def _is_several(key: str) -> bool:
+    """Whether the key is of a cause or a group, which have members."""
+    return key.startswith((f"{CAUSE} ", f"{GROUP} "))
+
+
+def _alike(found: Sequence[_Red]) -> list[list[_Red]]:
+    """Those that the page of a run shows as one cause are together."""
+    results = list({id(one.result): one.result for one in found}.values())
+    lines = [one.moved for one in found if one.moved]
+    home: dict[int, int] = {}  # of a line or a cell: the number of its cause
+    for number, cause in enumerate(causes(lines, results)):
+        pieces = [move for group in (cause.moved, *cause.also) for move in group] or cause.cells
+        home |= {id(piece): number for piece in pieces}
+    groups: dict[object, list[_Red]] = {}
+    for one in found:
+        groups.setdefault(home.get(id(one.moved or one.result), one.key), []).append(one)
+    return list(groups.values())
+
+
 def _of_metric(key: str, group: Sequence[_Red]) -> Regression:
     """Of one metric of a cell, or of several reports with it: the first gives the title."""
     return Regression(key, " ".join(group[0].title.split()), _joined(red.text for red in group), (key,))
 
 
-def _of_cause(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regression:
-    """Of one cause. ``absent`` are its members that these reports did not measure."""
+def _of_several(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regression:
+    """Of one cause or group. ``absent`` are its members that these reports did not measure."""
     metrics: dict[str, list[Moved]] = {}
     for one in group:
         if one.moved:
@@ -150,7 +177,9 @@ def _of_cause(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regress
     ranked = sorted(metrics.values(), key=_rank)
     below = [_metric(moved) for moved in ranked]
     changes = list(dict.fromkeys(release_text(change) for one in group for change in one.causes))
-    title = _title(", ".join(changes) or key.partition(" ")[2], below or [group[0].title])
+    named = ", ".join(changes) or (key.partition(" ")[2] if key.startswith(f"{CAUSE} ") else "")
+    cells = len({one.result.verdict.cell for one in group})
+    title = _title(named, below or [f"{group[0].result.verdict.status} in {show_several(cells, 'cell')}"])
     lines = [(one.cell, one.line) for moved in ranked for one in moved]
     rows = [_row(cell, line) for cell, line in lines]
     waiting = "Red before, and not measured in these reports: " + ", ".join(map(code, absent[:MOST_ROWS])) + "."
@@ -205,7 +234,7 @@ def _several(below: Sequence[str]) -> tuple[str, ...]:
 def _title(cause: str, below: Sequence[str]) -> str:
     """``deepspeed 0.19.8 -> 0.20.0: peak memory +7.0 % in 14 cells (regressed), and 1 more metric``."""
     more = f", and {show_several(len(below) - 1, 'more metric')}" if len(below) > 1 else ""
-    return " ".join(f"{cause}: {below[0]}{more}".split())
+    return " ".join(f"{cause and cause + ': '}{below[0]}{more}".split())
 
 
 def _row(cell: str, line: Line) -> Sequence[str]:

@@ -4,6 +4,7 @@ With issues, they know what was sent before. Without them, a file in perfsuite's
 """
 
 import hashlib
+import itertools
 import json
 import urllib.error
 import urllib.request
@@ -18,6 +19,8 @@ from perfsuite.nights.news.forge import Done
 from perfsuite.nights.news.regressions import News, home_of
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
+from perfsuite.records.changing import changing
+from perfsuite.show.text.markdown import code
 
 FORMATS = ("slack", "json")
 MOST_TITLES = 20  # of a message for people
@@ -46,7 +49,9 @@ class Message:
         return bool(self.new or self.gone)
 
     def body(self, kind: str) -> dict[str, object]:
-        """``{"text": …}`` for Slack and its like, or the fields as they are."""
+        """``{"text": …}`` for Slack and its like, or the fields as they are. What a report says is code there, which
+        has no links, mentions or commands.
+        """
         if kind == "json":
             listed = {
                 word: [{"key": key, "title": title} for key, title in found.items()]
@@ -54,17 +59,28 @@ class Message:
             }
             return {**listed, "run": self.run}
         titles = [
-            (f"{word}: {title}", self.below.get(key, ()))
+            (f"{word}: {_code(title)}", self.below.get(key, ()))
             for word, found in self._words()
             for key, title in found.items()
         ]
-        lines = [line for title, below in titles[:MOST_TITLES] for line in (title, *(f"  {one}" for one in below))]
+        shown = ((title, *(f"  {_code(one)}" for one in below)) for title, below in titles[:MOST_TITLES])
+        lines = itertools.chain.from_iterable(shown)
         more = [f"… and {len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
         head = "perfsuite: " + ", ".join(f"{len(found)} {word}" for word, found in self._words() if found)
-        return {"text": "\n".join(filter(None, [head, *lines, *more, self.run]))}
+        return {"text": "\n".join(filter(None, [head, *lines, *more, _escaped(self.run)]))}
 
     def _words(self) -> list[tuple[str, dict[str, str]]]:
         return [("red", self.new), ("gone", self.gone)]
+
+
+def _code(text: str) -> str:
+    """One line of code in Slack's syntax."""
+    return _escaped(code(text))
+
+
+def _escaped(text: str) -> str:
+    """Slack reads ``<…>`` as a link or a command, inside of code too."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def of_issues(done: Sequence[Done], run: str) -> Message:
@@ -92,9 +108,16 @@ def since_last(news: News, address: str, run: str) -> tuple[Message, dict[str, S
     return message, kept | now
 
 
-def remember(sent: dict[str, Sent], address: str) -> None:
-    """Keep what was sent. Raises FileError if the cache folder cannot be written."""
-    codec.write_text(_file(address), msgspec.json.format(msgspec.json.encode(sent), indent=1).decode())
+def send_news(news: News, address: str, run: str, kind: str) -> Message:
+    """Send what the last message to that address did not tell, and remember it. Raises UsageError as ``send`` does, and
+    FileError if the cache folder cannot be written.
+    """
+    with changing(_file(address)):
+        message, sent = since_last(news, address, run)
+        if message:
+            send(message, address, kind)
+        codec.write_text(_file(address), msgspec.json.format(msgspec.json.encode(sent), indent=1).decode())
+    return message
 
 
 def send(message: Message, address: str, kind: str) -> None:

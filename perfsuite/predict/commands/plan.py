@@ -229,8 +229,9 @@ def _suits(one: Plan, days: float) -> bool:
 def _plans(model: Planned, hardware: Hardware, wish: Wish, arguments: argparse.Namespace, days: float) -> list[Plan]:
     """The plans by their number of nodes: of the hardware alone, or of its halves, too. ``days`` is the deadline.
 
-    If the fewest nodes are sought, plans between the first half that suits and the one before narrow it down: all of
-    them if it is memory that decides, and as a bisection finds them if it is a deadline.
+    If the fewest nodes are sought, other numbers are tried too, since a number that divides layers and batch well may
+    hold what a larger one does not. If it is memory that decides, or if no half suits, all from the fewest on; for a
+    deadline, as a bisection finds them between the first half that suits and the one before.
     """
 
     def on(nodes: int) -> Plan:
@@ -241,11 +242,18 @@ def _plans(model: Planned, hardware: Hardware, wish: Wish, arguments: argparse.N
     sizes = {hardware.nodes, *(2**power for power in range(hardware.nodes.bit_length()) if 2**power <= hardware.nodes)}
     found = {nodes: on(nodes) for nodes in sorted(sizes)}
     suits = next((nodes for nodes in found if _suits(found[nodes], days)), 0)
-    late = max((nodes for nodes in found if nodes < suits), default=0)
-    while _sought(arguments) and late and suits - late > 1:
-        middle = late + 1 if arguments.min_nodes else (late + suits) // 2
-        found[middle] = on(middle)
-        suits, late = (middle, late) if _suits(found[middle], days) else (suits, middle)
+    if _sought(arguments) and (arguments.min_nodes or not suits):
+        for nodes in range(1, suits or hardware.nodes):
+            found[nodes] = found.get(nodes) or on(nodes)
+            if _suits(found[nodes], days):
+                suits = nodes
+                break
+    elif arguments.deadline:
+        late = max((nodes for nodes in found if nodes < suits), default=0)
+        while suits - late > 1:
+            middle = (late + suits) // 2
+            found[middle] = on(middle)
+            suits, late = (middle, late) if _suits(found[middle], days) else (suits, middle)
     return [found[nodes] for nodes in sorted(found) if nodes in sizes or nodes == suits]
 
 

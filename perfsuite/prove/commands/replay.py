@@ -21,6 +21,7 @@ from perfsuite.prove.replay.regression import Regression, all_regressions, named
 from perfsuite.prove.replay.replay_outcome import Outcome, outcome_of
 from perfsuite.prove.replay.replay_page import QUIET, SYMBOLS, markdown, summary
 from perfsuite.records import codec
+from perfsuite.records.changing import changing
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.releases_compared import SETTINGS, Seen, compare_releases, find, keep, load
 from perfsuite.run.runner import Settings, Watch, check_settings
@@ -58,11 +59,19 @@ def run(arguments: argparse.Namespace) -> int:
     page = html_of(arguments)
     settings = dataclasses.replace(SETTINGS, start_timeout=arguments.start_timeout, step_timeout=arguments.step_timeout)
     check_settings(settings)
-    records = load(arguments.file)
-    if not arguments.list:
-        with closing(LiveLine(SETTINGS.all_steps_of)) as live:
+    if arguments.list:
+        records = load(arguments.file)
+    else:
+        with changing(arguments.file), closing(LiveLine(SETTINGS.all_steps_of)) as live:
             records = replay(
-                chosen, records, catalog, live.show, arguments.file, settings, fresh=arguments.fresh, tell=print
+                chosen,
+                load(arguments.file),
+                catalog,
+                live.show,
+                arguments.file,
+                settings,
+                fresh=arguments.fresh,
+                tell=print,
             )
         codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {regression.name: outcome_of(regression, records) for regression in chosen}

@@ -12,6 +12,7 @@ from perfsuite.prove.compatibility.pairs import Claim, claims
 from perfsuite.prove.compatibility.proofs import Entry, Prover, prove_all
 from perfsuite.prove.support_table import add_file
 from perfsuite.records import codec
+from perfsuite.records.changing import changing
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.live import LiveLine
 
@@ -43,7 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     def wanted(claim: Claim) -> bool:
         return (not engines or claim.engine in engines) and (not techniques or claim.technique in techniques)
 
-    with closing(LiveLine(settings.all_steps_of)) as live, closing(Runner(catalog, settings)) as runner:
+    with (
+        changing(arguments.file),
+        closing(LiveLine(settings.all_steps_of)) as live,
+        closing(Runner(catalog, settings)) as runner,
+    ):
 
         def tell(entry: Entry, left: int) -> None:
             live.clear()

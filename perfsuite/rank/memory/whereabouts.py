@@ -14,7 +14,14 @@ from typing import Any
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
 
+# Classes that call one module, which they name "module". A user's names are those inside of it.
+WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine")
+INNER = "module"
 UNNUMBERED = 2**64 - 1  # a node that accumulates a gradient (torch/csrc/autograd/functions/accumulate_grad.cpp)
+
+
+class StepName(str):
+    """What runs is an optimizer's step, and no module."""
 
 
 @contextlib.contextmanager
@@ -28,14 +35,15 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
     if any(module._compiled_call_impl for module in model.modules()):
         yield
         return
-    names = {module: _path(name) or type(model).__name__ for name, module in model.named_modules()}
+    of = _users_path if session.strategy.engine.own else _path
+    names = {module: of(name, model) or type(inner_model(model)).__name__ for name, module in model.named_modules()}
     running = [""]
 
     told = [""]
 
     def resume() -> None:
         told[0] = session.part
-        tell(session.within(running[-1]))
+        tell(type(running[-1])(session.within(running[-1])))
 
     def enter(name: str) -> None:
         running.append(name)
@@ -49,11 +57,15 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
         if told[0] != session.part:
             resume()
 
-    # A wrapper's forward belongs to its caller.
+    def name_of(module: Module) -> str:
+        """A wrapper's forward belongs to its caller. What else a script calls, as a loss, has its class."""
+        other = type(module).__name__ if session.strategy.engine.own else ""
+        return names.get(module) or running[-1] or other
+
     handles = [
-        register_module_forward_pre_hook(lambda module, _: enter(names.get(module, running[-1]))),
+        register_module_forward_pre_hook(lambda module, _: enter(name_of(module))),
         register_module_forward_hook(leave, always_call=True),
-        register_optimizer_step_pre_hook(lambda optimizer, *_: enter(f"{type(optimizer).__name__}.step")),
+        register_optimizer_step_pre_hook(lambda optimizer, *_: enter(StepName(f"{type(optimizer).__name__}.step"))),
         register_optimizer_step_post_hook(leave),
     ]
     session.listeners.append(marked)
@@ -65,9 +77,26 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
             handle.remove()
 
 
-def _path(name: str) -> str:
+def _path(name: str, model: Module) -> str:
     """The path without the wrappers' parts: ``transformer.h.0._fsdp_wrapped_module.attn``."""
     return ".".join(part for part in name.split(".") if not part.startswith("_"))
+
+
+def _users_path(name: str, model: Module) -> str:
+    """The path as the user of a script named its parts, also without those that wrappers name "module"."""
+    parts, here = [], model
+    for part in filter(None, name.split(".")):
+        if not (part == INNER and type(here).__name__ in WRAPPERS) and not part.startswith("_"):
+            parts.append(part)
+        here = here.get_submodule(part)
+    return ".".join(parts)
+
+
+def inner_model(model: Module) -> Module:
+    """What wrappers are around."""
+    while type(model).__name__ in WRAPPERS and hasattr(model, INNER):
+        model = model.get_submodule(INNER)
+    return model
 
 
 class Whereabouts:
@@ -92,13 +121,14 @@ class Whereabouts:
         """The module's path, or the phase in brackets."""
         import torch
 
-        node: Any = None if self.module else torch._C._current_autograd_node()
+        inside = self.module and not isinstance(self.module, StepName)
+        node: Any = None if inside else torch._C._current_autograd_node()
         if node is not None:
             number = node._sequence_nr()
             if number != UNNUMBERED:
                 at = bisect.bisect_right(self.numbers, number)
                 self.last = self.makers[at - 1] if at else ""
-        return self.module or (node is not None and self.last) or self.session.outside(self.phase)
+        return (self.last if node is not None else self.module) or self.session.outside(self.phase)
 
     def _mark(self, phase: str) -> None:
         self.phase = self.session.phase or phase
@@ -109,4 +139,4 @@ class Whereabouts:
         self.module = name
         if threading.get_ident() == self.thread:
             self.numbers.append(torch._C._autograd._get_sequence_nr())
-            self.makers.append(name)
+            self.makers.append("" if isinstance(name, StepName) else name)  # a closure may run inside of a step

@@ -8,6 +8,7 @@ nothing of the script runs behind its last step.
 import atexit
 import contextlib
 import faulthandler
+import importlib
 import os
 import signal
 import socket
@@ -24,13 +25,15 @@ from perfsuite.errors import RankError
 from perfsuite.rank.main import Waiting, is_out_of_memory, kinds_of, kinds_of_meters, meters_of, report, sample_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
-from perfsuite.rank.script.loop import MOST, period_of
+from perfsuite.rank.script.family import descendants
+from perfsuite.rank.script.loaders import Loaders, watch_loaders
+from perfsuite.rank.script.loop import MOST, Loop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.proving import Proving, without_count
 from perfsuite.rank.script.read_files import read_in
 from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
-from perfsuite.rank.script.script_trainer import ScriptTrainer, active
+from perfsuite.rank.script.script_trainer import ScriptTrainer, active, names_of
 from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
 from perfsuite.rank.turns import align, turns_of
@@ -64,6 +67,7 @@ def attach(torch: Any) -> None:
     folder = Path(started_with[FOLDER])
     (folder / ATTACHED.format(pid=os.getpid())).touch()
     _here = Attached(folder, torch)
+    watch_loaders(importlib.import_module("torch.utils.data.dataloader"), _here.loaders)
     watch_torch(torch, _here.watched)
     for module in [sys.modules[name] for name in WRITE if name in sys.modules]:
         watch_saves(module, _here.saves)
@@ -126,9 +130,14 @@ class Attached:
         self.watched = Watched(self.session.mark, self.iterated)
         self.rollouts = Rollouts(self.watched, self.as_stage)
         self.saves = Saves(self.watched, self.as_stage)
+        self.loaders = Loaders(self.watched)
         self.iterations: list[str] = []
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
+        self.shared: Shared | None = None
+        self.loop: Loop | None = None
+        self.extras: list[list[str] | None] = []  # of the iterations of this step
+        self.plain: list[str] = []  # what each iteration of a step does on this rank, without extras
         self.period = self.count = self.known = 0
         self.by_hand = False  # whether the script says itself where the measured steps end
         self.begun = time.perf_counter()
@@ -153,7 +162,7 @@ class Attached:
     def forked(self) -> None:
         """In a child of this process, which may train: it is another rank then."""
         self.watched.forked()
-        self.iterations, self.progress, self.steps = [], None, None
+        self.iterations, self.progress, self.steps, self.shared = [], None, None, None
 
     def iterated(self, skipped: bool) -> None:
         """The script has made an iteration. Nothing that goes wrong here reaches the script: it might catch it."""
@@ -200,19 +209,22 @@ class Attached:
             if self.proving.iterated():
                 self._write(sample_of(self.session, (), active(self.watched), self.seconds))
             return
+        events, self.watched.events = self.watched.events, ""
         if self.steps is None:
-            self.iterations.append(self.watched.events)
-            self.watched.events = ""
+            assert self.shared
+            events, waits = self.shared.iteration(events, self.watched.counts and self.watched.unstepped)
+            self.iterations.append(events)
             self.watched.forget()
-            waits = self.watched.counts and self.watched.unstepped and len(self.iterations) <= MOST
-            self.period = (not waits and period_of(self.iterations)) or 0
-            if self.period:
+            self.loop = None if waits and len(self.iterations) <= MOST else loop_of(self.iterations)
+            if self.loop:
+                self.period = self.loop.period
                 self._measure()
             elif len(self.iterations) > MOST:
                 seen = ", ".join(self.iterations[-3:])
                 raise RankError(
                     f"The loop does not repeat: the last of {len(self.iterations)} iterations were {seen} (D data, F "
-                    "forward, B backward, O0 the first optimizer). Call perfsuite.step() where a step ends."
+                    "forward, B backward, O0 the first optimizer, | the next rank). Call perfsuite.step() where a "
+                    "step ends."
                 )
             else:
                 self.session.mark("batch")
@@ -231,6 +243,7 @@ class Attached:
                 "longer than was seen. Call perfsuite.step() once before the first optimizer step, and where each step "
                 "that counts ends."
             )
+        self.extras.append(extras(events, self.plain[(self.count - 1) % self.period]))
         if self.count % self.period == 0:
             self._step(skipped)
 
@@ -246,6 +259,7 @@ class Attached:
         self.progress.mark("batch")  # of the step that has ended
         self.session.listeners.append(self.progress.mark)
         self.session.waits = self.progress.wait
+        self.shared = Shared(self.folder, rank, self.session.world_size, self.progress.wait)
         self.reading.close()
         faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=False)  # asked for if the rank hangs
         self.seconds["start"] = time.perf_counter() - self.begun
@@ -268,12 +282,14 @@ class Attached:
         check_device(self.session, self.watched.devices, self.begun_on)
         if self.session.job.device == "cuda":
             settle_on(torch, self.begun_on)
+        assert self.loop
+        self.plain = [one.split("|")[self.session.rank] for one in self.loop.plain]
         self.known, self.by_hand = len(self.watched.optimizers), self.watched.by_hand
-        roots = list(self.watched.roots.values())
-        model = roots[0] if len(roots) == 1 else torch.nn.ModuleList(roots)
+        models = self.watched.models
+        model = models[0] if len(models) == 1 else torch.nn.ModuleDict(names_of(models))
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(self.session, self.early)
-            self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves)
+            self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves, self.loaders)
             for meter in self.meters:
                 meter.prepared(self.trainer)
         kinds = kinds_of(self.session)
@@ -283,7 +299,7 @@ class Attached:
 
     def _step(self, skipped: bool) -> None:
         assert self.steps
-        self.watched.events = ""
+        self.trainer.extras, self.extras = self.extras, []
         try:
             self.steps.send(skipped)
         except StopIteration:
@@ -410,12 +426,11 @@ def _wait_for(files: Sequence[Path]) -> None:
 
 
 def _leave(status: int) -> None:
-    """End this process and its children, whatever the script would do at its end."""
-    import multiprocessing
-
+    """End this process and its children, whatever the script would do at its end. Later, they would be nobody's."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be None, or closed
             stream.flush()
-    for child in multiprocessing.active_children():
-        child.kill()
+    for child in descendants():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
     os._exit(status)

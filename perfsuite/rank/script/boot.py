@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from perfsuite.rank.asked import watch
 from perfsuite.rank.script.started import Started
 
 AFTER = {  # module → the function of perfsuite that is called once it is executed
@@ -42,6 +43,7 @@ def boot() -> None:
     """Attach to this process, once."""
     global started
     started_with.update(os.environ)
+    watch()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
         started = Started()

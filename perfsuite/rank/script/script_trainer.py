@@ -1,11 +1,14 @@
 """A script's training as meters see an engine: its modules, its tensors, and what each step gave."""
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import elements_of, local, stored, unwrapped
 from perfsuite.rank.script.batch_size import tensors_in, total_of
+from perfsuite.rank.script.loaders import Loaders
 from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.saves import Saves
 from perfsuite.rank.script.watched import Watched
@@ -24,11 +27,13 @@ class ScriptTrainer(Trainer):
         watched: Watched | None = None,
         rollouts: Rollouts | None = None,
         saves: Saves | None = None,
+        loaders: Loaders | None = None,
     ) -> None:
         super().__init__(session, model)
-        assert watched and rollouts and saves, "only a script's own process has this trainer"
-        self.watched, self.rollouts, self.saves = watched, rollouts, saves
+        assert watched and rollouts and saves and loaders, "only a script's own process has this trainer"
+        self.watched, self.rollouts, self.saves, self.loaders = watched, rollouts, saves, loaders
         rollouts.tokens = 0
+        self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
         self.norm: float | None = None
         watched.before_optimizer = self._read_norm
 
@@ -90,6 +95,17 @@ class ScriptTrainer(Trainer):
         for optimizer in self.watched.optimizers.values():
             for state in list(optimizer.state.values()):
                 yield from (("optimizer_state", one) for _, one in tensors_in(state))
+
+
+def names_of(models: Sequence[Module]) -> dict[str, Module]:
+    """Several models by the names of their classes, numbered if there are several of one."""
+    kinds = Counter(type(inner_model(one)).__name__ for one in models)
+    names: dict[str, Module] = {}
+    for one in models:
+        kind = type(inner_model(one)).__name__
+        number = sum(name.partition("_")[0] == kind for name in names)
+        names[f"{kind}_{number}" if kinds[kind] > 1 else kind] = one
+    return names
 
 
 def active(watched: Watched) -> dict[str, str | int]:

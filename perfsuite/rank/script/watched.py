@@ -1,7 +1,7 @@
 """What a training loop does, seen from outside: torch's hooks tell when data, forward, backward and optimizer begin.
 
-    data        the DataLoader's iterator
-    forward     the outermost call of a module
+    data        the DataLoader's iterator, with the modules that it calls, such as transforms
+    forward     the outermost call of another module
     backward    torch's autograd engine
     optimizer   the step of any torch.optim.Optimizer, of a GradScaler, or of DeepSpeed's engine
 
@@ -58,6 +58,14 @@ class Watched:
     def is_here(self) -> bool:
         """Whether the calling thread is the one that is watched."""
         return threading.get_ident() == self._thread
+
+    @property
+    def models(self) -> list[Module]:
+        """The outermost modules with parameters, if any has some: no loss, and no part that is called alone too."""
+        roots = list(self.roots.values())
+        trained = [one for one in roots if next(one.parameters(), None) is not None] or roots
+        inner = {id(part) for one in trained for part in one.modules() if part is not one}
+        return [one for one in trained if id(one) not in inner]
 
     @property
     def devices(self) -> set[str]:
@@ -292,7 +300,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
 
     @functools.wraps(call)
     def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(inside, "on", False) or not watched.is_here:
+        if getattr(inside, "on", False) or not watched.is_here or watched.runs("data"):
             return call(self, *args, **kwargs)
         inside.on = True
         recomputing = watched.runs("backward")

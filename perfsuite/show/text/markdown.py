@@ -26,7 +26,7 @@ SUCCESS = "success"
 ENDS = ("failure", "cancelled", "skipped", "timed_out", "neutral", "stale", "action_required", "startup_failure")
 CONCLUSIONS = (SUCCESS, *ENDS)
 # Ours, of what a report itself says
-KILLED, INTERRUPTED, INCOMPLETE = "killed", "interrupted", "incomplete"
+KILLED, INTERRUPTED, INCOMPLETE, UNREADABLE = "killed", "interrupted", "incomplete", "unreadable"
 _HOW = {
     "failure": "The run failed",
     "skipped": "The run was skipped",
@@ -37,6 +37,7 @@ _HOW = {
     "startup_failure": "The run could not start",
     KILLED: "The run ended before its report did, as if it was killed",
     INCOMPLETE: "The run has no result of some cells",
+    UNREADABLE: "A report of the run cannot be read",
 }
 
 
@@ -107,7 +108,7 @@ def render_markdown(
     if conclusion != SUCCESS and not red:
         parts.append(_how(conclusion))
     if shared := moved_together(measured):
-        parts.append("\n".join(f"- {sentence}" for sentence in shared))
+        parts.append("\n".join(f"- {code(sentence)}" for sentence in shared))
     room = ROOM - sum(map(len, parts))
     for number, cell in enumerate(red):
         failure = cell.measurement.failure if isinstance(cell, Result) else None

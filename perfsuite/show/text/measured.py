@@ -12,7 +12,8 @@ MOST_SUSPECTS = 5  # of a metric
 MOST_SAMPLES = 8  # of a row of numbers
 DETAILED = (
     "peak_memory_bytes", "operators", "python_calls", "unknown_operators", "communication_bytes", "leaked_objects",
-    "kept_tensor_bytes", "kept_host_bytes", "kept_files", "kept_objects", "straggler_share", "checkpoint_bytes",
+    "cached_objects", "kept_tensor_bytes", "kept_host_bytes", "kept_files", "kept_objects", "straggler_share",
+    "checkpoint_bytes",
 )  # fmt: skip
 SERIES = ("loss", "gradient_norm")  # metrics whose every step is shown
 

@@ -45,7 +45,7 @@ def _meaning(verdict: Verdict) -> str:
 def _how_to_decide(result: Result) -> str:
     """The command that would decide about a time that is slower without a change, and the option that makes it red."""
     commit = result.baseline.commit if result.baseline else ""
-    other = commit.removesuffix("-dirty") or "a release or commit that you trust"
+    other = commit.removesuffix("-dirty")[:12] or "a release or commit that you trust"
     trial = f"pytest --perf -k {result.verdict.cell} --perf-against={other}"
     return f"to decide: {trial}; to let such cells fail: --perf-open=fail"
 

@@ -139,6 +139,7 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.UNREPEATED: lambda facts: (
         f"another launch had {show(facts['other'], facts['unit'])}, so only a much worse one is red"
     ),
+    Because.OTHER_TRAINING: "less work, but another training: {title} moved with it",
     Because.NO_METRIC: "no Metric defines it",
     Because.FEWER_SAMPLES: "only {measured} of the baseline's {recorded} steps were measured",
     Because.STEP_DIFFERS: "differs in step {first} first, in {differing} of {steps} steps",

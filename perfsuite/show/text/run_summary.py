@@ -11,20 +11,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
+from perfsuite.compare.pool import changed_since, runs_of
+from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.measurement import EMULATED, STEP_TIME, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED, Because, Line, Status
 from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.open_cells import open_counts
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
-from perfsuite.show.text.words import note_text, summary, tried_text
-from perfsuite.units import show_bytes, show_change, show_ratio, show_several
+from perfsuite.show.text.words import note_text, summary, text_of_change, tried_text
+from perfsuite.units import show_bytes, show_change, show_ratio, show_several, some
 
 ABSENT = "–"
 HEADROOM = "headroom"
 DETECTS = "detects slow-down"
 WIDTH = 100  # columns; nothing of a summary is wider, in a log or on a wide terminal
 LEAST = 20  # columns for the reason why a cell has no measurement
+MOST_PARTS = 6  # of the machine that are named
 KEPT = 4  # the first columns: cell, status, and two metrics that no other column follows from
 COLORS = {"ok": "green", "immaterial": "green", "improved": "cyan", "unsupported": "dim"}  # any other: by RED
 
@@ -147,11 +150,13 @@ def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[st
     """Notes for the whole run: what moved together, why times are not compared, what could not be counted, and how
     many cells are open.
     """
-    reasons: Counter[str] = Counter()
+    metrics, reasons = list(metrics), Counter[str]()
     for result in results:
         reasons.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
     lines = moved_together(results)
     lines += [f"times are not compared in {show_several(count, 'cell')}: {why}" for why, count in reasons.items()]
+    if parts := _other_parts(results, metrics):
+        lines[-1] += f"; what differs here: {some(parts, MOST_PARTS)}"
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
     unknown = Counter(one for result in results for one in unknown_operators(result.measurement))
     lines += [f"the FLOPs of {one} are not counted in {show_several(cells, 'cell')}" for one, cells in unknown.items()]
@@ -172,6 +177,17 @@ def _lacks_times(line: Line) -> bool:
     """Whether a time is not compared since there are none of this machine."""
     why = line.reason.because if line.reason else None
     return line.status == Status.NOT_COMPARED and why in (Because.OTHER_MACHINE, Because.NO_TIMES)
+
+
+def _other_parts(results: Iterable[Result], metrics: Sequence[Metric]) -> list[str]:
+    """The parts of the machine that differ where no times are compared, such as its Python, once for all cells."""
+    parts = dict[Change, None]()
+    for result in results:
+        if result.baseline and any(_lacks_times(line) for line in result.verdict.lines):
+            reference = runs_of(result.baseline, metrics)[-1:]
+            changed = [change for run in reference for change in changed_since(run, result.measurement)]
+            parts |= dict.fromkeys(change for change in changed if not change.made)
+    return [text_of_change(change) for change in sorted(parts, key=lambda change: change.kind != ChangeKind.PYTHON)]
 
 
 def _uncounted(results: Sequence[Result], titles: Mapping[str, str]) -> list[str]:

@@ -183,10 +183,12 @@ _FIXED = {
     Fixed.NOT_RECORDED: "the baseline was recorded without it",
     Fixed.NOT_A_PACKAGE: "it is not a package that uv can install",
     Fixed.SET_BY_CODE: "your code or a library sets it",
-    Fixed.NO_COMMIT: "the baseline has no commit that has the older code",
-    Fixed.UNKNOWN_COMMIT: "this clone does not have that commit",
-    Fixed.UNCOMMITTED: "the baseline was recorded with uncommitted changes",
-    Fixed.NOT_IN_COMMIT: "the baseline's commit does not have all of its files",
+    Fixed.ONLY_DIGEST: "only a digest of its value was recorded",
+    Fixed.NO_GIT: "this is no git repository that has its older content: measure in a clone, or accept the cell anew",
+    Fixed.GIT_FAILS: "{}",
+    Fixed.NOT_FETCHED: "{} Fetch the history first: git fetch --unshallow",
+    Fixed.NOT_KEPT: "the older content of {} is in no commit here: commit what a cell reads, and accept the cell anew",
+    Fixed.IN_LFS: "the older content of {} is in git LFS and not here: git lfs fetch --all",
     Fixed.NO_RELEASE: "it is no release of the package index",
     Fixed.ONE_BUILD: "the package index has one build of a release",
     Fixed.BY_PATH: "its shared libraries are loaded by their paths",
@@ -239,7 +241,7 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
     elif not (trial.against or trial.problems or trial.fixed or trial.said):
         said.append("not tried: nothing that a trial can revert has changed since the baseline")
     said += [
-        f"not tried: {release_text(one)} cannot be reverted here: {_FIXED[one.fixed]}"
+        f"not tried: {release_text(one)} cannot be reverted here: {_FIXED[one.fixed].format(one.obstacle)}"
         for one in trial.fixed
         if one.fixed
     ]

@@ -20,8 +20,8 @@ from rich.text import Text
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cell_id import CellId
-from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.cell_options import collect, selected
+from perfsuite.cli.cell_options import selected
+from perfsuite.cli.collected import collect
 from perfsuite.cli.shared_options import (
     add_catalog,
     add_html,
@@ -108,8 +108,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -> int:
     """The same under the limit."""
     begin, collected = time.monotonic(), collect()
-    known = catalog_of(arguments)
-    catalog = Catalog(known.folders, collected.models, known.materiality)
+    catalog = catalog_of(arguments)
+    named = {model.name for model in catalog.extra_models}
+    for model in (*collected.models, *(one for one in collected.scripts if one.name not in named)):
+        catalog.add(model)
     cells = selected(arguments.expression, catalog, collected)
     if not collected.cells:
         print(f"no cells in this folder: {count(len(cells))} of perfsuite's own")

@@ -231,10 +231,11 @@ def _facts(stored: Stored) -> list[str]:
     if stored.baseline is None:
         return [ABSENT] * 6
     measurement, detects = stored.baseline.measurement, stored.standing.detects
+    commit, dash, dirty = stored.baseline.commit.partition("-")
     time, peak = (measurement.readings.get(name) for name in ("step_time_seconds", "peak_memory_bytes"))
     return [
         stored.baseline.date[:10],
-        stored.baseline.commit or ABSENT,
+        f"{commit[:12]}{dash}{dirty}" or ABSENT,
         str(stored.standing.runs),
         show_seconds(time.value) if time else ABSENT,
         show_bytes(peak.value) if peak else measurement.outcome if measurement.outcome != "fits" else ABSENT,

@@ -1,0 +1,23 @@
+"""Compared roughly: a number that each launch has a little different, and that must not become much worse."""
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.rules._rule import Rule
+from perfsuite.compare.scope import Scope, line_of
+from perfsuite.records.sample import Reading
+from perfsuite.records.verdict import Bound, Limit, Line, Status
+
+
+def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """Worse by at most the metric's bound. A better number is as good."""
+    limit = Limit(bound=Bound.BELOW, value=metric.bound)
+    worse = metric.sign * (new.value - old.value)
+    fine = worse <= metric.bound * abs(old.value)
+    return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit)
+
+
+def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
+    """Whether it varies by more than that."""
+    return abs(other.value - first.value) > metric.bound * abs(first.value)
+
+
+RULE = Rule(hold=compare, differs=differs)

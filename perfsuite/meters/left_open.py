@@ -1,0 +1,66 @@
+"""What a script leaves open: file descriptors that measured steps have added, and the processes at the end.
+
+Both are of a whole training: a descriptor of each step ends it when the process may have no more, and a process that
+each epoch leaves takes memory and cores from the others.
+"""
+
+import os
+from collections import Counter
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.script.boot import started_with
+from perfsuite.rank.script.family import running, with_children
+from perfsuite.rank.trainer import Trainer
+from perfsuite.records.sample import Reading
+from perfsuite.units import WHOLE
+
+FOLDER = "PERFSUITE_SCRIPT"  # the variable that all processes of a script have
+
+
+class LeftOpen(Meter):
+    """Reads the kernel's lists, before the first measured step and at the end."""
+
+    processes = ("script",)
+
+    def prepared(self, trainer: Trainer) -> None:
+        super().prepared(trainer)
+        self.before = descriptors()
+
+    def readings(self) -> dict[str, Reading]:
+        left = {kind: number for kind, number in (descriptors() - self.before).items() if number > 0}
+        there = processes() if self.session.rank == 0 else Counter[str]()  # names depend on the machine
+        return {
+            "open_files_left": Reading(value=sum(left.values()), parts=left),
+            "processes_at_end": Reading(
+                value=there.total(), suspects={f"processes: {name}": number for name, number in there.items()}
+            ),
+        }
+
+
+def descriptors() -> Counter[str]:
+    """The open descriptors of this process by what they are: a file, or what the kernel names in brackets."""
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:  # that of this listing
+            continue
+        found["file" if target.startswith("/") else target.partition(":")[0]] += 1
+    return found
+
+
+def processes() -> Counter[str]:
+    """The processes of the script on this machine, by their programs: those that have its variable, and their children,
+    which may have dropped it. Ended ones that nobody has waited for count too.
+    """
+    mine, known = f"{FOLDER}={started_with.get(FOLDER, '')}".encode(), running()
+    own = with_children([pid for pid, one in known.items() if mine in one.variables], known)
+    return Counter(known[pid].name for pid in own)
+
+
+METER = LeftOpen
+METRICS = (
+    Metric("open_files_left", "open files left by all steps", WHOLE, hold="exact", optional=True),
+    Metric("processes_at_end", "processes at the end", WHOLE, fold="sum", hold="exact", optional=True),
+)

@@ -1,0 +1,87 @@
+"""Host memory of a script outside of tensors: what malloc has given out to Python, NumPy and libraries.
+
+Resident bytes hide it, since libraries and the allocators' caches are most of them. The peak is that of the beginnings
+of phases in the warm-up steps, without what was there when the script imported torch.
+A leak grows in each step, and what is made once grows in one. So the least growth counts: that of a timed step in the
+mean, and that of each single step after them.
+"""
+
+import contextlib
+import gc
+import itertools
+from typing import Any
+
+from perfsuite.catalog.definitions import Materiality, Metric
+from perfsuite.meters.host import malloced
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
+from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.sample import Reading
+from perfsuite.units import BYTES
+
+LEAST = 4096  # bytes per step: less is what a log of losses and the libraries' queues keep
+OF_MALLOC = Materiality(0.05, "malloc rounds sizes up, and lists grow ahead.")
+COUNTED = ("warmup", "unfenced", "called")  # the kinds of steps at whose beginning it is counted, and the first timed
+
+
+class OwnHost(Meter):
+    """Counts outside of all steps that are recorded or timed. It sees nothing without glibc 2.33 or newer."""
+
+    processes = ("script",)
+    early = True
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.trainer: Any = None
+        self.before = self._bytes()
+        self.peak = 0
+        self.kind = ""
+        self.steps = 0  # so far
+        self.counts: list[tuple[str, int, int]] = []  # kind of the step that begins, steps before it, bytes
+        session.listeners.append(self._mark)
+
+    def _bytes(self) -> int:
+        """Of malloc, but for tensors on a CPU."""
+        memory = self.session.memory
+        on_host = memory is not None and self.session.job.device == "cpu"
+        return malloced() - (memory.source.live_bytes if on_host else 0)
+
+    def _mark(self, phase: str) -> None:
+        if self.kind == "warmup":
+            self.peak = max(self.peak, self._bytes() - self.before)
+
+    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        first = kind == "timed" and self.kind != "timed"
+        self.kind = kind
+        if first or kind in COUNTED:
+            gc.collect()
+            self.counts.append((kind, self.steps, self._bytes()))
+        return contextlib.nullcontext()
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        self.steps += 1
+
+    def readings(self) -> dict[str, Reading]:
+        if not malloced():
+            return {}
+        grown = self._grown()
+        readings = {"host_memory_bytes": Reading(value=max(0, self.peak))}
+        readings["host_grown_bytes"] = Reading(value=grown, parts={"kept": grown} if grown else {})
+        return readings
+
+    def _grown(self) -> int:
+        counts = [one for one in self.counts if one[0] != "warmup"]
+        rates = [
+            (after - before) // (then - now)
+            for (_, now, before), (_, then, after) in itertools.pairwise(counts)
+            if then > now
+        ]
+        least = min(rates, default=0)
+        return least if least >= LEAST else 0
+
+
+METER = OwnHost
+METRICS = (
+    Metric("host_memory_bytes", "host memory outside of tensors", BYTES, hold="about", bound=0.1, optional=True),
+    Metric("host_grown_bytes", "host memory grown/step", BYTES, hold="exact", materiality=OF_MALLOC, optional=True),
+)

@@ -1,0 +1,83 @@
+"""The DataLoaders that a training loop reads: how many rows and batches they have, and which rows they draw."""
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from perfsuite.rank.script.watched import Watched, replace
+
+Size = tuple[str, int, int]  # the dataset's class, its rows, and the batches of an epoch
+
+
+class Loaders:
+    """Of this process. A DataLoader counts once it is read; one of a stream has no length."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.read: set[Size] = set()
+        self.drawn: list[int] = []  # the rows' numbers, while they are asked for
+        self._watched = watched
+        self._drawing = False
+        self._sizes: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
+
+    def opened(self, iterator: Any, loader: Any) -> None:
+        """An epoch begins."""
+        with contextlib.suppress(TypeError, NotImplementedError):  # it has no length
+            if callable(getattr(type(loader.dataset), "__getitem__", None)):
+                size = type(loader.dataset).__name__, len(loader.dataset), len(loader)
+                self._sizes[iterator] = size
+
+    def used(self, iterator: Any) -> None:
+        """A batch is read."""
+        if self._watched.is_here and iterator in self._sizes:
+            self.read.add(self._sizes[iterator])
+
+    def draws(self, index: Any) -> None:
+        """The rows of a batch, which a worker may read later."""
+        if self._drawing and self._watched.is_here:
+            rows = index if isinstance(index, list | tuple) else [index]
+            self.drawn += [row for row in rows if isinstance(row, int)]
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Inside, the numbers of rows are kept."""
+        self._drawing = True
+        try:
+            yield
+        finally:
+            self._drawing = False
+
+
+def watch_loaders(dataloader: Any, loaders: Loaders) -> None:
+    """Put the hooks into torch's module."""
+    kind = dataloader._BaseDataLoaderIter
+    replace(kind, "__init__", functools.partial(_opening, loaders))
+    replace(kind, "_next_index", functools.partial(_drawing, loaders))
+    replace(kind, "__next__", functools.partial(_using, loaders))
+
+
+def _opening(loaders: Loaders, make: Callable[..., None]) -> Callable[..., None]:
+    def opening(self: Any, loader: Any) -> None:
+        loaders.opened(self, loader)
+        make(self, loader)
+
+    return opening
+
+
+def _drawing(loaders: Loaders, draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def drawing(self: Any) -> Any:
+        index = draw(self)
+        loaders.draws(index)
+        return index
+
+    return drawing
+
+
+def _using(loaders: Loaders, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def using(self: Any) -> Any:
+        batch = read(self)
+        loaders.used(self)
+        return batch
+
+    return using

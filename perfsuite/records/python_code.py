@@ -1,0 +1,79 @@
+"""A digest of the code of a Python source: two texts that differ in comments, docstrings and format have the same one.
+
+It walks the tree itself. ``ast.dump`` writes another text in each minor version of Python, and the two runs that are
+compared may have different ones.
+"""
+
+import ast
+import functools
+import hashlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+_LEFT_OUT = {"kind", "type_comment", "type_ignores", "ctx"}  # fields that do not change what the code does
+
+
+@functools.lru_cache(maxsize=4096)  # most cells have most files in common
+def code_digest(text: bytes) -> str:
+    """The full hexadecimal digest; empty if this Python cannot parse the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the user's code, which its own process has shown
+            tree = ast.parse(text)
+        digest = hashlib.sha256()
+        for word in _words(tree):
+            digest.update(f"{word}\n".encode())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    return digest.hexdigest()
+
+
+def _words(value: Any) -> Iterator[str]:
+    """The tree as words. An empty field is left out, since newer versions of Python add fields."""
+    if isinstance(value, ast.Constant):
+        yield _constant(value.value)
+    elif isinstance(value, ast.AST):
+        yield f"({type(value).__name__}"
+        for name in sorted(value._fields):
+            field = getattr(value, name, None)
+            if name not in _LEFT_OUT and field is not None and field != []:
+                if isinstance(value, ast.JoinedStr):
+                    field = list(_joined(field))
+                yield name
+                yield from _words(field)
+        yield ")"
+    elif isinstance(value, list):
+        yield "["
+        for element in value:
+            if not _does_nothing(element):
+                yield from _words(element)
+        yield "]"
+    else:
+        yield ascii(value)
+
+
+def _does_nothing(node: Any) -> bool:
+    """Whether it is a docstring, another string on its own, or ``pass``."""
+    text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return text or isinstance(node, ast.Pass)
+
+
+def _constant(value: Any) -> str:
+    """``int 0x10``. Decimal digits of an integer are limited, and ``repr`` of a text depends on the version."""
+    return f"{type(value).__name__} {hex(value) if type(value) is int else ascii(value)}"
+
+
+def _joined(parts: list[ast.expr]) -> Iterator[ast.expr]:
+    """The parts of an f-string, in which each version of Python splits plain text in another way."""
+    text = ""
+    for part in parts:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            text += part.value
+            continue
+        if text:
+            yield ast.Constant(text)
+        text = ""
+        yield part
+    if text:
+        yield ast.Constant(text)

@@ -1,0 +1,68 @@
+"""An environment with other releases repairs nothing that was in conflict before, and says what else moves."""
+
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from package_index import Index, Upload, wheel
+
+from perfsuite.cli.commands.ab import _with_brought
+from perfsuite.environments import environments
+from perfsuite.run.ab import Side
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """``install(name, version, needs)``: offered by an index, and installed here without its dependencies."""
+    here, uploads = tmp_path / "site", []
+    here.mkdir()
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.setattr(environments, "_site_folders", lambda: [str(here)])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def offer(name, version, needs=(), *, installed=False):
+        path = wheel(tmp_path / "wheels", name, version, needs=needs)
+        uploads.append(Upload(path, datetime(2026, 1, 1, tzinfo=UTC)))
+        if installed:
+            zipfile.ZipFile(path).extractall(here)
+
+    with Index(uploads).serve() as index:
+        index.configure(monkeypatch, tmp_path / "uv")
+        yield offer
+
+
+def test_what_was_in_conflict_before_stays(install):
+    """Neither a package that wants an older release than there was, nor what it wants and nobody installed."""
+    install("demo-lib", "1.5", installed=True)
+    install("demo-lib", "2.0")
+    install("demo-old", "1.0", ["demo-lib<1", "demo-other==1.0", "demo-numbers<2"], installed=True)
+    install("demo-old", "2.0", ["demo-numbers<2"])
+    install("demo-numbers", "2.4", installed=True)
+    install("demo-numbers", "1.9")
+    install("demo-other", "1.0")
+
+    assert environments.with_releases(["demo-lib==2.0"]).installed == (("demo-lib", "2.0"),)
+
+
+def test_what_is_required_does_not_bring_old_conflicts_with_it(install):
+    """The requested release needs a package whose own needs have never been met."""
+    install("demo-app", "1.0", ["demo-old"], installed=True)
+    install("demo-app", "1.1", ["demo-old"])
+    install("demo-old", "1.0", ["demo-numbers<2"], installed=True)
+    install("demo-numbers", "2.4", installed=True)
+    install("demo-numbers", "1.9")
+
+    assert environments.with_releases(["demo-app==1.1"]).installed == (("demo-app", "1.1"),)
+
+
+def test_what_the_release_itself_moves_is_said(install):
+    """It was right before: so it comes along, and the first lines of ab name it."""
+    install("demo-lib", "1.5", installed=True)
+    install("demo-lib", "2.0")
+    install("demo-user", "1.0", ["demo-lib<2"], installed=True)
+    install("demo-user", "2.0", ["demo-lib>=2"])
+    environment = environments.with_releases(["demo-lib==2.0"])
+
+    assert environment.installed == (("demo-lib", "2.0"), ("demo-user", "2.0"))
+    assert _with_brought(Side("demo-lib==2.0", None, environment)) == "demo-lib==2.0 (brings demo-user 2.0)"
