@@ -43,7 +43,7 @@ def test_red_error_names_the_parameters():
 
 def test_old_baseline_without_the_error_holds_a_right_one_to_nothing():
     """Baselines from before it was measured lack it."""
-    assert line_of(2e-7, None).status == "not held"
+    assert line_of(2e-7, None).status == "not compared"
 
 
 def test_wrong_update_is_red_where_an_old_baseline_lacks_the_error():

@@ -193,7 +193,7 @@ def test_a_slow_step_time_carries_its_phase():
     said = judge(slow, old, metrics, strategy="zero3")
     line = next(line for line in said.lines if line.metric == "step_time_seconds")
 
-    assert line.status == "machine" and note_text(line).endswith("; backward +300 ms")
+    assert line.status == "open" and note_text(line).endswith("; backward +300 ms")
 
 
 def test_a_step_time_that_pairs_find_slower_carries_its_phase():

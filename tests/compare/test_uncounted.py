@@ -316,7 +316,7 @@ def test_a_count_that_nobody_has_is_said_and_not_red() -> None:
     )
 
     assert verdict.status in GREEN
-    assert f"not held: model FLOP/step (cannot be counted: {WHY})" in render(verdict).splitlines()
+    assert f"not compared: model FLOP/step (cannot be counted: {WHY})" in render(verdict).splitlines()
     assert held(worse, folded("model_flop")).status == "regressed"
 
 
@@ -325,7 +325,7 @@ def test_a_count_that_is_there_again_is_not_held() -> None:
     verdict = held(folded(), folded("model_flop"))
 
     assert verdict.status in GREEN
-    assert [line.metric for line in verdict.lines if line.status == "not held"] == ["model_flop"]
+    assert [line.metric for line in verdict.lines if line.status == "not compared"] == ["model_flop"]
 
 
 def test_a_count_that_is_missing_without_a_reason_is_red() -> None:

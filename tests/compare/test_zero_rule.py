@@ -22,7 +22,7 @@ def verdict(new, old):
 
 @pytest.mark.parametrize(
     ("new", "old", "status"),
-    [(0, 0, "ok"), (1, 0, "regressed"), (1, None, "regressed"), (0, None, "not held"), (0, 1, "improved")],
+    [(0, 0, "ok"), (1, 0, "regressed"), (1, None, "regressed"), (0, None, "not compared"), (0, 1, "improved")],
 )
 def test_more_than_nothing_is_red(new, old, status):
     """An old baseline that lacks the count excuses nothing."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from perfsuite.run.ab import Experiment, Side
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -21,8 +20,10 @@ from perfsuite.predict.trace import tracing
 from perfsuite.records.builds import kept
 from perfsuite.records.deadline import OutOfTime, abandonable, check, left, limit
 from perfsuite.records.progress import Progress
-from perfsuite.run import ab
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.run.sides import Side
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 FOREVER = 3600.0  # seconds; what lasts so long is ended, or the test never ends
@@ -285,13 +286,14 @@ def test_a_server_that_does_not_start_is_ended(tmp_path: Path, catalog: Catalog)
 def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides of it, whichever alternates: no rank server is left."""
     made: list[Runner] = []
-    monkeypatch.setattr(ab, "Runner", lambda *arguments: made.append(Runner(*arguments)) or made[-1])
-    here = Side("here", catalog)
-    experiment = Experiment(here, here, [DDP], replace(runner.settings, steps=500), interleave=interleave)
+    monkeypatch.setattr("perfsuite.run.question.Runner", lambda *arguments: made.append(Runner(*arguments)) or made[-1])
     steps = Steps(20)
-    with limit(FOREVER, "", stop_when(steps.made)), pytest.raises(OutOfTime):
-        experiment.compare(experiment.cells[0], steps, step_seconds=1e-3)
+    here, how = Side("here", catalog), Measuring(catalog, replace(runner.settings, steps=500), Path("/nowhere"), steps)
+    question = Question(how, here, here, [DDP], step_seconds={DDP: 1e-3}, interleave=interleave)
+    with limit(FOREVER, "the limit", stop_when(steps.made)):
+        question.compare_times()
 
+    assert (question.unfinished != "", len(question.pairs[DDP])) == (True, 0)
     assert len(made) == 2
     assert not any(one._launcher._servers for one in made)
 

@@ -229,7 +229,7 @@ def test_a_keyword_that_selects_nothing_is_no_success(pytester: pytest.Pytester)
         ("immaterial", "", "", True),
         ("regressed", "", "", True),
         ("missing", "baselines/x.json", "", True),
-        ("unheld", "", "", False),
+        ("not compared", "", "", False),
         ("unsupported", "", "", False),
         ("regressed", "", "2026-12-24", False),
     ],
@@ -299,7 +299,7 @@ def test_ten_thousand_fuzzed_reports(tmp_path_factory: pytest.TempPathFactory, a
 
 def test_a_slow_cell_without_a_change_says_what_would_decide() -> None:
     """The trial's command, and the option that makes it count."""
-    verdict = msgspec.structs.replace(GREEN.verdict, status="machine")
+    verdict = msgspec.structs.replace(GREEN.verdict, status="open")
     said = asides([msgspec.structs.replace(GREEN, verdict=verdict)])
 
     assert "to decide: pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-against=abc; to let such cells fail: " in said[-1]

@@ -38,7 +38,7 @@ def test_the_verdicts_are_the_same(results):
     old = {one["verdict"]["cell"]: one["verdict"]["status"] for one in map(json.loads, REPORT.open())}
 
     assert {cell: str(one.verdict.status) for cell, one in results.items()} == old
-    assert sorted(set(old.values())) == ["ok", "regressed", "undecided"]
+    assert sorted(set(old.values())) == ["ok", "regressed", "open"]
 
 
 def test_a_regression_has_its_numbers_and_its_cause(results):
@@ -102,7 +102,7 @@ def test_causes_are_read_from_sentences(sentence, how, names):
 
 def test_what_named_no_cause_is_kept_as_it_was():
     """Nothing of an old report is lost."""
-    trial = verdict_of({"cell": "c", "status": "undecided", "headline": "c: x", "trial": ["not tried: so"]})["trial"]
+    trial = verdict_of({"cell": "c", "status": "open", "headline": "c: x", "trial": ["not tried: so"]})["trial"]
 
     assert trial == {"causes": [], "unmoved": [], "said": ["not tried: so"]}
 

@@ -14,6 +14,7 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
 from perfsuite.paths import temporary_folder
 from perfsuite.run.duet import measure_in_turns
+from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
@@ -125,11 +126,13 @@ def test_steps_alternate_on_cpus_unless_asked_otherwise(monkeypatch, capsys, har
     """Both sides' memory at once is nothing that a GPU has to spare."""
     heard = []
 
-    def session(*arguments):
-        heard.append(arguments[-1])
+    def design(**facts):
+        heard.append(facts["interleave"])
         raise UsageError("heard")
 
-    monkeypatch.setattr(ab, "Experiment", session)
+    monkeypatch.setattr("perfsuite.run.question.PairDesign", design)
+    monkeypatch.setattr(Question, "launch_once", lambda *_: None)
+    monkeypatch.setattr(Question, "_measured_step", lambda *_: 0.1)
     monkeypatch.setattr(ab, "require_here", lambda *_: None)
     asking = ["--interleave", asked] if asked else []
     main(["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", hardware, *asking])

@@ -186,20 +186,26 @@ def test_a_slow_machine_is_acquitted(hold: Hold) -> None:
     assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("ok", "ok")
 
 
-def test_what_cannot_be_taken_back_may_be_to_blame(hold: Hold) -> None:
-    """Another Python was not tried, so the slower time has no answer although the packages are innocent."""
+@pytest.mark.parametrize("made", [True, False])
+def test_what_cannot_be_taken_back_may_be_to_blame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
+    """Code that was not tried leaves a slower time without an answer, although the packages are innocent. Another
+    Python is a part of the machine, which is slower for both sides.
+    """
     calls: list[int] = []
 
     def readings(new: frozenset[str]) -> Mapping[str, Reading | None]:
         calls.append(1)
         return seconds(0.4 if len(calls) == 1 else 0.8)
 
-    verdict, _ = hold(readings, PATCHED)
+    world = World(readings, BOTH).put(monkeypatch)
+    one = asked(world)
+    untried = code("abc", fixed=Fixed.NOT_KEPT)
+    if not made:
+        untried = Change("python", "3.11", "3.12", ChangeKind.MACHINE, Fixed.NOT_A_PACKAGE)
+    [verdict] = settled(Trial(measuring(tmp_path)), replace(one, changes=[*one.changes, untried])).values()
 
-    assert verdict.status == "incomparable"
-    assert trial_of(verdict)[-1] == (
-        "not tried: python 3.11 -> 3.12 cannot be reverted here: it is not a package that uv can install"
-    )
+    assert verdict.status == ("incomparable" if made else "ok")
+    assert verdict.trial is not None and verdict.trial.fixed == [untried]
 
 
 def test_nothing_but_what_cannot_be_taken_back(hold: Hold) -> None:
@@ -338,7 +344,7 @@ def test_another_side_that_cannot_be_built_is_red(hold: Hold) -> None:
     assert trial_of(verdict) == ["the trial could not run: there is no msgspec 0.1."]
 
 
-@pytest.mark.parametrize("fixed", [Fixed.UNKNOWN_COMMIT, Fixed.NO_COMMIT, Fixed.UNCOMMITTED])
+@pytest.mark.parametrize("fixed", [Fixed.NO_GIT, Fixed.NOT_FETCHED, Fixed.NOT_KEPT, Fixed.IN_LFS])
 def test_code_that_cannot_be_reverted_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: Fixed) -> None:
     """No other side can be made, so a time that may be slower has no answer."""
     world = World(slower_with("msgspec"), ["msgspec"]).put(monkeypatch)
@@ -363,8 +369,8 @@ def release(name: str, before: str = "1") -> Change:
     return Change(name, before, "2")
 
 
-def code(commit: str, *files: str, fixed: Fixed | None = None) -> Change:
-    return Change(CODE, commit, "here", ChangeKind.CODE, fixed, files)
+def code(commit: str, fixed: Fixed | None = None, **files: str) -> Change:
+    return Change(CODE, commit, "here", ChangeKind.CODE, fixed, tuple(files), tuple(files.values()))
 
 
 @pytest.mark.parametrize(
@@ -374,9 +380,11 @@ def code(commit: str, *files: str, fixed: Fixed | None = None) -> Change:
         ([release("a")], [release("b")], [["a", "b"]]),
         ([release("a"), release("b")], [release("b"), release("c")], [["a", "b", "c"]]),
         ([release("a")], [release("a", "0")], [["a"], ["a"]]),
-        ([code("abc", "a.py")], [code("abc", "b.py")], [[CODE]]),
-        ([code("abc", "a.py")], [code("def", "a.py")], [[CODE], [CODE]]),
-        ([release("a")], [release("a"), code("abc", fixed=Fixed.UNCOMMITTED)], [["a"]]),
+        ([code("abc")], [code("abc")], [[CODE]]),
+        ([code("abc")], [code("def")], [[CODE], [CODE]]),
+        ([code("abc", a="1")], [code("def", b="2")], [[CODE]]),
+        ([code("abc", a="1")], [code("abc", a="2")], [[CODE], [CODE]]),
+        ([release("a")], [release("a"), code("abc", fixed=Fixed.NOT_KEPT)], [["a"]]),
     ],
 )
 def test_cells_share_a_side_if_their_changes_fit(

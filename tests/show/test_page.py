@@ -226,7 +226,7 @@ def test_red_is_before_undecided_and_green_is_folded(night, all_metrics):
     moved_, open_, table, loud, quiet = document.sections
     head = [[one.badge for one in section.inside] for section in (moved_, open_, loud)]
 
-    assert head == [["regressed"], ["undecided"], ["regressed"] * 12 + ["undecided"]]
+    assert head == [["regressed"], ["open"], ["regressed"] * 12 + ["open"]]
     assert (table.heading, quiet.heading, quiet.folded) == ("All cells", "47 cells are green", True)
 
 
@@ -253,7 +253,7 @@ def test_an_undecided_cell_is_no_regression(night, all_metrics):
 )
 def test_an_undecided_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):
     """Nothing is said of it that the interval contradicts: that it includes 0, or that a change is not ruled out."""
-    one = next(one for one in moved(night, names_of(all_metrics)) if one.line.status == "undecided")
+    one = next(one for one in moved(night, names_of(all_metrics)) if one.line.status == "open")
     interval = Interval(low=low, high=high, pairs=pairs)
     line = msgspec.structs.replace(one.line, interval=interval, reason=why)
     (cause,) = causes([dataclasses.replace(one, line=line)], [])
@@ -298,7 +298,7 @@ def test_the_status_is_sorted_by_severity_and_only_effects_are_coloured(night, a
     columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.head)}
     sizes = {one.text: cast(float, one.sort) for one in columns["status"]}
 
-    assert sizes["regressed"] < sizes["undecided"] < sizes["ok"]
+    assert sizes["regressed"] < sizes["open"] < sizes["ok"]
     noisy = next(at for at, one in enumerate(columns["cell"]) if one.text == NOISY)
     assert columns["change of time"][noisy].text == "-4.1 % to +71.2 % (trial)"
     assert {one.tone for one in columns["change of memory"]} == {"red", "muted"}

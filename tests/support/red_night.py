@@ -55,7 +55,7 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
     baseline = _with_runs(_before(stored), metrics, dice)
     new = _tonight(baseline.measurement, number, dice)
     verdict = judge(new, baseline, metrics, strategy=cell.strategy.name, command=COMMAND)
-    alarms = [line for line in verdict.lines if line.status == "alarm"]
+    alarms = [line for line in verdict.lines if line.status == "open"]
     if alarms or "zero3" in stored.cell:  # the trial answers them, by the code of a real one
         noisy = stored.cell == NOISY
         answer = _Answer(new, baseline, verdict, metrics, COMMAND, ())
