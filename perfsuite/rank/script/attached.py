@@ -132,6 +132,8 @@ class Attached:
         self.saves = Saves(self.watched, self.as_stage)
         self.loaders = Loaders(self.watched)
         self.iterations: list[str] = []
+        self.iteration_begun = 0.0  # 0: by the first phase
+        self.iteration_seconds: list[float] = []
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
         self.shared: Shared | None = None
@@ -166,11 +168,13 @@ class Attached:
 
     def iterated(self, skipped: bool) -> None:
         """The script has made an iteration. Nothing that goes wrong here reaches the script: it might catch it."""
+        self.iteration_seconds.append(time.perf_counter() - (self.iteration_begun or self.watched.begun_at))
         try:
             self._iterated(skipped)
         except BaseException as error:
             self._report(error)
             _leave(1)
+        self.iteration_begun = time.perf_counter()
 
     def step(self) -> None:
         """The script says itself that a step has ended. From then on, its optimizers do not.
@@ -290,6 +294,7 @@ class Attached:
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(self.session, self.early)
             self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves, self.loaders)
+            self.trainer.period, self.trainer.first_seconds = self.period, list(self.iteration_seconds)
             for meter in self.meters:
                 meter.prepared(self.trainer)
         kinds = kinds_of(self.session)

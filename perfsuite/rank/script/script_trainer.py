@@ -34,6 +34,8 @@ class ScriptTrainer(Trainer):
         self.watched, self.rollouts, self.saves, self.loaders = watched, rollouts, saves, loaders
         rollouts.tokens = 0
         self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
+        self.period = 1  # iterations of a step
+        self.first_seconds: list[float] = [0.0]  # of each iteration that showed the loop
         self.norm: float | None = None
         watched.before_optimizer = self._read_norm
 

@@ -20,6 +20,8 @@ SERIES = ("loss", "gradient_norm")  # metrics whose every step is shown
 
 def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
     """The numbers, the parts of the largest, the loss of every step, and what was really active."""
+    metrics = list(metrics)
+    titles = {metric.name: metric.title for metric in metrics}
     known = in_order(measurement, metrics)
     wide = max((len(metric.title) for metric in known.values()), default=0)
     lines = []
@@ -31,7 +33,7 @@ def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
         lines += _details(reading, metric) if name in DETAILED else []
         lines += [f"      {phase}: {metric.show(seconds)}" for phase, seconds in reading.phases.items()]
         lines += _series(reading, metric) if name in SERIES else []
-    lines += [f"not counted: {metric}: {why}" for metric, why in measurement.uncounted.items()]
+    lines += [f"not counted: {titles.get(name, name)}: {why}" for name, why in measurement.uncounted.items()]
     return "\n".join([*lines, f"active: {_pairs(measurement.engine)}"])
 
 
