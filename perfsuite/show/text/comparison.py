@@ -15,8 +15,8 @@ from perfsuite.compare.compare import Comparison, Explanation
 from perfsuite.records.failure import Failure
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.verdict_text import last_lines, table
-from perfsuite.show.text.words import changes_text, comparison_summary, signed
-from perfsuite.units import show
+from perfsuite.show.text.words import changes_text, comparison_summary, fact_text, signed
+from perfsuite.units import FACTS, show
 
 
 def render_ab(comparison: Comparison) -> str:
@@ -37,6 +37,10 @@ def explanation_lines(explanations: Iterable[Explanation]) -> Iterator[str]:
     for one in explanations:
         yield f"{one.title}:"
         for piece in one.pieces:
+            if one.unit == FACTS:
+                if piece.by:
+                    yield f"  {fact_text(piece.part, piece.by)}"
+                continue
             title = f"    {piece.operator}" if piece.operator else f"  {part_name(piece.part)}"
             old, new = ("–" if size is None else show(size, one.unit) for size in (piece.old, piece.new))
             change = (signed(piece.by, one.unit) if piece.by else "0") + (" at least" if piece.at_least else "")

@@ -6,7 +6,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import part_name
-from perfsuite.units import show
+from perfsuite.units import FACTS, show
 
 MOST_SUSPECTS = 5  # of a metric
 MOST_SAMPLES = 8  # of a row of numbers
@@ -26,6 +26,8 @@ def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
     wide = max((len(metric.title) for metric in known.values()), default=0)
     lines = []
     for name, metric in known.items():
+        if metric.unit == FACTS:  # they are all listed at the end
+            continue
         reading = measurement.readings[name]
         other = measurement.unrepeated.get(name)
         note = "" if other is None else f"   (another launch had {metric.show(other)})"
