@@ -12,7 +12,6 @@ differ: transformers 4.48.3 -> 5.23.0
 from collections.abc import Iterable, Iterator
 
 from perfsuite.compare.compare import Comparison, Explanation
-from perfsuite.records.failure import Failure
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.verdict_text import last_lines, table
 from perfsuite.show.text.words import changes_text, comparison_summary, fact_text, signed
@@ -28,8 +27,8 @@ def render_ab(comparison: Comparison) -> str:
         lines.append("–: not among the largest operators of that side")
     if verdict.changed:
         lines.append(f"differ: {changes_text(verdict.changed)}")
-    failures: list[Failure | None] = [comparison.a.failure, comparison.b.failure]
-    return "\n".join([*lines, *(line for failure in failures for line in last_lines(failure))])
+    sides = {"A": comparison.a.failure, "B": comparison.b.failure}
+    return "\n".join([*lines, *(line for side, failure in sides.items() for line in last_lines(failure, side))])
 
 
 def explanation_lines(explanations: Iterable[Explanation]) -> Iterator[str]:
