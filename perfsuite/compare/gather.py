@@ -64,7 +64,10 @@ def gather(
     for metric in known.values():
         if metric.derive is not None and metric.name not in uncounted:
             try:
-                _add(readings, metric, derived(metric, _Counted(readings, uncounted), world_size))
+                made = derived(metric, _Counted(readings, uncounted), world_size)
+                _add(readings, metric, made)
+                if made is None and metric.underived:
+                    uncounted[metric.name] = metric.underived
             except _Uncounted as error:
                 uncounted[metric.name] = uncounted[str(error)]
     return Measurement(

@@ -429,9 +429,10 @@ def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
     [
         ("python train.py --data a.json", "train"),
         ("torchrun --nproc-per-node 2 src/My-Train.py", "my_train"),
-        ("python -m nets.train --lr 1", "train"),
-        ("torchrun -m nets.train", "train"),
-        ("python -m torch.distributed.run -m nets.fit", "fit"),
+        ("python -m nets.train --lr 1", "nets_train"),
+        ("torchrun -m nets.train", "nets_train"),
+        ("python -m torch.distributed.run -m nets.fit", "nets_fit"),
+        ("python -m open_clip_train.main", "open_clip_train_main"),
         ("bash runs/train.sh --lr 1", "train"),
         ("DATA=/a.py ./2nd", "script_2nd"),
     ],

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,6 +51,7 @@ class Watched:
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
         self.by_hand = False  # the script says itself where a step ends
+        self.begun_at = 0.0  # the first phase of all
         self._running: list[str] = []
         self._stepped = self._ended = False
         self._thread = threading.get_ident()
@@ -111,6 +113,7 @@ class Watched:
 
     def begin(self, phase: str) -> None:
         """A phase begins, perhaps inside of another."""
+        self.begun_at = self.begun_at or time.perf_counter()
         self._running.append(phase)
         self.mark(phase)
 
