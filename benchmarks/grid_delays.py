@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from perfsuite.run.ab import Experiment, Side
+from perfsuite.run.grid import Grid, Progress
+
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pooling import Effect
@@ -27,8 +30,6 @@ from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
-from perfsuite.run.ab import Experiment, Side
-from perfsuite.run.grid import Grid, Progress
 from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.runner import Settings
 from perfsuite.show.text.grid_words import effect_text

@@ -14,11 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+from perfsuite.run.ab import RUNNING, Experiment, Side
+
 from perfsuite.catalog.registry import Catalog
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
-from perfsuite.run.ab import RUNNING, Experiment, Side
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.words import comparison_summary
 
