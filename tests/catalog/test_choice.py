@@ -219,14 +219,14 @@ def test_a_change_reaches_what_imports_it(repository, file, told, committed):
     assert why(repository, measured, "HEAD~1" if committed else "HEAD") == told
 
 
-<<<<<<< HEAD
 def test_a_comment_reaches_nothing(repository):
     """The code of the file is that of the record."""
     measured = record(repository)
     (repository / "net/layers.py").write_text('"""Layers."""\n\nX = 1  # more\n')
 
     assert why(repository, measured) == ""
-=======
+
+
 @pytest.mark.parametrize(
     ("file", "told"),
     [
@@ -256,7 +256,6 @@ def test_a_new_folder_beside_a_script_at_the_top_reaches_it(repository):
     (repository / "data/new.bin").write_text("2\n")
 
     assert why(repository, record(repository, ("train.py",))) == "data/new.bin changed"
->>>>>>> keep
 
 
 def test_what_is_removed_has_changed(repository):
