@@ -4,7 +4,7 @@ import msgspec
 from gate_samples import CELL, GIB, METRICS, baseline, measurement, memory
 
 from perfsuite.compare.judge import judge
-from perfsuite.records.change import Change, Fixed, Problem, Trial
+from perfsuite.records.change import Change, Trial
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Because, Interval, Line, Move, Status, Verdict, reason
@@ -55,7 +55,7 @@ def test_the_time_that_makes_a_cell_open_is_named():
 
     assert rows([seen], METRICS)[1][:4] == [CELL, "open", "20.00 GiB (=)", "410 ms (-5.8 % trial)"]
     assert open_times([seen]) == [
-        f"{CELL} (undecided): processor time +9.0 % (-2.0 % to +21.0 %, 24 pairs; stored times: +38.0 %)"
+        f"{CELL} (open): processor time +9.0 % (-2.0 % to +21.0 %, 24 pairs; stored times: +38.0 %)"
     ]
 
 
@@ -71,28 +71,31 @@ def test_times_that_are_open_for_one_reason_share_it():
     )
 
     assert open_times([seen]) == [
-        f"{CELL} (alarm): step time -7.5 %, processor time +7.5 % (the one run of the baseline cannot rule out 3.0 %)"
+        f"{CELL} (open): step time -7.5 %, processor time +7.5 % (the one run of the baseline cannot rule out 3.0 %)"
     ]
 
 
-def test_a_cell_that_was_not_tried_says_why():
-    """No quieter machine would decide it: what changed cannot be reverted."""
-    changes = [Change(name, "none", "1.0", fixed=Fixed.NOT_RECORDED) for name in ("scipy", "colorama", "tabulate")]
-    untried = msgspec.structs.replace(OPENED, trial=Trial(fixed=changes))
-    failed = msgspec.structs.replace(OPENED, trial=Trial(problems=[Problem(message="there is no such release.")]))
-    tried = msgspec.structs.replace(OPENED, trial=Trial(against=changes, pairs=24))
-    seen = [msgspec.structs.replace(judged(measurement()), verdict=one) for one in (untried, failed, tried)]
+def test_a_run_says_why_cells_are_open():
+    """Each needs something else: a trial, more time, a quieter machine."""
+    late = msgspec.structs.replace(OPENED, trial=Trial(unfinished="the 60 s for open cells are used up"))
+    untried = [msgspec.structs.replace(line, interval=None, ratio=None) for line in OPENED.lines]
+    never = msgspec.structs.replace(OPENED, lines=untried)
+    why = reason(Because.SLOWER, runs=3, load=1.0, recorded_load=0.5, busy=False)
+    slower = msgspec.structs.replace(
+        OPENED, lines=[msgspec.structs.replace(line, status=Status.OPEN, reason=why) for line in untried]
+    )
+    noisy = msgspec.structs.replace(OPENED, trial=Trial(against=[Change("scipy", "1.0", "2.0")], pairs=24))
+    seen = [msgspec.structs.replace(judged(measurement()), verdict=one) for one in (late, never, slower, noisy, noisy)]
 
-    assert asides(seen) == [
-        "undecided: 2 cells may be slower, and no trial could run",
-        "undecided: 1 cell may be slower, and no trial could decide it: a quieter machine may",
+    said = asides(seen)
+
+    assert [line.partition(": ")[2].partition(",")[0] for line in said if line.startswith("open: ")] == [
+        "1 cell may be slower",
+        "1 cell may be slower and had no trial (--perf-trial)",
+        "1 cell slower than in the baseline's runs",
+        "2 cells may be slower",
     ]
-    assert [one.partition("; not tried")[2] for one in open_times(seen[:1])] == [
-        ": scipy none -> 1.0 cannot be reverted here: the baseline was recorded without it; not tried: colorama none "
-        "-> 1.0 cannot be reverted here: the baseline was recorded without it; and 1 more reason"
-    ]
-    assert open_times(seen[1:2])[0].endswith("; the trial could not run: there is no such release.")
-    assert open_times(seen[2:])[0].endswith("stored times: +38.0 %)")
+    assert said[-1].startswith(f"to decide: pytest --perf -k {CELL} --perf-against=")
 
 
 def test_open_times_of_many_cells_are_cut_and_counted():

@@ -78,7 +78,7 @@ def test_the_verdict_is_one_sentence_and_a_count():
     alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN))
     cells: list[Result | PredictedResult] = [fatter, result(), alarm, result(old=None), predicted()]
 
-    assert verdict_of(cells) == "2 of 5 cells are red. 1 alarm, 2 green, 1 of the red has no baseline."
+    assert verdict_of(cells) == "2 of 5 cells are red. 1 open, 2 green, 1 of the red has no baseline."
     assert verdict_of([result()], 99).endswith("99 more cells have no result yet: the run goes on, or it was ended.")
     assert verdict_of([]) == "No cell has a result."
 
@@ -96,11 +96,11 @@ def test_each_status_is_counted_by_its_own_word():
         cells.append(msgspec.structs.replace(result(), verdict=verdict))
 
     assert verdict_of(cells) == (
-        "None of 5 cells is red. 1 undecided, 1 slower without a change, 1 unheld, 1 quarantined, 1 green."
+        "None of 5 cells is red. 2 open, 1 not compared, 1 quarantined, 1 green."
     )
     assert render_brief(cells).startswith(
         "## Training performance: 1 of 5 cells as good as its baseline "
-        "(1 undecided, 1 slower without a change, 1 unheld, 1 quarantined)"
+        "(2 open, 1 not compared, 1 quarantined)"
     )
 
 
@@ -239,15 +239,15 @@ def test_an_undecided_cell_is_no_regression(night, all_metrics):
         "No difference was shown: the interval of 16 pairs is -4.1 % to +71.2 %, which includes 0."
     )
     assert card.sentences[1].startswith("Nothing ties it to what changed since the baseline: deepspeed")
-    also = card.sentences[-1].removeprefix("Also ").removesuffix(" (undecided).")
-    assert f"Also {also} (undecided)." == card.sentences[-1]
+    also = card.sentences[-1].removeprefix("Also ").removesuffix(" (open).")
+    assert f"Also {also} (open)." == card.sentences[-1]
     assert sorted(also.split(", ")) == ["iteration time", "processor time", "unfenced step"]
 
 
 @pytest.mark.parametrize(
     ("low", "high", "pairs", "why", "told"),
     [
-        (0.989, 1.003, 3, reason(Because.NOT_ALL_TRIED), ", but a change that was not tried"),
+        (0.989, 1.003, 3, reason(Because.NOT_ALL_TRIED), ", but a change that cannot be tried here"),
         (1.002, 1.041, 8, reason(Because.PERHAPS_TOO_LITTLE, worse=True), ": a difference, but perhaps too"),
     ],
 )
