@@ -148,7 +148,7 @@ ROWS: dict[str, Callable[[], list[Change]]] = {
         change for name in list(HARMLESS)[:8] for change in changes_to(set_(name, HARMLESS[name]))
     ],
 }
-ELSEWHERE = {"the code of a Python file, or a data file, of your repository"}  # tests/environments has it
+ELSEWHERE = {"Python code and data files of your repository"}  # tests/environments has it
 
 
 def table() -> dict[str, tuple[str, str]]:
