@@ -99,7 +99,7 @@ def test_a_regression_reads_as_a_whole():
     assert text_of(msgspec.structs.replace(new, versions=versions)) == (
         "t5_tiny-zero3-cpu_x2: 1 of 4 metrics regressed, 1 open\n"
         "  peak memory   20.00 GiB -> 22.00 GiB   +10.0 %   allowed 0         REGRESSED   (activations +2.00 GiB)\n"
-        "  step time        410 ms ->    400 ms    -2.4 %   allowed +3.0 %    alarm       "
+        "  step time        410 ms ->    400 ms    -2.4 %   allowed +3.0 %    open        "
         "(the one run of the baseline cannot rule out 3.0 %)\n"
         "  tokens/step         192 ->       192    +0.0 %   allowed 0         ok\n"
         "  loss                  5 ->         5    +0.0 %   allowed ±0.01 %   ok\n"
