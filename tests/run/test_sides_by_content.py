@@ -388,7 +388,6 @@ def test_a_folder_of_a_monorepo(here: Path, tmp_path: Path, monkeypatch: pytest.
     git(mono, "init", "-q")
     commit(mono)
     record(mono / "project")
-    commit(mono)
     slower(mono, "common/pause.py")
     elsewhere(monkeypatch, tmp_path)
     status, said = perf(mono / "project")
