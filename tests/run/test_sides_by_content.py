@@ -70,6 +70,11 @@ def perf(folder: Path, *options: str, python: str = sys.executable, **variables:
     return done.returncode, " ".join(done.stdout.split())
 
 
+def green(folder: Path) -> bool:
+    """One green run there, whose times are kept. A launch's host memory may differ from another one's by a step."""
+    return any(perf(folder)[0] == 0 for _ in range(3))
+
+
 def record(folder: Path, **how: str) -> None:
     """Commit a new baseline."""
     shutil.rmtree(folder / "baselines", ignore_errors=True)
@@ -225,7 +230,7 @@ def test_a_run_at_a_commit_of_another_clone(here: Path, tmp_path: Path) -> None:
     other = clone(here, tmp_path / "other")
     (other / "pause.py").write_text(f"# a comment\n{PAUSE}")
     commit(other)
-    assert perf(other)[0] == 0
+    assert green(other)
     slower(here)
     status, said = perf(here)
 
@@ -237,7 +242,7 @@ def test_a_run_at_a_commit_of_another_clone(here: Path, tmp_path: Path) -> None:
 def test_a_run_with_an_uncommitted_comment(here: Path) -> None:
     """Its code is in no commit at that time."""
     (here / "pause.py").write_text(f"# a comment\n{PAUSE}")
-    assert perf(here)[0] == 0
+    assert green(here)
     commit(here)
     slower(here)
     status, said = perf(here)
@@ -383,7 +388,6 @@ def test_a_folder_of_a_monorepo(here: Path, tmp_path: Path, monkeypatch: pytest.
     git(mono, "init", "-q")
     commit(mono)
     record(mono / "project")
-    commit(mono)
     slower(mono, "common/pause.py")
     elsewhere(monkeypatch, tmp_path)
     status, said = perf(mono / "project")
