@@ -44,6 +44,7 @@ class Watched:
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
+        self.before_backward: Callable[[], None] = lambda: None  # of a loss
         self.clipped = False  # the gradients are no longer as backward left them
         self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
         self.updates = True  # else no optimizer changes a weight
@@ -337,6 +338,8 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
                 return run(*args, **kwargs)
             first = unwrapped(args[0][0]) if args and args[0] else None
             trains = kwargs.get("accumulate_grad", False)  # autograd.grad returns gradients: of what it is asked
+            if trains:
+                watched.before_backward()
             if trains and first is not None and first.numel() == 1:
                 watched.losses.append(first.detach())
             watched.begin("backward")
