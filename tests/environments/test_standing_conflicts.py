@@ -9,7 +9,7 @@ from package_index import Index, Upload, wheel
 
 from perfsuite.cli.commands.ab import _with_brought
 from perfsuite.environments import environments
-from perfsuite.run.ab import Side
+from perfsuite.run.sides import Side
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Because, Bound, Interval, Limit, Status, reason
-from perfsuite.run.trial import _Answer
+from perfsuite.run.asked import Asked
 
 FOLDER = Path(__file__).parents[2] / "baselines" / "cpu_x2"
 LIBRARY, BEFORE, AFTER = "deepspeed", "0.19.8", "0.20.0"
@@ -54,19 +54,21 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
     metrics = catalog.metrics(cell.strategy.engine.process)
     baseline = _with_runs(_before(stored), metrics, dice)
     new = _tonight(baseline.measurement, number, dice)
-    verdict = judge(new, baseline, metrics, strategy=cell.strategy.name, command=COMMAND)
-    alarms = [line for line in verdict.lines if line.status == "open"]
-    if alarms or "zero3" in stored.cell:  # the trial answers them, by the code of a real one
+    verdict = judge(new, baseline, metrics, strategy=cell.strategy.name)
+    verdict = msgspec.structs.replace(verdict, collect=COMMAND)
+    open_lines = [line for line in verdict.lines if line.status == "open"]
+    if open_lines or "zero3" in stored.cell:  # the trial answers them, by the code of a real one
         noisy = stored.cell == NOISY
-        answer = _Answer(new, baseline, verdict, metrics, COMMAND, ())
+        asked = Asked(cell, new, baseline, verdict, [UPGRADE])
         cause = Cause(changes=[UPGRADE], how=How.ALONE)
-        answer.report = Trial(
+        report = Trial(
             against=[UPGRADE],
             pairs=16 if noisy else 3,
             seconds=40.0 + number,
             causes=[cause] if "zero3" in stored.cell else [],
         )
-        verdict = answer.with_lines({line.metric: _tried(line, noisy, dice) for line in alarms})
+        lines = {line.metric: _tried(line, noisy, dice) for line in open_lines}
+        verdict = msgspec.structs.replace(asked.answered(report, lines, Status.OPEN, metrics), collect=COMMAND)
     return Result(measurement=new, baseline=baseline, verdict=verdict)
 
 
