@@ -97,9 +97,9 @@ def test_a_regression_reads_as_a_whole():
     new = measurement(peak_memory_bytes=memory(22 * GIB, activations=10 * GIB), step_time_seconds=times(0.4, 0.4))
 
     assert text_of(msgspec.structs.replace(new, versions=versions)) == (
-        "t5_tiny-zero3-cpu_x2: 1 of 4 metrics regressed, 1 alarm\n"
+        "t5_tiny-zero3-cpu_x2: 1 of 4 metrics regressed, 1 open\n"
         "  peak memory   20.00 GiB -> 22.00 GiB   +10.0 %   allowed 0         REGRESSED   (activations +2.00 GiB)\n"
-        "  step time        410 ms ->    400 ms    -2.4 %   allowed +3.0 %    alarm       "
+        "  step time        410 ms ->    400 ms    -2.4 %   allowed +3.0 %    open        "
         "(the one run of the baseline cannot rule out 3.0 %)\n"
         "  tokens/step         192 ->       192    +0.0 %   allowed 0         ok\n"
         "  loss                  5 ->         5    +0.0 %   allowed ±0.01 %   ok\n"
@@ -378,7 +378,7 @@ def test_an_id_is_not_read_as_markup(monkeypatch):
     assert "\x1b" not in text
 
 
-def test_the_reason_why_times_are_not_held_is_said_once():
+def test_the_reason_why_times_are_not_compared_is_said_once():
     """Two cells of another machine, one sentence; and each cell that is open is counted."""
     strangers = [result(measurement(machine=ELSEWHERE))] * 2
     slow = result(measurement(step_time_seconds=times(4.0, 4.0)))
@@ -386,7 +386,7 @@ def test_the_reason_why_times_are_not_held_is_said_once():
     assert asides([*strangers, slow]) == [
         "times are not compared in 2 cells: no times from this machine: recorded on another machine (Xeon, 2 cores, "
         "0123456789ab)",
-        "machine: 1 cell slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
+        "open: 1 cell slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
         f"to decide: pytest --perf -k {CELL} --perf-against=abc; to let such cells fail: --perf-open=fail",
     ]
 

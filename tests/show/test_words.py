@@ -73,6 +73,7 @@ FACTS: dict[str, list[dict[str, Any]]] = {
     "perhaps too little": [{"worse": True}, {"worse": False}],
     "beyond harmless": [{"change": 0.01}],
     "not all tried": [{}],
+    "by steps": [{}],
     "nothing grew": [{"part": "activations", "bytes": 2**20}],
     "own": [{"watts_of_all": 412.5, "limit": 400}],
     "message": [{"message": "The file is broken."}],
