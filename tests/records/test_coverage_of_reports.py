@@ -194,7 +194,7 @@ def test_a_test_that_swallows_the_verdict_is_red(pytester: pytest.Pytester) -> N
     result = pytester.runpytest_inprocess("--perf", "-k", "gpt2", "--perf-steps=1", "-p", "no:cacheprovider")
 
     result.assert_outcomes(failed=1, deselected=1)
-    result.stdout.fnmatch_lines(["*the cell is red, and the test caught its verdict: *there is no baseline*"])
+    result.stdout.fnmatch_lines(["*the cell is red, and the test hid its verdict: *there is no baseline*"])
 
 
 def test_all_skipped_is_no_success(pytester: pytest.Pytester) -> None:
@@ -299,7 +299,8 @@ def test_ten_thousand_fuzzed_reports(tmp_path_factory: pytest.TempPathFactory, a
 
 def test_a_slow_cell_without_a_change_says_what_would_decide() -> None:
     """The trial's command, and the option that makes it count."""
-    verdict = msgspec.structs.replace(GREEN.verdict, status="open")
+    slower = msgspec.structs.replace(GREEN.verdict.lines[0], status="open", reason=reason(Because.SLOWER, runs=1))
+    verdict = msgspec.structs.replace(GREEN.verdict, status="open", lines=[slower])
     said = asides([msgspec.structs.replace(GREEN, verdict=verdict)])
 
     assert "to decide: pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-against=abc; to let such cells fail: " in said[-1]

@@ -34,11 +34,13 @@ def results(request, tmp_path):
 
 
 def test_the_verdicts_are_the_same(results):
-    """As their texts said."""
+    """As their texts said, in today's words."""
     old = {one["verdict"]["cell"]: one["verdict"]["status"] for one in map(json.loads, REPORT.open())}
+    assert sorted(set(old.values())) == ["ok", "regressed", "undecided"]
 
-    assert {cell: str(one.verdict.status) for cell, one in results.items()} == old
-    assert sorted(set(old.values())) == ["ok", "regressed", "open"]
+    assert {cell: str(one.verdict.status) for cell, one in results.items()} == {
+        cell: {"undecided": "open"}.get(status, status) for cell, status in old.items()
+    }
 
 
 def test_a_regression_has_its_numbers_and_its_cause(results):
@@ -80,7 +82,7 @@ def test_the_text_is_the_same():
 def test_every_command_reads_it(tmp_path, capsys):
     """Summary and results, with the exit code that they had."""
     assert main(["summary", str(REPORT)]) == 1
-    assert "1 of 3 cells red (1 undecided)" in capsys.readouterr().out
+    assert "1 of 3 cells red (1 open)" in capsys.readouterr().out
     assert main(["results", "add", str(REPORT), "--into", str(tmp_path)]) == 0
 
 

@@ -94,7 +94,7 @@ def test_what_left_a_cell_open_is_said():
         "open: 1 cell may be slower and had no trial (--perf-trial)",
     ]
     assert open_times(seen[1:2])[0].endswith("stored times: +38.0 %)")
-    assert trial_of(late)[-1] == "not decided: the 60 s are used up; about 90 s more would decide it"
+    assert trial_of(late)[-1] == "not decided: the 60 s are used up; about 2 min more would decide it"
 
 
 def test_open_times_of_many_cells_are_cut_and_counted():

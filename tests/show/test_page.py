@@ -97,8 +97,7 @@ def test_each_status_is_counted_by_its_own_word():
 
     assert verdict_of(cells) == ("None of 5 cells is red. 2 open, 1 not compared, 1 quarantined, 1 green.")
     assert render_brief(cells).startswith(
-        "## Training performance: 1 of 5 cells as good as its baseline "
-        "(1 undecided, 1 slower without a change, 1 unheld, 1 quarantined)"
+        "## Training performance: 1 of 5 cells as good as its baseline (2 open, 1 not compared, 1 quarantined)"
     )
 
 
