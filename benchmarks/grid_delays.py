@@ -19,19 +19,18 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from perfsuite.run.ab import Experiment, Side
-from perfsuite.run.grid import Grid, Progress
-
-from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pooling import Effect
+from perfsuite.compare.rounds import Round
 from perfsuite.environments.environments import with_releases
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
-from perfsuite.run.kept_pairs import KeptPairs
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import Question
 from perfsuite.run.runner import Settings
+from perfsuite.run.sides import Side
 from perfsuite.show.text.grid_words import effect_text
 
 DATA = Path(__file__).parent / "data" / "grid_delays.jsonl"
@@ -131,24 +130,24 @@ def wheel(folder: Path, number: int, case: Case) -> str:
     return f"transformers @ {path.as_uri()}"
 
 
-def found_in(grid: Grid) -> Iterator[tuple[str, Effect]]:
+def found_in(question: Question) -> Iterator[tuple[str, Effect]]:
     """What moved in times."""
     for metric in METRICS:
-        for effect in grid.pools[metric].effects if metric in grid.pools else ():
+        for effect in question.pools[metric].effects if metric in question.pools else ():
             yield metric, effect
 
 
-def judged(case: Case, grid: Grid, seconds: float) -> DelayRun:
-    """What a grid trial has found of a delay, and what else."""
-    slower = [one for _, one in found_in(grid) if one.status == Status.REGRESSED]
+def judged(case: Case, question: Question, seconds: float) -> DelayRun:
+    """What a question has found of a delay, and what else."""
+    slower = [one for _, one in found_in(question) if one.status == Status.REGRESSED]
     return DelayRun(
         date=timestamp(),
         case=case.name,
         found=any({*one.cells} == {cell for cell in CELLS if cell in case} for one in slower),
         elsewhere=sorted({cell for one in slower for cell in one.cells if cell not in case}),
-        pairs=sum(map(len, grid.pairs.values())),
+        pairs=sum(map(len, question.pairs.values())),
         seconds=seconds,
-        said=[f"{metric}: {effect_text(one)} [{one.status}]" for metric, one in found_in(grid)],
+        said=[f"{metric}: {effect_text(one)} [{one.status}]" for metric, one in found_in(question)],
     )
 
 
@@ -159,7 +158,6 @@ def main() -> None:
     arguments = parser.parse_args()
     cases = [case for case in CASES if not arguments.only or case.name in arguments.only]
     catalog = Catalog()
-    cells = [parse_cell(name, catalog) for name in CELLS]
     hints = dict.fromkeys(CELLS, STEP_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         sides = {
@@ -170,20 +168,17 @@ def main() -> None:
         for case in cases:
             begin = time.monotonic()
 
-            def make(cell: Cell, case: Case = case) -> Experiment:
-                both = Side("here", catalog), sides[case]
-                return Experiment(*both, [cell.id], Settings(), interleave="steps", run_size=len(cells))
-
-            def tell(progress: Progress, begin: float = begin) -> None:
+            def tell(progress: Round, begin: float = begin) -> None:
                 waiting, seconds = progress.waiting, time.monotonic() - begin
                 print(f"after {seconds:.0f} s: pair {progress.number} of {waiting} cells", file=sys.stderr, flush=True)
 
-            grid = Grid(make, cells, KeptPairs(None), lambda *_: None, step_seconds=hints, tell=tell)
-            grid.run()
-            for cell, pairs in grid.pairs.items():
+            how = Measuring(catalog, Settings(), Path.cwd(), cells=len(CELLS))
+            question = Question(how, Side("here", catalog), sides[case], CELLS, step_seconds=hints, tell=tell)
+            question.compare_times()
+            for cell, pairs in question.pairs.items():
                 if "step_time_seconds" in pairs.launches[0][0].readings:
                     hints[cell] = float(pairs.launches[0][0].readings["step_time_seconds"].value)
-            run = judged(case, grid, time.monotonic() - begin)
+            run = judged(case, question, time.monotonic() - begin)
             with DATA.open("a") as file:
                 print(codec.encode_line(run), file=file)
             print(

@@ -14,13 +14,14 @@ import sys
 import time
 from pathlib import Path
 
-from perfsuite.run.ab import RUNNING, Experiment, Side
-
 from perfsuite.catalog.registry import Catalog
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.run.sides import RUNNING, Side
 from perfsuite.show.text.words import comparison_summary
 
 DATA = Path(__file__).parent / "data" / "trials.jsonl"
@@ -59,13 +60,15 @@ def main(rounds: int) -> None:
 
 def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     """One trial of a cell against itself; side B has the delay."""
-    session = Experiment(side, side, [cell], SETTINGS, interleave="steps")
     delay = (f"perfsuite.prove.selftest.delays:slow_{percent}",) if percent else ()
     with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement before a trial
-        alarmed = runner.measure(session.cells[0][1], lambda *_: None)
-    step_seconds = float(alarmed.readings["step_time_seconds"].value)
+        measured = runner.measure(side.cell(cell), lambda *_: None)
+    step_seconds = float(measured.readings["step_time_seconds"].value)
     load, begin = os.getloadavg()[0], time.monotonic()
-    found = session.compare(session.cells[0], lambda *_: None, step_seconds, ((), delay))
+    how = Measuring(side.catalog, SETTINGS, Path.cwd())
+    question = Question(how, side, side, [cell], ((), delay), step_seconds={cell: step_seconds})
+    question.compare_times()
+    found = question.comparison(cell)
     if not found.times:
         raise SystemExit(f"{cell}: {comparison_summary(found.verdict)}")
     return Recorded(

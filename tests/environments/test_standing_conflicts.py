@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from package_index import Index, Upload, wheel
-from perfsuite.run.ab import Side
 
 from perfsuite.cli.commands.ab import _with_brought
 from perfsuite.environments import environments
+from perfsuite.run.sides import Side
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ from perfsuite.records.change import ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, OPEN, RED, Line, Status
-from perfsuite.run.gatekeeper import Gatekeeper, unwatched
+from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.run.measuring import Measuring
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.run.trial import Trial
 
@@ -211,14 +212,14 @@ class Guarded:
         catalog = Catalog(extra_models=(script("train", command, folder),))
         self.cell: Cell = make_cell("train", ENGINE, f"cpu_x{ranks}", catalog)
         self.catalog, self.runner = catalog, Runner(catalog, USUAL)
-        self.store = Store(folder / "baselines")
+        self.store, self.how = Store(folder / "baselines"), Measuring(catalog, USUAL, folder)
 
     def close(self) -> None:
         self.runner.close()
 
     def recorded(self) -> Measurement:
         """Its first baseline, of two launches in which all exact metrics were equal."""
-        result = Gatekeeper(self.runner, self.store, consent="new", launches=2).check(self.cell)
+        result = Gatekeeper(self.runner, self.store, self.how, consent="new", launches=2).check(self.cell)
 
         assert result.updated, result.measurement.failure or result.verdict
         assert result.measurement.unrepeated == {}
@@ -227,13 +228,14 @@ class Guarded:
     def checked(self, fault: str = "") -> Result:
         """The next launch, with such a fault in a file of the user's beside the script."""
         self.hook.write_text(script_faults.hook(fault) if fault else "")
-        return Gatekeeper(self.runner, self.store).check(self.cell)
+        return Gatekeeper(self.runner, self.store, self.how).check(self.cell)
 
     def tried(self, seconds: float) -> Result:
         """The next launch with a delay in each step, tried in pairs against what is committed."""
         self.hook.write_text(script_faults.hook("delay", seconds))
-        trial = Trial(self.catalog, USUAL, self.folder, unwatched)
-        return Gatekeeper(self.runner, self.store, trial=trial, always=True).check(self.cell)
+        keeper = Gatekeeper(self.runner, self.store, self.how, trial=Trial(self.how), always=True)
+        result = keeper.check(self.cell)
+        return next(keeper.settle(), result)
 
 
 @pytest.fixture

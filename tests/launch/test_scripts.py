@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import gate_samples as samples
 import msgspec
 import pytest
-from perfsuite.run.ab import Experiment, Side
 from small_scripts import START
 
 from perfsuite.catalog.cell import make_cell
@@ -31,8 +30,11 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import COMMAND
 from perfsuite.records.packed import unpack
 from perfsuite.run.environment_changes import changes_since
+from perfsuite.run.measuring import Measuring
 from perfsuite.run.pairs import Pairs
+from perfsuite.run.question import Question
 from perfsuite.run.runner import FEWEST_LONG, Runner, Settings
+from perfsuite.run.sides import Side
 
 DDP = """
 import torch, torch.distributed as dist
@@ -470,12 +472,11 @@ def test_a_trial_makes_as_many_steps_as_the_scripts_have_room_for(tmp_path, monk
 
     model = script("train", "python train.py", tmp_path)
     monkeypatch.setattr(Pairs, "_launched", launched)
-    monkeypatch.setattr(Pairs, "decided", lambda *_: True)
-    monkeypatch.setattr("perfsuite.run.ab.compare", lambda *_, **__: None)
+    monkeypatch.setattr(Question, "_pooled", lambda *_: {})
     side = Side("here", Catalog(extra_models=(model,)))
-    experiment = Experiment(side, side, ["train-script-cpu_x1"], SHORT)
+    cell, how = "train-script-cpu_x1", Measuring(side.catalog, SHORT, tmp_path)
 
-    experiment.compare(experiment.cells[0], lambda *_: None, step_seconds=0.001)
+    Question(how, side, side, [cell], step_seconds={cell: 0.001}).compare_times()
 
     assert steps == asked
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.plugin import perf_run
 from perfsuite.records import codec
 from perfsuite.records.result import Result
+from perfsuite.run.gatekeeper import Gatekeeper
 
 ONE, OTHER, THIRD = "gpt2_tiny-single-cpu_x1", "t5_tiny-single-cpu_x1", "llama_tiny-single-cpu_x1"
 TEST = """
@@ -24,27 +26,36 @@ def test_cell(perf_cell):
 CHECK = "perf_cell.check()"
 
 
-@pytest.fixture
-def suite(pytester, monkeypatch):
-    """``suite({cell: [first status, status after the question]}, body)``: tests of these cells, and their options."""
-    log = pytester.path / "log"
-    monkeypatch.setenv("SETTLED_LOG", str(log))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+class Suite:
+    """``suite({cell: [first status, status after the question]}, *options)`` runs a test of these cells."""
 
-    def suite(settled, *options, body=CHECK, apart=False, **files):
-        monkeypatch.setenv("SETTLED", json.dumps(settled))
-        pytester.makepyfile(test_perf=TEST.format(cells=", ".join(map(repr, settled)), body=body), **files)
-        pytester.makeconftest("import settled_cells\nsettled_cells.put()")
-        log.write_text("")
-        run = pytester.runpytest_subprocess if apart else pytester.runpytest_inprocess
+    def __init__(self, pytester, monkeypatch):
+        self.pytester, self.monkeypatch, self.file = pytester, monkeypatch, pytester.path / "log"
+        monkeypatch.setenv("SETTLED_LOG", str(self.file))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+
+    def __call__(self, settled, *options, body=CHECK, apart=False, file=TEST):
+        self.monkeypatch.setenv("SETTLED", json.dumps(settled))
+        self.pytester.makepyfile(test_perf=file.format(cells=", ".join(map(repr, settled)), body=body))
+        self.pytester.makeconftest("import settled_cells\nsettled_cells.put()")
+        self.file.write_text("")
+        run = self.pytester.runpytest_subprocess if apart else self.pytester.runpytest_inprocess
         return run("--perf", *options)
 
-    from perfsuite.plugin import perf_run
+    def log(self):
+        """What the gatekeeper was asked, without limits."""
+        return [line.partition(" within")[0] for line in self.raw().splitlines()]
 
-    monkeypatch.setattr(perf_run, "Gatekeeper", perf_run.Gatekeeper)  # put back after the test
-    suite.log = lambda: [line.partition(" within")[0] for line in log.read_text().splitlines()]
-    suite.raw = log.read_text
-    return suite
+    def raw(self):
+        """All that it was asked."""
+        return self.file.read_text()
+
+
+@pytest.fixture
+def suite(pytester, monkeypatch):
+    """A user's tests, whose verdicts are told."""
+    monkeypatch.setitem(vars(perf_run), "Gatekeeper", Gatekeeper)  # put back after the test
+    return Suite(pytester, monkeypatch)
 
 
 def results(path: Path) -> dict[str, str]:
@@ -66,7 +77,7 @@ def test_one_question_after_all_tests(suite):
 
 def test_what_stays_open_fails_no_test(suite):
     """Unless that is asked for."""
-    suite({ONE: ["open", "open"]}).assert_outcomes(passed=1)
+    assert suite({ONE: ["open", "open"]}).ret == 0
     suite({ONE: ["open", "open"]}, "--perf-open=fail").assert_outcomes(failed=1)
 
 
@@ -137,18 +148,19 @@ def test_a_second_test_of_a_cell_waits_for_the_first_one_s_answer(suite):
     done.assert_outcomes(failed=2)
 
 
+MINE = """
+import settled_cells
+
+@pytest.fixture(autouse=True)
+def mine():
+    yield
+    settled_cells.told("torn down")
+"""
+
+
 def test_fixtures_are_torn_down_before_the_question(suite):
     """A user's database or service is not held while pairs run."""
-    body = "\n    ".join([CHECK])
-    fixture = """
-        import pytest, settled_cells
-
-        @pytest.fixture(autouse=True)
-        def mine():
-            yield
-            settled_cells.told("torn down")
-    """
-    done = suite({ONE: ["open", "ok"], OTHER: ["ok"]}, "-p", "mine", body=body, mine=fixture)
+    done = suite({ONE: ["open", "ok"], OTHER: ["ok"]}, file=TEST + MINE)
 
     assert suite.log() == [f"check {ONE}", "torn down", f"check {OTHER}", "torn down", f"settle {ONE}"]
     done.assert_outcomes(passed=2)
@@ -186,11 +198,10 @@ def test_nothing_hides_a_red_verdict(suite, body, statuses):
 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("statuses", [["regressed"], ["open", "regressed"]])
-def test_a_mark_xfail_hides_no_red_verdict(suite, pytester, monkeypatch, statuses, strict):
+def test_a_mark_xfail_hides_no_red_verdict(suite, statuses, strict):
     """Quarantine is the way to live with a red cell for a while."""
     file = TEST.replace("@pytest.mark.perf_cell", f"@pytest.mark.xfail(strict={strict})\n@pytest.mark.perf_cell")
-    monkeypatch.setattr(sys.modules[__name__], "TEST", file)
-    done = suite({ONE: statuses})
+    done = suite({ONE: statuses}, file=file)
 
     done.assert_outcomes(failed=1)
 
@@ -199,7 +210,7 @@ def test_the_question_has_a_limit(suite):
     """As long as the measuring took, at least a minute; or the rest of --perf-budget."""
     suite({ONE: ["open", "ok"]})
     assert "within 60 s" in suite.raw()
-    suite({ONE: ["open", "ok"]}, "--perf-budget=5m")
+    suite({ONE: ["open", "ok"]}, "--perf-budget=5min")
     seconds = int(suite.raw().rpartition("within ")[2].split()[0])
     assert 60 < seconds <= 300
 
@@ -214,7 +225,7 @@ def test_ctrl_c_keeps_what_is_known(suite):
     done.stdout.fnmatch_lines(["*this is regressed*"])
 
 
-def test_a_killed_run_keeps_the_exact_verdicts(suite, pytester, monkeypatch):
+def test_a_killed_run_keeps_the_exact_verdicts(suite):
     """While a cell waits for the question, the report's lines have what is known of it."""
     cells = {ONE: ["open", "hangs"], OTHER: ["ok"]}
     suite(cells, "--collect-only")

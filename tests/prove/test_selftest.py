@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from perfsuite.run.ab import Experiment
 from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
@@ -20,7 +19,8 @@ from perfsuite.prove.selftest.trials import DDP, TIME_FAULTS, TimeFault, try_fau
 from perfsuite.records.change import Change
 from perfsuite.records.failure import Failure
 from perfsuite.records.verdict import Because, Line, Move, Status, Verdict, reason
-from perfsuite.run.gatekeeper import unwatched
+from perfsuite.run.measuring import unwatched
+from perfsuite.run.question import Question
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
 LONG = {"compilation", "precision", "data", "checkpoint", "startup"}  # kinds of other cells than most
@@ -147,13 +147,15 @@ def tried(monkeypatch):
             outcome = next(said)
             if isinstance(outcome, Exception):
                 raise outcome
-            status = "failed" if isinstance(outcome, str) else "regressed" if outcome else "same"
+            status = "failed" if isinstance(outcome, str) else "regressed" if outcome else "ok"
             names = [] if isinstance(outcome, str) else outcome
             lines = [Line(metric=name, title=name, status=Status.REGRESSED) for name in names]
             why = reason(Because.SIDE_FAILED, side="A", message=outcome) if status == "failed" else None
             return SimpleNamespace(verdict=Verdict(cell=DDP, status=Status(status), reason=why, lines=lines))
 
-        monkeypatch.setattr(Experiment, "compare", compare)
+        monkeypatch.setattr(Question, "compare_times", lambda *_: None)
+        monkeypatch.setattr(Question, "launch_once", lambda *_: None)
+        monkeypatch.setattr(Question, "comparison", compare)
         return try_fault(TimeFault(name="a delay", where="somewhere", **fault), Catalog(), unwatched)
 
     return tried

@@ -10,6 +10,7 @@ from perfsuite.records.result import Result
 from perfsuite.records.verdict import Because, Interval, Line, Move, Status, Verdict, reason
 from perfsuite.show.text.open_cells import MOST_OPEN, open_times
 from perfsuite.show.text.run_summary import asides, rows
+from perfsuite.show.text.words import trial_of
 from perfsuite.units import SECONDS
 
 OPENED = Verdict(
@@ -75,27 +76,25 @@ def test_times_that_are_open_for_one_reason_share_it():
     ]
 
 
-def test_a_run_says_why_cells_are_open():
-    """Each needs something else: a trial, more time, a quieter machine."""
-    late = msgspec.structs.replace(OPENED, trial=Trial(unfinished="the 60 s for open cells are used up"))
-    untried = [msgspec.structs.replace(line, interval=None, ratio=None) for line in OPENED.lines]
-    never = msgspec.structs.replace(OPENED, lines=untried)
-    why = reason(Because.SLOWER, runs=3, load=1.0, recorded_load=0.5, busy=False)
-    slower = msgspec.structs.replace(
-        OPENED, lines=[msgspec.structs.replace(line, status=Status.OPEN, reason=why) for line in untried]
+def test_what_left_a_cell_open_is_said():
+    """The limit of time, noise that all pairs could not decide, or that there was no trial."""
+    ended = Trial(
+        against=[Change("torch", "1.0", "2.0")], pairs=2, unfinished="the 60 s are used up", more_seconds=90.0
     )
-    noisy = msgspec.structs.replace(OPENED, trial=Trial(against=[Change("scipy", "1.0", "2.0")], pairs=24))
-    seen = [msgspec.structs.replace(judged(measurement()), verdict=one) for one in (late, never, slower, noisy, noisy)]
+    late = msgspec.structs.replace(OPENED, trial=ended)
+    noisy = msgspec.structs.replace(OPENED, trial=msgspec.structs.replace(ended, pairs=24, unfinished=""))
+    lines = [msgspec.structs.replace(line, interval=None) for line in OPENED.lines]
+    untried = msgspec.structs.replace(OPENED, trial=None, lines=lines)
+    seen = [msgspec.structs.replace(judged(measurement()), verdict=one) for one in (late, noisy, noisy, untried)]
 
-    said = asides(seen)
-
-    assert [line.partition(": ")[2].partition(",")[0] for line in said if line.startswith("open: ")] == [
-        "1 cell may be slower",
-        "1 cell may be slower and had no trial (--perf-trial)",
-        "1 cell slower than in the baseline's runs",
-        "2 cells may be slower",
+    assert asides(seen) == [
+        "open: 1 cell may be slower, and the time for open cells ended before they were decided: "
+        "give more by --perf-budget",
+        "open: 2 cells may be slower, and all pairs of launches could not decide it: a quieter machine may",
+        "open: 1 cell may be slower and had no trial (--perf-trial)",
     ]
-    assert said[-1].startswith(f"to decide: pytest --perf -k {CELL} --perf-against=")
+    assert open_times(seen[1:2])[0].endswith("stored times: +38.0 %)")
+    assert trial_of(late)[-1] == "not decided: the 60 s are used up; about 2 min more would decide it"
 
 
 def test_open_times_of_many_cells_are_cut_and_counted():

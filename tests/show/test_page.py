@@ -73,10 +73,10 @@ def page_of(results, metrics=METRICS, waiting=0) -> str:
 
 
 def test_the_verdict_is_one_sentence_and_a_count():
-    """Red, undecided, green, without a baseline, and what has not finished."""
+    """Red, open, green, without a baseline, and what has not finished."""
     fatter = result(measurement(peak_memory_bytes=memory(22 * GIB)))
-    alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN))
-    cells: list[Result | PredictedResult] = [fatter, result(), alarm, result(old=None), predicted()]
+    waiting = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN))
+    cells: list[Result | PredictedResult] = [fatter, result(), waiting, result(old=None), predicted()]
 
     assert verdict_of(cells) == "2 of 5 cells are red. 1 open, 2 green, 1 of the red has no baseline."
     assert verdict_of([result()], 99).endswith("99 more cells have no result yet: the run goes on, or it was ended.")
@@ -89,18 +89,15 @@ def test_an_accepted_cell_is_not_red():
 
 
 def test_each_status_is_counted_by_its_own_word():
-    """A slower machine is not undecided, and a cell in quarantine is not green: in the page and in a summary."""
+    """What is open was compared, and a cell in quarantine is not green: in the page and in a summary."""
     cells = [msgspec.structs.replace(result(measurement(peak_memory_bytes=memory(22 * GIB))), quarantined="2026-12-24")]
     for status in (Status.OPEN, Status.OPEN, Status.NOT_COMPARED, Status.OK):
         verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status)
         cells.append(msgspec.structs.replace(result(), verdict=verdict))
 
-    assert verdict_of(cells) == (
-        "None of 5 cells is red. 2 open, 1 not compared, 1 quarantined, 1 green."
-    )
+    assert verdict_of(cells) == ("None of 5 cells is red. 2 open, 1 not compared, 1 quarantined, 1 green.")
     assert render_brief(cells).startswith(
-        "## Training performance: 1 of 5 cells as good as its baseline "
-        "(2 open, 1 not compared, 1 quarantined)"
+        "## Training performance: 1 of 5 cells as good as its baseline (2 open, 1 not compared, 1 quarantined)"
     )
 
 
@@ -196,7 +193,7 @@ def test_one_cause_over_many_cells_is_one(night, all_metrics):
     assert [one.verdict.cell for one in first.cells] and {one.verdict.cell for one in first.cells} == set(zero3)
     assert first.title == f"peak memory +{GROWTH * 100:.1f} % in {len(zero3)} cells"
     assert first.changed == (Change("deepspeed", "0.19.8", "0.20.0"),)
-    assert common(first.cells, night) == f"All {len(zero3)} cells with zero3, and no other of 60."
+    assert first.common == f"All {len(zero3)} cells with zero3, and no other of 60."
     assert first.suspects == ["aten::empty_like in (backward); communication buffers +177.00 KiB to +133.89 MiB"]
     assert [group[0].line.title for group in first.also] == ["allocations/step"]
     assert [one.verdict.cell for one in second.cells] == [NOISY]
@@ -230,7 +227,7 @@ def test_red_is_before_undecided_and_green_is_folded(night, all_metrics):
     assert (table.heading, quiet.heading, quiet.folded) == ("All cells", "47 cells are green", True)
 
 
-def test_an_undecided_cell_is_no_regression(night, all_metrics):
+def test_an_open_cell_is_no_regression(night, all_metrics):
     """First that nothing was shown, with the interval; one sentence for the other metrics; folded below red."""
     card = run_document(night, all_metrics).sections[1].inside[0]
 
@@ -247,11 +244,11 @@ def test_an_undecided_cell_is_no_regression(night, all_metrics):
 @pytest.mark.parametrize(
     ("low", "high", "pairs", "why", "told"),
     [
-        (0.989, 1.003, 3, reason(Because.NOT_ALL_TRIED), ", but a change that cannot be tried here"),
+        (0.989, 1.003, 3, reason(Because.NOT_ALL_TRIED), ", but a change that cannot be tried here may be slower"),
         (1.002, 1.041, 8, reason(Because.PERHAPS_TOO_LITTLE, worse=True), ": a difference, but perhaps too"),
     ],
 )
-def test_an_undecided_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):
+def test_an_open_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):
     """Nothing is said of it that the interval contradicts: that it includes 0, or that a change is not ruled out."""
     one = next(one for one in moved(night, names_of(all_metrics)) if one.line.status == "open")
     interval = Interval(low=low, high=high, pairs=pairs)

@@ -378,7 +378,7 @@ def test_an_id_is_not_read_as_markup(monkeypatch):
     assert "\x1b" not in text
 
 
-def test_the_reason_why_times_are_not_held_is_said_once():
+def test_the_reason_why_times_are_not_compared_is_said_once():
     """Two cells of another machine, one sentence; and each cell that is open is counted."""
     strangers = [result(measurement(machine=ELSEWHERE))] * 2
     slow = result(measurement(step_time_seconds=times(4.0, 4.0)))

@@ -54,10 +54,12 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
     metrics = catalog.metrics(cell.strategy.engine.process)
     baseline = _with_runs(_before(stored), metrics, dice)
     new = _tonight(baseline.measurement, number, dice)
-    verdict = msgspec.structs.replace(judge(new, baseline, metrics, strategy=cell.strategy.name), collect=COMMAND)
-    alarms = [line for line in verdict.lines if line.status == "open"]
-    if alarms or "zero3" in stored.cell:  # the trial answers them, by the code of a real one
+    verdict = judge(new, baseline, metrics, strategy=cell.strategy.name)
+    verdict = msgspec.structs.replace(verdict, collect=COMMAND)
+    open_lines = [line for line in verdict.lines if line.status == "open"]
+    if open_lines or "zero3" in stored.cell:  # the trial answers them, by the code of a real one
         noisy = stored.cell == NOISY
+        asked = Asked(cell, new, baseline, verdict, [UPGRADE])
         cause = Cause(changes=[UPGRADE], how=How.ALONE)
         report = Trial(
             against=[UPGRADE],
@@ -65,10 +67,8 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
             seconds=40.0 + number,
             causes=[cause] if "zero3" in stored.cell else [],
         )
-        asked = Asked(cell, new, baseline, verdict, [UPGRADE])
-        tried = {line.metric: _tried(line, noisy, dice) for line in alarms}
-        answered = asked.answered(report, tried, Status.OPEN, metrics)
-        verdict = msgspec.structs.replace(answered, collect=COMMAND)
+        lines = {line.metric: _tried(line, noisy, dice) for line in open_lines}
+        verdict = msgspec.structs.replace(asked.answered(report, lines, Status.OPEN, metrics), collect=COMMAND)
     return Result(measurement=new, baseline=baseline, verdict=verdict)
 
 

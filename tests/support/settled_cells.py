@@ -68,4 +68,4 @@ class Told:
 
 def put() -> None:
     """Let this process's runs have it."""
-    perf_run.Gatekeeper = Told  # type: ignore[assignment,misc]
+    vars(perf_run)["Gatekeeper"] = Told

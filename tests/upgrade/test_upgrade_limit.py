@@ -49,7 +49,7 @@ def effect(cell: str, metric: str = "peak_memory_bytes", share: float = 0.5) -> 
     return Effect(cell=cell, kind="worse", line=line)
 
 
-def paired(status: str = "same") -> Comparison:
+def paired(status: str = "ok") -> Comparison:
     """A comparison by pairs, of which only the status and whether there are times is read."""
     times = [{"metric": "step_time_seconds", "ratio": 1.0, "low": 1.0, "high": 1.0, "error": 0.0, "differences": []}]
     verdict = Verdict(cell=ONE, status=Status(status))
@@ -109,7 +109,7 @@ def told(report: UpgradeReport) -> str:
 
 def test_a_cell_that_was_not_reached_is_left_out() -> None:
     """The other one is compared, and its times are."""
-    report = report_of(Fake([A], {((), ONE): [], ((A,), ONE): []}, {ONE: "same"}))
+    report = report_of(Fake([A], {((), ONE): [], ((A,), ONE): []}, {ONE: "ok"}))
 
     assert report.left_out == {OTHER: [[], [A]]}
     assert report.uncompared == [OTHER] and not report.is_empty and not report.is_worse
@@ -152,10 +152,10 @@ def test_what_one_release_does_alone_stays_its_fault() -> None:
 @pytest.mark.parametrize(
     ("bench", "seconds", "times"),
     [
-        pytest.param({"timed": {ONE: "same", OTHER: "undecided"}}, LONG, ("compared", "undecided"), id="pairs"),
+        pytest.param({"timed": {ONE: "ok", OTHER: "open"}}, LONG, ("compared", "undecided"), id="pairs"),
         pytest.param({"timed": {ONE: "failed"}}, LONG, ("undecided", "limit"), id="no times"),
         pytest.param({"timed": {ONE: "regressed"}, "slower": {ONE}}, LONG, ("compared", "limit"), id="slower"),
-        pytest.param({"timed": {ONE: "same", OTHER: "same"}}, 0, ("not asked", "not asked"), id="--minutes 0"),
+        pytest.param({"timed": {ONE: "ok", OTHER: "ok"}}, 0, ("not asked", "not asked"), id="--minutes 0"),
     ],
 )
 def test_whether_times_were_compared_is_data(bench: dict, seconds: float, times: tuple[str, str]) -> None:
@@ -171,7 +171,7 @@ def test_whether_times_were_compared_is_data(bench: dict, seconds: float, times:
 def test_times_of_a_cell_whose_counts_got_worse_are_not_compared() -> None:
     """The reason is another one than the time."""
     known: Known = {((), ONE): [], ((A,), ONE): [effect(ONE)], ((), OTHER): [], ((A,), OTHER): []}
-    report = report_of(Fake([A], known, {OTHER: "same"}))
+    report = report_of(Fake([A], known, {OTHER: "ok"}))
 
     assert report.times == {ONE: "counts", OTHER: "compared"}
     assert f"times of 1 cell not compared, since counts got worse: {ONE}" in told(report)
@@ -179,7 +179,7 @@ def test_times_of_a_cell_whose_counts_got_worse_are_not_compared() -> None:
 
 def test_the_page_is_not_green() -> None:
     """It says that not everything was compared, and names the cells."""
-    page = upgrade_page(report_of(Fake([A], {((), ONE): [], ((A,), ONE): []}, {ONE: "same"})), {})
+    page = upgrade_page(report_of(Fake([A], {((), ONE): [], ((A,), ONE): []}, {ONE: "ok"})), {})
 
     assert page.tone == "yellow" and page.verdict.endswith("Not everything was compared.")
     assert [one.text for one in page.sections if one.heading.startswith("Left out")] == [f"{OTHER}: everything"]
@@ -225,7 +225,7 @@ def test_the_exit_code_says_that_something_is_left_out(
     run: Run, capsys: pytest.CaptureFixture[str], known: list[str], code: int
 ) -> None:
     """Comparing nothing is no success, and "nothing got worse" is not said of what was not compared."""
-    bench = Fake([A], {(kept, cell): [] for kept in ((), (A,)) for cell in known}, dict.fromkeys(known, "same"))
+    bench = Fake([A], {(kept, cell): [] for kept in ((), (A,)) for cell in known}, dict.fromkeys(known, "ok"))
     status, text = run(bench, "--minutes=2"), capsys.readouterr().out
 
     assert status == code
@@ -236,7 +236,7 @@ def test_the_exit_code_says_that_something_is_left_out(
 
 def test_times_that_the_limit_left_out_are_no_success(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Counts of both cells are alike; the times of one were not compared."""
-    bench = Fake([A], {(kept, cell): [] for kept in ((), (A,)) for cell in (ONE, OTHER)}, {ONE: "same"})
+    bench = Fake([A], {(kept, cell): [] for kept in ((), (A,)) for cell in (ONE, OTHER)}, {ONE: "ok"})
     status, text = run(bench, "--minutes=2"), capsys.readouterr().out
 
     assert status == 3
