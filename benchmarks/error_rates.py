@@ -1,10 +1,9 @@
-"""Simulates how often stored times and trials err, with noise between runs and between pairs.
+"""Simulates how often stored times and a question about a single cell err, with noise between runs and between pairs.
 
-    python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (2000 by default: about a minute)
+    python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (1000 by default: some minutes)
 
-Every constant of the statistics that is a choice is in a table here, next to its alternatives: PRIOR_RUNS and the
-spreads of compare/terms.py, LOOKS, PRIOR_PAIRS, PRIOR_SPREAD, HARMLESS and MISSED of compare/paired.py. Real noise
-comes from benchmarks/detection.py; here it is normal or, as on a shared machine, Student's t with 3 degrees of freedom.
+Real noise comes from benchmarks/detection.py; here it is normal or, as on a shared machine, Student's t with 3 degrees
+of freedom. benchmarks/grid_error_rates.py simulates questions about many cells.
 """
 
 import math
@@ -14,12 +13,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from perfsuite.compare import noise, paired
-from perfsuite.compare.noise import Pool
-from perfsuite.compare.paired import LOOKS, MOST_PAIRS, decision, interval
-from perfsuite.compare.terms import DEDICATED, SHARED, TIMED, Terms
+from perfsuite.compare import noise
+from perfsuite.compare.noise import Pool as StoredRuns
+from perfsuite.compare.pooling import LOOKS, Difference, Pool, groups_of, open_cells
+from perfsuite.compare.terms import DEDICATED, MOST_RED_RATE, SHARED, TIMED, Terms
 from perfsuite.compare.timing import RULED_OUT
+from perfsuite.records.verdict import Status
 
+GROUPS = groups_of({"cell": []})
 EFFECTS = (0.0, 0.03, 0.05, 0.10)
 Draw = Callable[[], float]
 
@@ -33,21 +34,23 @@ def heavy() -> float:
     return random.gauss(0, 1) / math.sqrt(random.gammavariate(1.5, 2) / 3) / math.sqrt(3)
 
 
-def trial(effect: float, spread: float, terms: Terms, draw: Draw) -> tuple[str, int]:
-    """The verdict of one time after a trial, and the pairs that it took."""
-    differences: list[float] = []
-    for _ in range(MOST_PAIRS):
-        differences.append(math.log1p(effect) + spread * draw())
-        if decision(differences, terms.tolerance, terms.red_rate) != "undecided":
-            break
-    found = interval(differences, terms.red_rate)
-    assert found is not None
-    return found.decide(terms.tolerance)[0], len(differences)
+def trial(effect: float, spread: float, terms: Terms, draw: Draw) -> tuple[Status, int]:
+    """The status of one time of a cell that is asked about alone, and the pairs that it took."""
+    pairs: list[Difference] = []
+    status = Status.OPEN
+    for number in range(1, LOOKS[-1] + 1):
+        pairs.append(Difference(math.log1p(effect) + spread * draw(), 0.0))
+        if number in LOOKS:
+            pool = Pool({"cell": pairs}, GROUPS, terms.tolerance, MOST_RED_RATE / terms.cells / TIMED)
+            status = pool.of("cell").status
+            if status == Status.REGRESSED or "cell" not in open_cells([pool]):
+                break
+    return status, len(pairs)
 
 
 def alarm(effect: float, runs: int, spread: float, terms: Terms, draw: Draw) -> tuple[bool, bool]:
     """Whether one run so much slower is an alarm after a change, and whether it is beyond its runs without one."""
-    pool = Pool.of([spread * draw() for _ in range(runs)], terms.spread)
+    pool = StoredRuns.of([spread * draw() for _ in range(runs)], terms.spread)
     slower = math.log1p(effect) + spread * draw() - pool.mean
     return slower + pool.reach(RULED_OUT) > math.log1p(terms.tolerance), slower > pool.reach(1 - terms.alarm_rate)
 
@@ -67,7 +70,7 @@ def trials(repeats: int, terms: Terms, title: str) -> None:
     for spread in (0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.10):
         for draw in (normal, heavy):
             made = {e: [trial(e, spread, terms, draw) for _ in range(repeats)] for e in EFFECTS}
-            red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in EFFECTS]
+            red = [share(sum(status == Status.REGRESSED for status, _ in made[e]), repeats) for e in EFFECTS]
             pairs = [statistics.median(count for _, count in made[e]) for e in (0.0, 0.05)]
             print(f"| {100 * spread:g} % | {draw.__name__} | {' | '.join(red)} | {pairs[0]:g} | {pairs[1]:g} |")
 
@@ -76,7 +79,7 @@ def alarms(repeats: int, terms: Terms, title: str) -> None:
     print(f"\n## Stored times: {title}, a run of {terms.cells} cells\n")
     print(
         "| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % "
-        "| machine without one: +0 % | +50 % | in the whole run |"
+        "| slower without one: +0 % | +50 % | in the whole run |"
     )
     print("|---" * 9 + "|")
     for runs in (1, 3, 10, 20):
@@ -107,39 +110,9 @@ def constant(module: object, name: str, value: float) -> Iterator[None]:
 
 
 def choices(repeats: int) -> None:
-    """The results of other values of each constant, for pairs that spread by 1.5 %, and runs by 10 %."""
-    print("\n## The constants and their alternatives\n")
-    print("A single cell, shared CPU; pairs that spread by 1.5 %, heavy noise.\n")
-    print(
-        "| constant | value | red at 0 | red at +3 % | red at +5 % | pairs at 0 | same at +3 % |\n" + "|---" * 7 + "|"
-    )
-    for name, values in (
-        ("PRIOR_PAIRS", (1, 3, 6)),
-        ("PRIOR_SPREAD", (0.005, 0.01, 0.02)),
-        ("HARMLESS", (0.0, 0.25, 0.5)),
-        ("MISSED", (0.005, 0.02, 0.05)),
-    ):
-        for value in values:
-            with constant(paired, name, value):
-                made = {e: [trial(e, 0.015, SHARED, heavy) for _ in range(repeats)] for e in (0.0, 0.03, 0.05)}
-            red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in made]
-            same = share(sum(status == "same" for status, _ in made[0.03]), repeats)
-            mark = " (chosen)" if value == getattr(paired, name) else ""
-            pairs = statistics.median(count for _, count in made[0.0])
-            print(f"| {name} | {value:g}{mark} | {' | '.join(red)} | {pairs:g} | {same} |")
-    print(f"\nLOOKS {LOOKS}: the trials of an equal side whose whole interval lies above zero, look by look.\n")
-    wrong = [0] * len(LOOKS)
-    for _ in range(repeats * 5):
-        differences = [0.015 * normal() for _ in range(MOST_PAIRS)]
-        for at, look in enumerate(LOOKS):
-            found = interval(differences[:look], SHARED.red_rate)
-            if found and found.low > 0:
-                wrong[at] += 1
-    print("| pairs | beyond zero |\n|---|---|")
-    for look, count in zip(LOOKS, wrong, strict=True):
-        print(f"| {look} | {100 * count / repeats / 5:.3f} % of {100 * SHARED.red_rate / len(LOOKS):.3f} % allowed |")
-    print("\nPRIOR_RUNS: runs that spread by 10 %, three in the pool, and one more.\n")
-    print("| PRIOR_RUNS | machine without a change, at 0 | at +50 % |\n|---|---|---|")
+    """Other values of PRIOR_RUNS, for runs that spread by 10 %, three in the pool, and one more."""
+    print("\n## PRIOR_RUNS and its alternatives\n")
+    print("| PRIOR_RUNS | slower without a change, at 0 | at +50 % |\n|---|---|---|")
     for value in (1, 4, 10):
         with constant(noise, "PRIOR_RUNS", value):
             zero, half = ([alarm(e, 3, 0.1, SHARED, normal)[1] for _ in range(repeats)] for e in (0.0, 0.5))
@@ -162,4 +135,4 @@ def main(repeats: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)

@@ -111,6 +111,7 @@ class Pool:
         self.tolerance = tolerance
         levels = sum(group.kind != ALL for group in self.groups)
         share = error / (1 + bool(levels) + (len(here) > 1)) / len(LOOKS)
+        self._only = len(here) == 1  # a cell that is asked about alone is no group, so nothing of it is clipped
         self._errors = {ALL: share, "": share / max(1, levels), CELL: share / max(1, len(here))}
         self._offsets = dict.fromkeys(here, 0.0)
         self._weights = {
@@ -129,16 +130,6 @@ class Pool:
             classes.setdefault(tuple(one for one in self.found if cell in one.cells), []).append(cell)
         effects = [self._effect(groups, cells) for groups, cells in classes.items()]
         return sorted(effects, key=lambda one: (not one.groups, -one.interval.estimate))
-
-    @property
-    def so_far(self) -> list[Effect]:
-        """The effects as a run shows them before they are decided: a single cell has the plain mean of its pairs, which
-        nothing clips.
-        """
-        return [self._plain(effect) if len(effect.cells) == 1 else effect for effect in self.effects]
-
-    def _plain(self, effect: Effect) -> Effect:
-        return replace(effect, interval=self._of_cell(effect.cells[0], effect.interval.error, 0.0))
 
     def of(self, cell: str) -> Effect:
         """What the cell is judged with: the same groups explain it. If its own pairs do not rule out that it is slower
@@ -159,10 +150,12 @@ class Pool:
 
     def hopeless(self, cell: str) -> bool:
         """Whether its pairs differ so much that the most that there can be would not rule it out either. Such a cell
-        stays undecided, and further pairs would tell nothing.
+        stays open, and further pairs would tell nothing, unless it looks slower: they may show that.
         """
         pairs = len(self.differences[cell])
         known = self._of_cell(cell, MISSED, 0.0)
+        if known.estimate > math.log1p(self.tolerance):
+            return False
         wide = (known.high - known.estimate) * math.sqrt(pairs / LOOKS[-1])
         return pairs >= FEWEST_PAIRS and wide >= self._ruled_out
 
@@ -180,7 +173,7 @@ class Pool:
         return self.tolerance * max(SMALLEST, 1 / math.sqrt(cells))
 
     def _effect(self, groups: tuple[Group, ...], cells: Sequence[str]) -> Effect:
-        alone = any(group.kind == CELL for group in groups)
+        alone = self._only or any(group.kind == CELL for group in groups)
         error = self._error(groups[-1]) if groups else self._errors[ALL]
         interval = self._of_cell(cells[0], error, 0.0) if alone else self._of_group(cells, error, raw=True)
         tolerance = self.tolerance_of(len(cells))
@@ -241,11 +234,11 @@ class Pool:
         return sum(weight * one.by for weight, one in weighted) / sum(self._weights[cell])
 
     def _significant(self) -> Iterator[tuple[float, Group]]:
-        for group in self.groups:
+        for group in () if self._only else self.groups:
             if self._count(group.cells) >= FEWEST_ALONE:
                 yield from self._if_shown(self._of_group(tuple(group.cells), self._error(group)), group)
         for cell, differences in self.differences.items():
-            if len(differences) >= FEWEST_ALONE:
+            if len(differences) >= (FEWEST_PAIRS if self._only else FEWEST_ALONE):
                 alone = Group(CELL, cell, frozenset([cell]))
                 yield from self._if_shown(self._of_cell(cell, self._errors[CELL], self._offsets[cell]), alone)
 
@@ -319,8 +312,9 @@ class Pool:
         squares = sum(
             weight * (one.by - mean) ** 2 for weight, one in zip(weights, self.differences[cell], strict=True)
         )
-        freedom = PRIOR_OF_CELL + len(weights) - 1
-        variance = (PRIOR_OF_CELL * self.scale**2 + squares) / freedom / sum(weights)
+        prior = PRIOR_OF_GROUP if self._only else PRIOR_OF_CELL
+        freedom = prior + len(weights) - 1
+        variance = (prior * self.scale**2 + squares) / freedom / sum(weights)
         return Interval(mean - offset, math.sqrt(variance), freedom, error)
 
 

@@ -271,7 +271,7 @@ class Question:
         """What is known of the times that most cells have, by their titles."""
         most = max((len(pool.differences) for pool in self.pools.values()), default=0)
         titles = {metric.name: metric.title for pairs in self.pairs.values() for metric in pairs.metrics}
-        return {titles[name]: pool.so_far for name, pool in self.pools.items() if len(pool.differences) == most}
+        return {titles[name]: pool.effects for name, pool in self.pools.items() if len(pool.differences) == most}
 
     def _expected(self, waiting: Sequence[str]) -> float | None:
         """The seconds of a round with these cells, servers included."""
