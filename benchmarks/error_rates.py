@@ -1,26 +1,22 @@
-"""Simulates how often stored times and trials err, with noise between runs and between pairs.
+"""Simulates how often stored times call for a trial, with noise between runs; grid_error_rates.py simulates trials.
 
-    python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (2000 by default: about a minute)
+    python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (2000 by default: some seconds)
 
-Every constant of the statistics that is a choice is in a table here, next to its alternatives: PRIOR_RUNS and the
-spreads of compare/terms.py, LOOKS, PRIOR_PAIRS, PRIOR_SPREAD, HARMLESS and MISSED of compare/paired.py. Real noise
-comes from benchmarks/detection.py; here it is normal or, as on a shared machine, Student's t with 3 degrees of freedom.
+PRIOR_RUNS is in a table here, next to its alternatives. Noise is normal or, as on a shared machine, Student's t with
+3 degrees of freedom.
 """
 
 import math
 import random
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from perfsuite.compare import noise, paired
+from perfsuite.compare import noise
 from perfsuite.compare.noise import Pool
-from perfsuite.compare.paired import LOOKS, MOST_PAIRS, decision, interval
 from perfsuite.compare.terms import DEDICATED, SHARED, TIMED, Terms
 from perfsuite.compare.timing import RULED_OUT
 
-EFFECTS = (0.0, 0.03, 0.05, 0.10)
 Draw = Callable[[], float]
 
 
@@ -33,20 +29,8 @@ def heavy() -> float:
     return random.gauss(0, 1) / math.sqrt(random.gammavariate(1.5, 2) / 3) / math.sqrt(3)
 
 
-def trial(effect: float, spread: float, terms: Terms, draw: Draw) -> tuple[str, int]:
-    """The verdict of one time after a trial, and the pairs that it took."""
-    differences: list[float] = []
-    for _ in range(MOST_PAIRS):
-        differences.append(math.log1p(effect) + spread * draw())
-        if decision(differences, terms.tolerance, terms.red_rate) != "undecided":
-            break
-    found = interval(differences, terms.red_rate)
-    assert found is not None
-    return found.decide(terms.tolerance)[0], len(differences)
-
-
 def alarm(effect: float, runs: int, spread: float, terms: Terms, draw: Draw) -> tuple[bool, bool]:
-    """Whether one run so much slower is an alarm after a change, and whether it is beyond its runs without one."""
+    """Whether one run so much slower is open after a change, and whether it is beyond its runs without one."""
     pool = Pool.of([spread * draw() for _ in range(runs)], terms.spread)
     slower = math.log1p(effect) + spread * draw() - pool.mean
     return slower + pool.reach(RULED_OUT) > math.log1p(terms.tolerance), slower > pool.reach(1 - terms.alarm_rate)
@@ -56,27 +40,11 @@ def share(hits: int, of: int) -> str:
     return f"{100 * hits / of:.1f} %"
 
 
-def trials(repeats: int, terms: Terms, title: str) -> None:
-    print(f"\n## Trials: one time of a cell, {title}, a run of {terms.cells} cells\n")
-    print(
-        "| pairs spread by | noise | "
-        + " | ".join(f"red at +{100 * e:g} %" for e in EFFECTS)
-        + " | pairs at 0 | at +5 % |"
-    )
-    print("|---" * (len(EFFECTS) + 4) + "|")
-    for spread in (0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.10):
-        for draw in (normal, heavy):
-            made = {e: [trial(e, spread, terms, draw) for _ in range(repeats)] for e in EFFECTS}
-            red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in EFFECTS]
-            pairs = [statistics.median(count for _, count in made[e]) for e in (0.0, 0.05)]
-            print(f"| {100 * spread:g} % | {draw.__name__} | {' | '.join(red)} | {pairs[0]:g} | {pairs[1]:g} |")
-
-
 def alarms(repeats: int, terms: Terms, title: str) -> None:
     print(f"\n## Stored times: {title}, a run of {terms.cells} cells\n")
     print(
-        "| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % "
-        "| machine without one: +0 % | +50 % | in the whole run |"
+        "| runs | spread | noise | open after a change: +0 % | +3 % | +5 % "
+        "| open without one: +0 % | +50 % | in the whole run |"
     )
     print("|---" * 9 + "|")
     for runs in (1, 3, 10, 20):
@@ -107,39 +75,10 @@ def constant(module: object, name: str, value: float) -> Iterator[None]:
 
 
 def choices(repeats: int) -> None:
-    """The results of other values of each constant, for pairs that spread by 1.5 %, and runs by 10 %."""
-    print("\n## The constants and their alternatives\n")
-    print("A single cell, shared CPU; pairs that spread by 1.5 %, heavy noise.\n")
-    print(
-        "| constant | value | red at 0 | red at +3 % | red at +5 % | pairs at 0 | same at +3 % |\n" + "|---" * 7 + "|"
-    )
-    for name, values in (
-        ("PRIOR_PAIRS", (1, 3, 6)),
-        ("PRIOR_SPREAD", (0.005, 0.01, 0.02)),
-        ("HARMLESS", (0.0, 0.25, 0.5)),
-        ("MISSED", (0.005, 0.02, 0.05)),
-    ):
-        for value in values:
-            with constant(paired, name, value):
-                made = {e: [trial(e, 0.015, SHARED, heavy) for _ in range(repeats)] for e in (0.0, 0.03, 0.05)}
-            red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in made]
-            same = share(sum(status == "same" for status, _ in made[0.03]), repeats)
-            mark = " (chosen)" if value == getattr(paired, name) else ""
-            pairs = statistics.median(count for _, count in made[0.0])
-            print(f"| {name} | {value:g}{mark} | {' | '.join(red)} | {pairs:g} | {same} |")
-    print(f"\nLOOKS {LOOKS}: the trials of an equal side whose whole interval lies above zero, look by look.\n")
-    wrong = [0] * len(LOOKS)
-    for _ in range(repeats * 5):
-        differences = [0.015 * normal() for _ in range(MOST_PAIRS)]
-        for at, look in enumerate(LOOKS):
-            found = interval(differences[:look], SHARED.red_rate)
-            if found and found.low > 0:
-                wrong[at] += 1
-    print("| pairs | beyond zero |\n|---|---|")
-    for look, count in zip(LOOKS, wrong, strict=True):
-        print(f"| {look} | {100 * count / repeats / 5:.3f} % of {100 * SHARED.red_rate / len(LOOKS):.3f} % allowed |")
+    """The results of other values of a constant, for runs that spread by 10 %."""
+    print("\n## A constant and its alternatives")
     print("\nPRIOR_RUNS: runs that spread by 10 %, three in the pool, and one more.\n")
-    print("| PRIOR_RUNS | machine without a change, at 0 | at +50 % |\n|---|---|---|")
+    print("| PRIOR_RUNS | open without a change, at 0 | at +50 % |\n|---|---|---|")
     for value in (1, 4, 10):
         with constant(noise, "PRIOR_RUNS", value):
             zero, half = ([alarm(e, 3, 0.1, SHARED, normal)[1] for _ in range(repeats)] for e in (0.0, 0.5))
@@ -151,11 +90,8 @@ def choices(repeats: int) -> None:
 
 def main(repeats: int) -> None:
     random.seed(1)
-    print("# How often alarms and trials err\n")
+    print("# How often stored times err\n")
     print(f"Simulated by `python benchmarks/error_rates.py {repeats}`; each share is of that many.")
-    for cells in (1, 93):
-        trials(repeats, SHARED.of_run(cells), "shared CPU, tolerance 3 %")
-    trials(repeats, DEDICATED, "dedicated accelerator, tolerance 2 %")
     alarms(repeats, SHARED.of_run(93), "shared CPU")
     alarms(repeats, DEDICATED.of_run(93), "dedicated accelerator")
     choices(repeats)
