@@ -245,6 +245,7 @@ def printable(text: str) -> str:
 
 # Units of metrics, and how their numbers read. A unit that is not here is written after a plain number.
 BYTES, SECONDS, WHOLE, COUNT, NUMBER = "bytes", "seconds", "whole", "count", "number"
+FACTS = "facts"  # its parts are texts, of which each is there or not
 RATIO, FLOP, FLOPS, RATE, PER_BYTE, ERROR = "ratio", "FLOP", "FLOP/s", "bytes/s", "s/byte", "error"
 _ROUNDED = frozenset({SECONDS, RATIO, FLOPS, RATE, PER_BYTE, ERROR})
 _SHOW = {

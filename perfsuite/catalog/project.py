@@ -34,6 +34,7 @@ from perfsuite.errors import FileError
 
 FILE = "pyproject.toml"
 LONG = 366  # days of a quarantine that nobody can mean
+LARGE = 0.25  # a materiality above it
 YEAR_SECONDS = 31_622_400
 
 
@@ -92,13 +93,18 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def strangers(self, cells: Collection[str]) -> list[str]:
         """A sentence for each key that matches none of the known cells, with what may be meant: a mistyped one would
         have no effect, and nobody would see it. And one for each quarantine that hides all cells, or hides some for
-        more than a year.
+        more than a year, and each materiality that hides nearly everything.
         """
         tables: dict[str, Iterable[str]] = {"quarantine": self.quarantine, "owners": self.owners}
         wide = [
             f'{FILE}, quarantine."{key}" {what}: no regression of them fails a run until {entry.until}.'
             for key, entry in self.quarantine.items()
             for what in _too_much(key, entry)
+        ]
+        wide += [
+            f'{FILE}, materiality."{key}" is {share:g}: what gets worse by less than {100 * share:g} % fails no run.'
+            for key, share in self.materiality.items()
+            if share > LARGE
         ]
         return wide + [
             f"{FILE}, [tool.perfsuite.{name}]: {key!r} matches no known cell.{_meant(key, cells)}"

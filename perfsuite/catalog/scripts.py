@@ -74,11 +74,13 @@ def script_of_file(folder: Path, file: str, arguments: str = "", *, launcher: st
 
 
 def name_of(words: Sequence[str]) -> str:
-    """The name of the script in a command: that of its first file or module, or of its first word."""
+    """The name of the script in a command: that of its first file or module, or of its first word. A module has its
+    whole path, since many packages have one that is named main or train.
+    """
     words = assignments(words)[1]
     if not words:
         raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
-    modules = [after.rpartition(".")[2] for word, after in itertools.pairwise(words) if word == "-m"]
+    modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     files = [Path(word).stem for word in words if word.endswith((".py", ".sh"))]
     name = re.sub(r"\W+", "_", [*files, *modules[-1:], Path(words[0]).stem][0]).strip("_").lower()
     return name if name[:1].isalpha() else f"script_{name}"

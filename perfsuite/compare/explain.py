@@ -19,6 +19,7 @@ from perfsuite.records.suspects import (
     without_module,
 )
 from perfsuite.records.verdict import Move
+from perfsuite.units import FACTS
 
 NAMED = 3  # at most so many operators
 SMALL = 0.1  # of the largest move: smaller moves are not named
@@ -28,11 +29,14 @@ def explain(metric: Metric, new: Reading, old: Reading) -> list[Move]:
     """The part that moved most, and the operators that moved most in it; none if the metric has no parts.
 
     The part moved most in the direction of the value, or grew most if the value is equal. The same holds for its
-    operators, of which the evidence names the largest. Layers that moved alike are one entry.
+    operators, of which the evidence names the largest. Layers that moved alike are one entry. Of facts, all that came
+    and went are named.
     """
     moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
     if not moves:
         return []
+    if metric.unit == FACTS:
+        return [Move(part=part, by=by) for part, by in moves.items() if by]
     sign = -1 if new.value < old.value else 1
     parts = sorted(moves, key=lambda name: -sign * moves[name])
     shown = [part for part in parts if sign * moves[part] > 0][: None if metric.every_part else 1] or parts[:1]

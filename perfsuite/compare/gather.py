@@ -64,7 +64,10 @@ def gather(
     for metric in known.values():
         if metric.derive is not None and metric.name not in uncounted:
             try:
-                _add(readings, metric, derived(metric, _Counted(readings, uncounted), world_size))
+                made = derived(metric, _Counted(readings, uncounted), world_size)
+                _add(readings, metric, made)
+                if made is None and metric.underived:
+                    uncounted[metric.name] = metric.underived
             except _Uncounted as error:
                 uncounted[metric.name] = uncounted[str(error)]
     return Measurement(
@@ -333,9 +336,7 @@ def _installed(ranks: Sequence[RankSample]) -> Installed:
         unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
         origins={name: origins[name] for name in sorted(origins)},
         builds=sides[0].builds,
-        in_steps=sorted(
-            {name for side in sides for name in side.in_steps} if all(side.in_steps for side in sides) else ()
-        ),
+        in_steps=sorted({name for side in sides for name in side.in_steps}) if known else [],
     )
 
 

@@ -21,11 +21,19 @@ STRICTER = 20  # than the bound of a number: other kernels round otherwise, by 1
 def without_less_work(
     lines: Iterable[Line], metrics: Iterable[Metric], old: Measurement, new: Measurement
 ) -> list[Line]:
-    """The lines of a script. An exact metric that improved is worse if a number of the training moved with it."""
-    known = {metric.name: metric for metric in metrics}
-    moved = next((one for one in known.values() if one.hold == "close" and _moved(one, old, new)), None)
-    if moved is None or CellId.split(new.cell).engine != SCRIPT:
-        return list(lines)
+    """The lines, in which an exact metric that improved is worse if a number of a script's training moved with it.
+
+    So it is in every cell if there is less to train: fewer tokens, rows or model FLOPs.
+    """
+    lines, known = list(lines), {metric.name: metric for metric in metrics}
+    less = {line.metric for line in lines if line.status == Status.REGRESSED} & {
+        metric.name for metric in known.values() if metric.hold == "exact" and metric.worse == "different"
+    }
+    close = [one for one in known.values() if one.hold == "close" and CellId.split(new.cell).engine == SCRIPT]
+    amounts = [known[name] for name in known if name in less]
+    moved = next((one for one in (*amounts, *close) if one.name in less or _moved(one, old, new)), None)
+    if moved is None:
+        return lines
     why = reason(Because.OTHER_TRAINING, title=moved.title)
     return [
         msgspec.structs.replace(line, status=Status.REGRESSED, reason=why)

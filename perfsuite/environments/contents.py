@@ -189,8 +189,13 @@ def _in_git(root: Path, top: Path, digests: Mapping[str, str], commit: str) -> d
         )
     if said := git.problem(top):
         raise Missing(Fixed.GIT_FAILS, said, said)
-    found, ahead = {}, []
-    for path, digest in digests.items():
+    found: dict[str, Content] = {}
+    ahead = []
+    names = git.objects(digests.values(), top)
+    for (path, digest), name in zip(digests.items(), names, strict=True):
+        if name:  # git knows one object that begins like that
+            found[path] = Content(folder=top, object=name)
+            continue
         inside = (root / path).relative_to(top).as_posix()
         if content := _by_digest(top, inside, digest) or _by_history(
             top, inside, digest, _commit_in(root, top, commit)
@@ -203,9 +208,9 @@ def _in_git(root: Path, top: Path, digests: Mapping[str, str], commit: str) -> d
     try:
         _fetch(root, top, commit)
     except UsageError as error:
-        raise Missing(
-            Fixed.NOT_FETCHED, str(error), f"{error} Fetch the history first: git fetch --unshallow."
-        ) from error
+        if git.is_shallow(top):  # else the whole history is here, and does not have it
+            way_out = f"{error} Fetch the history first: git fetch --unshallow."
+            raise Missing(Fixed.NOT_FETCHED, str(error), way_out) from error
     for path, inside in ahead:
         content = _by_history(top, inside, digests[path], _commit_in(root, top, commit))
         if content is None:
@@ -305,6 +310,8 @@ def _commit_in(root: Path, top: Path, commit: str) -> str:
 
 def _fetch(root: Path, top: Path, commit: str) -> None:
     """Fetch the recorded commit if it is not here. Raises UsageError with git's message."""
+    if not commit and git.is_shallow(top):
+        raise UsageError(f"The clone {top} is shallow, and the record names no commit.")
     if commit and not git.commit_of(commit, root):
         _fetch_once(root, commit)
     known = git.commit_of(commit, root) if commit else ""
@@ -343,7 +350,7 @@ def recorded_in(root: Path, commit: str, paths: Collection[str]) -> dict[str, se
     not here. A shallow clone fetches it.
     """
     known = git.commit_of(commit, root) if commit else ""
-    if commit and not known and git.ask(root, "rev-parse", "--is-shallow-repository") == "true":
+    if commit and not known and git.is_shallow(root):
         known = have(commit, root)
     if not known:
         return None

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from perfsuite.environments.bounded import output
@@ -77,11 +77,25 @@ def fetch(commit: str, folder: Path) -> None:
     if not remotes:
         raise UsageError(f"The repository {folder} has no remote to fetch {commit[:12]} from.")
     remote = "origin" if "origin" in remotes else remotes[0]
-    depth = ["--depth=1"] if ask(folder, "rev-parse", "--is-shallow-repository") == "true" else []
+    depth = ["--depth=1"] if is_shallow(folder) else []
     quiet = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules"]
     variables = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
     where = f"{commit}:{FETCHED}/{commit}"
     run(folder, "fetch", *quiet, *depth, "--refmap=", remote, where, variables=variables)
+
+
+def objects(names: Iterable[str], folder: Path) -> list[str]:
+    """The hash of the file's content that each of these names stands for; empty for none, and for several."""
+    asked = "".join(f"{name}\n" for name in names)
+    with contextlib.suppress(UsageError):
+        rows = [line.split() for line in read(folder, "cat-file", "--batch-check", given=asked).decode().splitlines()]
+        return [row[0] if row[1:2] == ["blob"] else "" for row in rows]
+    return [""] * asked.count("\n")
+
+
+def is_shallow(folder: Path) -> bool:
+    """Whether the clone has only a part of its history."""
+    return ask(folder, "rev-parse", "--is-shallow-repository") == "true"
 
 
 def tree(commit: str, folder: Path) -> Iterator[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ Packages that the ladder does not pin are taken as of the rung's release date, a
 fits. So a rung differs from the one below only in the release, and in what that forces.
 """
 
+import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from perfsuite.environments.environments import uv_command, uv_variables
 from perfsuite.errors import UsageError
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
+SHIMS = "shims"  # the folder in which pyenv, asdf and mise have theirs, beside those of what is installed
+INSTALLED = ("versions/*/bin", "installs/python/*/bin")
 MARGIN = timedelta(days=1)  # a release's dependencies may be uploaded some hours later
 _FOR_GOOD = ("No solution found", "The build backend returned an error")  # uv's messages; others may be the network
 _VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])), sys.executable)"
@@ -30,11 +33,24 @@ class Unsolvable(UsageError):
 def find_python(asked: str) -> tuple[str, str]:
     """``3.10`` or a path → ``3.10`` and the interpreter's path. Raises UsageError if uv finds none."""
     try:
-        found = output([*uv_command(), "python", "find", "--no-project", asked]).strip()
+        found = output([*uv_command(), "python", "find", "--no-project", asked], {**os.environ, "PATH": _search_path()})
+        found = found.strip()
     except UsageError as error:
         raise UsageError(f"--python {asked}: {error}. Give the path of one, or: uv python install 3.10.") from error
     version, path = output([found, "-c", _VERSION]).split(maxsplit=1)
     return version, path.strip()
+
+
+def _search_path() -> str:
+    """PATH with the interpreters themselves in the place of shims: one of pyenv, asdf or mise refuses to run, or runs
+    another Python than its name says, by the folder that it is called in.
+    """
+    folders = [Path(one) for one in os.environ.get("PATH", "").split(os.pathsep) if one]
+    found = []
+    for folder in folders:
+        is_shims = folder.name == SHIMS
+        found += [one for kept in INSTALLED for one in sorted(folder.parent.glob(kept))] if is_shims else [folder]
+    return os.pathsep.join(map(str, found))
 
 
 def pinned(text: str, option: str = "--hold") -> tuple[str, str]:

@@ -20,7 +20,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from perfsuite.environments import git
-from perfsuite.environments.contents import find, have, is_pointer, lfs_file
+from perfsuite.environments.contents import digest_of_file, find, have, is_pointer, lfs_file, of_content
 from perfsuite.environments.environments import Environment
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
@@ -28,7 +28,7 @@ from perfsuite.paths import cache_folder, is_left_out
 from perfsuite.records.builds import kept
 from perfsuite.records.change import Change
 
-LARGE_BYTES = 2**20  # of a file that is linked
+LARGE_BYTES = 2**16  # of a file that is linked
 KEEP_SECONDS = 24 * 3600.0  # after its last use, before another copy of the same repository replaces a copy
 FICLONE = 0x40049409  # a copy that shares its blocks until one of both is written (ioctl_ficlone(2))
 SUBMODULE = "160000"  # the mode of one in a tree
@@ -57,6 +57,8 @@ def side_with(change: Change, repository: Path) -> Side:
             _place(place, part / path)
         for path, content in contents.items():
             content.write(part / path)
+            if digest_of_file(part / path) != of_content(wanted[path]):
+                raise UsageError(f"The older content of {path} is not what was recorded: {content}.")
             with contextlib.suppress(OSError):
                 (part / path).chmod((root / path).stat().st_mode)
 
@@ -109,7 +111,9 @@ def _environment(root: Path, copy: Path, repository: Path) -> Environment:
     path = [*sources(there(repository.resolve())), *(one for one in imported if one.is_dir())]
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders = {entry: Path(entry).resolve() for entry in known if entry}
-    moved = [str(there(place)) if place.is_relative_to(root) else entry for entry, place in folders.items()]
+    moved = [
+        str(there(place)) if place.is_relative_to(root) else os.path.abspath(entry) for entry, place in folders.items()
+    ]
     overrides = (("PYTHONPATH", os.pathsep.join(moved)),) if moved else ()
     here = Path.cwd().resolve()
     folder = there(here) if here.is_relative_to(root) else None

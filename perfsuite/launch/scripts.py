@@ -28,6 +28,7 @@ from perfsuite.launch.script_copy import copy_folder, moved
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
+from perfsuite.rank.script.boot import EARLY
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import ATTACHED, PID
@@ -42,7 +43,7 @@ HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
 HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
 LOG = "script.log"
 REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
-MOST_OF_ERROR = 300  # characters
+MOST_OF_ERROR = 500  # characters
 END_SECONDS = 10.0
 PYTHONS = ("python", "python3")
 
@@ -194,7 +195,8 @@ class ScriptServer:
             missing = [rank for rank in self._wanted if rank not in self._ranks]
             return f"The command {how}, and rank {missing[0]} has made no optimizer step."
         attached = sorted(self.folder.glob(ATTACHED.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
-        said = [text for file in attached if (text := file.read_text(errors="replace"))]
+        early = sorted(self.folder.glob(EARLY.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
+        said = [text for file in (*attached, *early) if (text := file.read_text(errors="replace"))]
         raised = said[0] if said else ""  # the launcher's comes later
         if status or raised:  # behind a pipe, as in a shell script with tee, the command's status is 0
             why = f": {printable(shorten(raised, MOST_OF_ERROR))}" if raised else "."

@@ -68,6 +68,7 @@ def formulas() -> dict[Any, Formula]:
         "aten::_scaled_dot_product_flash_attention_for_cpu": attention,
         "aten::_scaled_dot_product_flash_attention_for_cpu_backward": attention_backward,
         "aten::addmm_": product,
+        "aten::_sparse_addmm": product,
         "aten::dot": dot,
         "aten::baddbmm_": product,
         "aten::_grouped_mm": grouped,

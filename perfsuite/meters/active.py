@@ -1,13 +1,14 @@
 """What a script really uses: optimizers, wrappers, precision, ZeRO stage, and modules that it evaluates with gradients.
 
-A library that falls back silently, such as FSDP to DDP on a CPU, and an evaluation without ``torch.no_grad()`` in any
-of the measured steps are a part that moved. A cell of the catalog needs no baseline for it: its engine is checked.
+Each rank has its own facts, so a part is the number of ranks that have one. A library that falls back silently, such as
+FSDP to DDP on a CPU, and an evaluation without ``torch.no_grad()`` in any of the measured steps are a part that moved.
+A cell of the catalog needs no baseline for it: its engine is checked.
 """
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import WHOLE
+from perfsuite.units import FACTS
 
 
 class Active(Meter):
@@ -21,4 +22,4 @@ class Active(Meter):
 
 
 METER = Active
-METRICS = (Metric("active_facts", "what is active", WHOLE, hold="exact", worse="different", optional=True),)
+METRICS = (Metric("active_facts", "what is active", FACTS, fold="sum", hold="exact", worse="different", optional=True),)

@@ -22,6 +22,8 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import block_size
 from perfsuite.units import COUNT, SECONDS
 
+NO_BATCH = "no batch of a DataLoader, in each step, whose tensors all have as many rows"
+
 
 class Clock(Meter):
     """The innermost meter. Ranks start a step together, so a rank's time includes its wait for the slowest."""
@@ -79,6 +81,8 @@ class Clock(Meter):
             known = {name: all(counts) and counts for name, counts in sizes.items()}
             readings |= {name: Reading(value=statistics.median_low(counts)) for name, counts in known.items() if counts}
             self.uncounted |= {name: "" for name, counts in known.items() if not counts}
+            if not any(known.values()):
+                self.uncounted["step_samples_per_second"] = NO_BATCH
         if unfenced:
             readings["unfenced_step_time_seconds"] = Reading(value=statistics.median(unfenced), samples=list(unfenced))
         return readings

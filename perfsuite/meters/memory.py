@@ -246,7 +246,7 @@ class Memory(Meter):
         """By how much a script's step grows what is kept. What is freed once hides a small leak from the first number;
         the second has no leak of some steps alone.
         """
-        (first, before), *_, (last, after) = self.kept
+        (first, before), (last, after) = self.kept[0], self.kept[-1]
         least = min((then - now for (_, now), (_, then) in itertools.pairwise(self.kept[1:])), default=0)
         return max(0, (after - before) // max(1, last - first), least)
 

@@ -25,6 +25,7 @@ from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import WHOLE
 
+CACHE = type(functools.lru_cache(int))
 LIMITS = ("limit", "maxlen", "maxsize", "max_size")  # how a class of a mapping or a list names its own bound
 FEWEST, MOST = 2, 4  # blocks between counts; to count takes some milliseconds, and disturbs the block after it
 
@@ -94,7 +95,7 @@ def is_bounded(one: Any) -> bool:
     """Whether it is a container that gives up what it holds, for what comes later."""
     if type(one) is collections.deque:
         return one.maxlen is not None
-    if type(one) is functools._lru_cache_wrapper:
+    if type(one) is CACHE:
         return one.cache_parameters()["maxsize"] is not None
     if type(one) in (dict, list, set) or not isinstance(one, dict | list | set):
         return False

@@ -34,7 +34,7 @@ class Rows(Meter):
             batches = sum(number for *_, number in loaders.read)
             readings["data_rows"] = Reading(value=sum(rows.values()), parts=rows)
             readings["data_batches"] = Reading(value=batches)
-        drawn = everywhere(loaders.drawn)
+        drawn = [] if self.session.emulated else everywhere(loaders.drawn)  # emulated messages have no content
         if any(drawn):
             readings["drawn_rows"] = Reading(value=len(loaders.drawn))
             readings["distinct_rows"] = Reading(value=len({row for rows in drawn for row in rows}))

@@ -64,9 +64,8 @@ class Asked:
 
     def note(self, name: str, frame: Any) -> None:
         """The frame looks up a variable. Its nearest caller outside of the standard library decides whose that is."""
-        if (
-            self.whole and self.whole[0] is frame.f_code and self.whole[1] == frame.f_lasti
-        ) or frame.f_code.co_name == ITERATES:
+        takes_all = self.whole is not None and self.whole[0] is frame.f_code and self.whole[1] == frame.f_lasti
+        if takes_all or frame.f_code.co_name == ITERATES:
             return
         while frame is not None and (whose := self._whose_is(frame.f_code.co_filename)) == Whose.STANDARD:
             frame = frame.f_back

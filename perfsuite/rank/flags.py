@@ -35,7 +35,7 @@ ROOMS = ("rank", "meters", "techniques", "engines")  # the code of perfsuite tha
 def flags(device: str, ranks: int, in_steps: Collection[str] = ()) -> dict[str, str]:
     """By name, as in a verdict: {"NCCL_ALGO": "Ring", "torch threads": "1", "anomaly mode": "off"}.
 
-    Flags that this torch does not have are left out. ``in_steps`` are the packages whose code a step can run.
+    Flags that this torch does not have are left out. ``in_steps`` are the modules that a step can reach.
     """
     switches: dict[str, str] = {}
     with warnings.catch_warnings():
@@ -54,7 +54,7 @@ def loaded(files: Iterable[str], in_steps: Collection[str]) -> frozenset[str]:
     names = {name for name in list(sys.modules) if "." not in name}
     for file in map(os.path.basename, files):
         names |= {name for beginning, name in LIBRARIES.items() if file.startswith(beginning)}
-    if "numpy" in in_steps:
+    if any(name.partition(".")[0] == "numpy" for name in in_steps):
         names.add(NUMPY)
     with contextlib.suppress(Exception):  # this torch may have no such names
         if _of_torch("backends.mkl.is_available"):

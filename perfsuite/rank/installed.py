@@ -34,29 +34,38 @@ OWN = "perfsuite"  # it measures and is not measured
 LIBRARIES = ".libs"  # behind the name of a distribution: the folder of what auditwheel put into its wheel
 
 
-def installed(called: Collection[str] = (), named: Iterable[str] = (), elsewhere: bool = False) -> Installed:
+def installed(in_steps: Collection[str] = (), named: Iterable[str] = ()) -> Installed:
     """The distributions here, by what this process has loaded of them.
 
-    ``called`` are the modules whose functions a step has called; if there are none, it is not known what a step can
-    run. It can also run the ``named`` distributions, what brings shared libraries, and what the user's code imports. If
-    processes or threads ``elsewhere`` belong to the step, it can run all that was imported.
+    ``in_steps`` are the modules that a step can reach; if there are none, it is not known what a step can run. It can
+    also run the ``named`` distributions, and those that bring shared libraries.
     """
     there = known()
     modules = there.owners(imported())
     libraries = there.owners(shared_libraries()) - modules
     versions = there.versions
-    in_steps: set[str] = set()
-    if called:
-        reached = there.owners(_files_of({*called, *imports_of(users_files())}) if not elsewhere else imported())
-        in_steps = reached | there.owners(shared_libraries()) | (set(map(canonicalize_name, named)) & modules)
+    reached: set[str] = set()
+    if in_steps:
+        reached = there.owners(_files_of(in_steps)) | there.owners(shared_libraries())
+        reached |= set(map(canonicalize_name, named)) & modules
     return Installed(
         modules={name: versions[name] for name in sorted(modules)},
         libraries={name: versions[name] for name in sorted(libraries)},
         unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
         origins=there.origins,
         builds=_builds(),
-        in_steps=sorted(in_steps),
+        in_steps=sorted(reached),
     )
+
+
+def reachable(called: Collection[str], is_script: bool) -> frozenset[str]:
+    """The modules that a step can reach: those whose functions one has called, and what the user's code imports; none
+    if it is not known what was called. If processes or threads belong to a script's steps, all that it has imported.
+    """
+    if not called:
+        return frozenset()
+    everything = is_script and _runs_elsewhere()
+    return frozenset(sys.modules) if everything else frozenset({*called, *imports_of(users_files())})
 
 
 def _files_of(modules: Iterable[str]) -> set[str]:
@@ -76,7 +85,7 @@ def imports_of(files: Iterable[str]) -> set[str]:
     return names
 
 
-def runs_elsewhere() -> bool:
+def _runs_elsewhere() -> bool:
     """Whether the user's step may run in other processes or threads that this one began, such as a loader's workers."""
     threads = [thread for thread in threading.enumerate() if type(thread).__module__.partition(".")[0] not in IDLE]
     children = "".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))

@@ -25,7 +25,7 @@ from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.build_model import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.flags import flags
-from perfsuite.rank.installed import installed, runs_elsewhere
+from perfsuite.rank.installed import installed, reachable
 from perfsuite.rank.loaded import own_files, own_libraries
 from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.meter import Meter
@@ -96,19 +96,18 @@ def sample_of(
     """What the meters read, when all steps are made."""
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
     session.undone.close()  # the flags are to be the user's
-    elsewhere = session.strategy.engine.own and runs_elsewhere()
-    record = _evidence(lambda: installed(session.called, session.packages, elsewhere), Installed())
+    in_steps = _evidence(lambda: reachable(session.called, session.strategy.engine.own), frozenset[str]())
     return RankSample(
         rank=session.rank,
         readings=readings,
         engine=evidence,
         versions=versions(session),
-        flags=flags(session.job.device, session.world_size, record.in_steps),
+        flags=flags(session.job.device, session.world_size, in_steps),
         asked=session.asked.digests(),
         phases_seconds=phases_seconds,
         files=own_files(),
         opened=[*session.opened.files, *own_libraries()],
-        installed=record,
+        installed=_evidence(lambda: installed(in_steps, session.packages), Installed()),
         memory_curve=memory_curve(session),
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},
     )

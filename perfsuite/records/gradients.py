@@ -7,12 +7,14 @@ from perfsuite.records.record import Record
 
 class StepGradients(Record, frozen=True, kw_only=True):
     """One step of a rank: the 2-norm of each parameter's gradient, before it is clipped. ``rows`` are fingerprints of
-    the rows that the model got, sorted. ``micro_batches`` is the number of backward passes.
+    the rows that the model got, sorted. ``micro_batches`` is the number of backward passes. ``uncleared``: each of them
+    has added to a gradient that was there before.
     """
 
     norms: dict[str, float]
     rows: list[str]
     micro_batches: int
+    uncleared: bool = False
 
 
 class Gradients(Record, frozen=True, kw_only=True):
@@ -60,7 +62,8 @@ class Split(Record, frozen=True, kw_only=True):
 
 class Accumulation(Record, frozen=True, kw_only=True):
     """One global batch in two splits. ``difference`` and ``allowed`` are shares of the gradient's norm; ``worst`` is
-    the parameter whose gradient differs most.
+    the parameter whose gradient differs most. ``uncleared``: gradients of earlier steps stay in those of later ones,
+    so both splits are wrong alike.
     """
 
     cell: str
@@ -71,3 +74,4 @@ class Accumulation(Record, frozen=True, kw_only=True):
     difference: float
     allowed: float
     worst: str
+    uncleared: bool = False

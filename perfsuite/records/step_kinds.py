@@ -30,8 +30,9 @@ def last_kinds(steps: int, process: str, device: str, capped: bool, unfenced: bo
     """
     if not PROCESSES[process].whole:
         return ["counted"]
-    blocks = [] if capped else ["unfenced"] * min(MOST_BLOCKS, steps // block_size(steps))
-    if PROCESSES[process].own or not unfenced:
+    own = PROCESSES[process].own  # a script makes its batches one by one
+    blocks = [] if capped and not own else ["unfenced"] * min(MOST_BLOCKS, steps // block_size(steps))
+    if own or not unfenced:
         blocks = blocks[:FEWEST_COUNTS]
     last = [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]
     return [*last, *["long"] * long, *["named"] * NAMED_STEPS] if long else last

@@ -164,16 +164,18 @@ def compared(cell: str, both: Sequence[tuple[int, int]], read: Sequence[Sequence
     doubts = list(_doubts(both, whole, parts))
     hard = {Doubt.ROWS, Doubt.WEIGHTS, Doubt.MICRO_BATCHES, Doubt.VALUES}.intersection(doubts)
     agrees = difference <= allowed
+    uncleared = any(step.uncleared for rank in (*whole, *parts) for step in rank.steps)
     agreement = Agreement.AGREE if agrees and not hard else Agreement.OPEN if doubts else Agreement.DIFFER
     return Accumulation(
         cell=cell,
-        agreement=agreement,
+        agreement=Agreement.DIFFER if uncleared else agreement,
         doubts=doubts,
         whole=_split(both[0], whole),
         parts=_split(both[1], parts),
         difference=difference,
         allowed=allowed,
         worst=worst,
+        uncleared=uncleared,
     )
 
 

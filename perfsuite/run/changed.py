@@ -21,7 +21,7 @@ from perfsuite.records.packed import same_content, unpack
 from perfsuite.run.imports import by_module, hash_of, reached
 
 NO_RECORD = "no record of what it imports"
-TEXTS = (".md", ".rst")  # files that no code reads
+CODE = (".py", ".pyc", ".md", ".rst")  # no data: what is imported is known, and no code reads texts
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,26 @@ class Changed:
         stale = [path for path, digest in record.items() if not same_content(digest, self.hashes.get(path, ""))]
         watched = set(watched)
         mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
-        folders = {str(PurePosixPath(path).parent) for path in record}
+        folders = {PurePosixPath(path).parent for path in record}
+        above = {*folders, *(one for folder in folders for one in folder.parents if one.name)}
         for path in sorted(self.files):
             if path in record and same_content(record[path], hash_of(self.root / path)):
                 continue
             place = PurePosixPath(path)
-            data = place.suffix not in (".py", *TEXTS) and str(place.parent) in folders
+            home = self._home(place)
+            data = place.suffix not in CODE and home in (folders if home == place.parent else above)
             if path in mine or data:
                 return f"{path} changed"
         return _other_libraries(measurement, self.root)
+
+    def _home(self, place: PurePosixPath) -> PurePosixPath:
+        """The file's folder; the nearest one that the commit has, for a file in a new folder."""
+        return next(folder for folder in place.parents if folder in self._folders or not folder.name)
+
+    @functools.cached_property
+    def _folders(self) -> set[PurePosixPath]:
+        """Those of the commit."""
+        return {folder for path in self.hashes for folder in PurePosixPath(path).parents}
 
     @functools.cached_property
     def _modules(self) -> dict[str, set[str]]:

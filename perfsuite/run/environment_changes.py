@@ -10,7 +10,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
 from perfsuite.environments import git
-from perfsuite.environments.contents import Missing, find, have, of_content, recorded_in
+from perfsuite.environments.contents import DIGITS, Missing, find, have, of_content, recorded_in
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.records.baseline import TimedRun
@@ -106,13 +106,10 @@ def code_change(commit: str, repository: Path, before: Hashes, now: Hashes) -> C
 
 def _label_of(digests: Sequence[str], files: Sequence[str], root: Path) -> str:
     """The commit that is checked out, if it has these files as they are here."""
-    head = git.commit_of("HEAD", root)
-    known = recorded_in(root, head, files) if head else None
-    same = known is not None and all(
-        of_content(digest) in map(of_content, known[path]) if digest else not known[path]
-        for path, digest in zip(files, digests, strict=True)
-    )
-    return head[:LABEL] if same else "here"
+    head = git.commit_of("HEAD", root, digits=LABEL)
+    blobs = git.objects((f"HEAD:{path}" for path in files), root)
+    same = all(blob[:DIGITS] == of_content(digest) for blob, digest in zip(blobs, digests, strict=True))
+    return head if head and same else "here"
 
 
 def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imports: Hashes | None = None) -> bool:

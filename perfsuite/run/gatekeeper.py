@@ -236,8 +236,12 @@ class Gatekeeper:
 
 @functools.cache
 def project_of(baselines: Path) -> str:
-    """What all clones of a repository share, and no other: its first commit, and the place of the baselines in it."""
-    first = git.ask(baselines.parent, "rev-list", "--max-parents=0", "HEAD").split()
+    """What all clones of a repository share, and no other: its first commit, and the place of the baselines in it. A
+    shallow clone does not have that commit: it shares the address of its remote with others like it.
+    """
+    shallow = git.is_shallow(baselines.parent)
+    asked = ["config", "remote.origin.url"] if shallow else ["rev-list", "--max-parents=0", "HEAD"]
+    first = git.ask(baselines.parent, *asked).split()
     inside = git.ask(baselines.parent, "rev-parse", "--show-prefix")
     return f"{first[-1]} {inside}{baselines.name}" if first else str(baselines.resolve())
 

@@ -59,10 +59,13 @@ class Trial:
             yield from self._settled(changes, members)
 
     def _unasked(self, asked: Asked) -> Verdict:
-        """No difference can be reverted here: if one exists, the question stays without an answer."""
+        """No difference can be reverted here. If somebody made one, the question stays without an answer; where only
+        parts of the machine differ, no second environment can be tried.
+        """
         problems = [] if self.takes_turns(asked.cell) else [Problem(message=NODES)]
-        report = TrialReport(own_code=asked.own_code, problems=problems if asked.changes else [])
-        status = Status.INCOMPARABLE if asked.changes else Status.OPEN
+        suspects = [change for change in asked.changes if change.is_suspect]
+        report = TrialReport(own_code=asked.own_code, problems=problems if suspects else [])
+        status = Status.INCOMPARABLE if suspects else Status.OPEN
         return asked.answered(report, {}, status, self.how.metrics(asked.cell))
 
     def _settled(self, changes: Sequence[Change], members: Sequence[Asked]) -> Iterator[tuple[str, Verdict]]:

@@ -138,6 +138,14 @@ def test_a_quarantine_that_hides_too_much_is_told(key, days, told):
     assert len(found) == len(told) and all(word in one for word, one in zip(told, found, strict=True))
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.99, 1), (0.25, 0)])
+def test_a_materiality_that_hides_nearly_everything_is_told(share, told):
+    """It is valid, but nothing that it holds can fail."""
+    found = Project(materiality={"*": share}).strangers([CELL])
+
+    assert found == ['pyproject.toml, materiality."*" is 0.99: what gets worse by less than 99 % fails no run.'] * told
+
+
 def test_the_last_pattern_owns_a_cell(tmp_path):
     """As in CODEOWNERS; a cell that no pattern names has no owner."""
     (tmp_path / "pyproject.toml").write_text('[tool.perfsuite.owners]\n"t5_*" = "@ana"\n"*-zero3*" = "@ben"\n')

@@ -219,6 +219,45 @@ def test_a_change_reaches_what_imports_it(repository, file, told, committed):
     assert why(repository, measured, "HEAD~1" if committed else "HEAD") == told
 
 
+def test_a_comment_reaches_nothing(repository):
+    """The code of the file is that of the record."""
+    measured = record(repository)
+    (repository / "net/layers.py").write_text('"""Layers."""\n\nX = 1  # more\n')
+
+    assert why(repository, measured) == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("net/data/new.bin", "net/data/new.bin changed"),
+        ("data/second/deep/new.bin", "data/second/deep/new.bin changed"),
+        ("pictures/new.png", ""),
+        ("other/data/new.bin", ""),
+    ],
+)
+def test_a_new_folder_of_data_belongs_to_what_is_around_it(repository, file, told):
+    """Code that reads all folders of one finds a new one too. Committed data of another folder stays apart."""
+    (repository / "data/first").mkdir(parents=True)
+    (repository / "data/first/old.bin").write_text("1\n")
+    commit(repository)
+    measured = record(repository, ("net/model.py", "data/first/old.bin"))
+    (repository / file).parent.mkdir(parents=True)
+    (repository / file).write_text("2\n")
+
+    assert why(repository, measured) == told
+
+
+def test_a_new_folder_beside_a_script_at_the_top_reaches_it(repository):
+    """It may list what is there."""
+    (repository / "train.py").write_text("X = 1\n")
+    commit(repository)
+    (repository / "data").mkdir()
+    (repository / "data/new.bin").write_text("2\n")
+
+    assert why(repository, record(repository, ("train.py",))) == "data/new.bin changed"
+
+
 def test_what_is_removed_has_changed(repository):
     """Its cell would fail."""
     measured = record(repository)

@@ -8,6 +8,7 @@ import pytest
 from gate_samples import CELL, MACHINE, METRICS, OOM, baseline, measurement, rank_sample, with_measurement
 
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.tuning import INDUCTOR, Rank
 from perfsuite.compare.compare import compare
 from perfsuite.compare.gather import failed, gather
 from perfsuite.compare.judge import what_changed
@@ -17,7 +18,7 @@ from perfsuite.rank.flags import OWN, variables
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.words import text_of_change
 
-RING = {"NCCL_ALGO": "Ring", "torch threads": "1"}
+RING = {"GLOO_DEVICE_TRANSPORT": "tcp", "torch threads": "1"}
 NONE = {"torch threads": "2"}
 
 
@@ -27,11 +28,10 @@ NONE = {"torch threads": "2"}
         ("NCCL_ALGO", "Ring", "Ring"),
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "expandable_segments:True"),
         ("CUDA_LAUNCH_BLOCKING", "1", "1"),
-        ("TORCH_LOGS", "+dynamo", "+dynamo"),
         ("TORCHINDUCTOR_MAX_AUTOTUNE", "1", "1"),
         ("MKL_NUM_THREADS", "2", "2"),
         ("NVIDIA_TF32_OVERRIDE", "0", "0"),
-        ("LD_PRELOAD", "/usr/lib/libjemalloc.so.2:/opt/x.so", "libjemalloc.so.2 x.so"),
+        ("TORCH_LOGS", "+dynamo", None),
         ("CUDA_VISIBLE_DEVICES", "1", None),
         ("CUDA_HOME", "/usr/local/cuda", None),
         ("NCCL_VERSION", "2.27", None),
@@ -43,7 +43,9 @@ NONE = {"torch threads": "2"}
 )
 def test_variables(name: str, value: str, kept: str | None) -> None:
     """Those that tune something are kept, not where something lies, nor what perfsuite itself always sets."""
-    assert variables({name: value, OWN: "OMP_NUM_THREADS DS_ACCELERATOR"}).get(name) == kept
+    rank = Rank("cuda", 2, 1, frozenset({INDUCTOR}))
+
+    assert variables({name: value, OWN: "OMP_NUM_THREADS DS_ACCELERATOR"}, rank).get(name) == kept
 
 
 def test_flags_of_a_real_cell(measure) -> None:
@@ -56,7 +58,6 @@ def test_flags_of_a_real_cell(measure) -> None:
     assert (usual["torch threads"], usual["anomaly mode"], usual["float32 matmul precision"]) == ("1", "off", "highest")
     assert not {"OMP_NUM_THREADS", "DS_ACCELERATOR", "TORCHINDUCTOR_COMPILE_THREADS"} & usual.keys()
     assert sorted(text_of_change(one) for one in changes(usual, here)) == [
-        "NCCL_ALGO none -> Ring",
         "anomaly mode off -> on",
         "float32 matmul precision highest -> high",
         "garbage collection on -> off",
@@ -91,7 +92,10 @@ def test_ranks_fold() -> None:
     samples = [msgspec.structs.replace(rank_sample(rank), flags=flags) for rank, flags in enumerate((RING, NONE))]
     told = gather(CELL, samples, METRICS, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None).flags
 
-    assert told == {"NCCL_ALGO": "Ring on rank 0, none on rank 1", "torch threads": "1 on rank 0, 2 on rank 1"}
+    assert told == {
+        "GLOO_DEVICE_TRANSPORT": "tcp on rank 0, none on rank 1",
+        "torch threads": "1 on rank 0, 2 on rank 1",
+    }
 
 
 def test_a_cell_that_failed_keeps_its_flags() -> None:
@@ -105,7 +109,7 @@ def test_a_cell_that_failed_keeps_its_flags() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
-        (RING, NONE, ["NCCL_ALGO Ring -> none", "torch threads 1 -> 2"]),
+        (RING, NONE, ["GLOO_DEVICE_TRANSPORT tcp -> none", "torch threads 1 -> 2"]),
         (RING, RING, []),
         ({}, RING, []),  # a baseline from before there were flags
         (RING, {}, []),  # a cell that did not come so far

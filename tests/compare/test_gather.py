@@ -306,3 +306,11 @@ def test_what_one_rank_of_a_script_does_alone_is_missing_nowhere(metric):
 
     assert found.readings[metric.name].value == 3
     assert found.readings[metric.name].ranks == [3, 0]
+
+
+def test_a_formula_without_a_value_says_why():
+    """An MFU above 100 % is left out, with its reason."""
+    derived = Metric("it", "it", NUMBER, optional=True, derive=lambda readings, ranks: None, underived="too high")
+    found = fold(rank_sample(0), rank_sample(1), metrics=(*METRICS, derived))
+
+    assert found.uncounted["it"] == "too high"

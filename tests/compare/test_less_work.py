@@ -48,3 +48,14 @@ def test_another_training_is_named():
 def test_a_cell_of_the_catalog_has_a_reference():
     """Its update is compared with one, so less work is less work."""
     assert said(80, 3.00006, "gpt2_tiny-single-cpu_x2").status == "improved"
+
+
+def test_less_to_train_is_no_improvement():
+    """Model FLOPs must not differ, so fewer hardware FLOPs with them are not better."""
+    readings = {"model_flop": Reading(value=100), "hardware_flop": Reading(value=100)}
+    old = msgspec.structs.replace(measurement(), readings=readings)
+    now = msgspec.structs.replace(old, readings={name: Reading(value=96) for name in readings})
+    metrics = [one for one in METRICS if one.name in readings]
+    said = judge(now, msgspec.structs.replace(baseline(), measurement=old), metrics, strategy="zero3")
+
+    assert [line.status for line in said.lines] == ["regressed", "regressed"]

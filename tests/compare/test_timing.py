@@ -166,7 +166,7 @@ def test_a_slower_gpu_step_beside_a_busy_host_is_not_green():
     quiet = [0.4 * (1 + 0.003 * (-1) ** number) for number in range(10)]
 
     assert held(0.48, quiet, terms=terms).status == "open"
-    assert held(0.48, quiet, ["torch"], terms=terms).status == "open"
+    assert held(0.48, quiet, [Change("torch", "1", "2")], terms=terms).status == "open"
 
 
 def test_ten_runs_whose_level_drifts_by_ten_percent_are_not_red():
@@ -273,7 +273,7 @@ GOODNESS = {"open": 0, "ok": 1, "improved": 2}
     st.lists(st.floats(0.01, 10.0), min_size=1, max_size=5),
     st.floats(0.01, 10.0),
     st.floats(1.0, 100.0),
-    st.sampled_from([(), ("torch",)]),
+    st.sampled_from([(), (Change("torch", "1", "2"),)]),
 )
 def test_a_slower_step_is_never_greener(runs, new, factor, changed):
     """By whatever factor a step gets slower, the status can only get worse."""

@@ -15,6 +15,7 @@ from perfsuite.environments.sides import LARGE_BYTES, at_revision, side_with
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder
 from perfsuite.records.change import CODE, Change, ChangeKind, Fixed
+from perfsuite.run.gatekeeper import project_of
 
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always"]
 OLD, NEW = b"fast = True\n", b"slow = True\n"
@@ -283,3 +284,15 @@ def _file(folder: Path, text: bytes) -> Path:
     path = folder / "a file"
     path.write_bytes(text)
     return path
+
+
+def test_shallow_clones_are_one_project(root: Path, tmp_path: Path) -> None:
+    """Their first commits differ, since each begins elsewhere, and their times must not."""
+    clones = [tmp_path / "one", tmp_path / "other"]
+    for clone in clones:
+        subprocess.run(["git", "clone", "-q", "--depth=1", root.as_uri(), str(clone)], check=True)
+        (root / "net.py").write_text(clone.name)
+        commit(root)
+
+    assert project_of(clones[0] / "baselines") == project_of(clones[1] / "baselines")
+    assert project_of(clones[0] / "baselines") != project_of(root / "baselines")

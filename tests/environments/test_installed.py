@@ -20,6 +20,7 @@ from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import Fixed
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Because
 from perfsuite.run.environment_changes import changes_since
 from perfsuite.show.text.words import text_of_change
 
@@ -244,13 +245,13 @@ def test_a_slower_time_after_a_change_is_an_alarm_and_not_the_machine() -> None:
     """It was "machine: although nothing changed" after another numpy, and no trial followed."""
     base = samples.with_measurement(samples.baseline(), installed=USUAL)
     slow = {"step_time_seconds": samples.times(*[4.0] * 6)}
-    statuses = []
+    reasons = []
     for installed in (USUAL, but(modules={"numpy": "2.5.0"})):
         now = msgspec.structs.replace(samples.measurement(**slow), installed=installed)
         verdict = judge(now, base, samples.METRICS, strategy="zero3")
-        statuses.append(next(line.status for line in verdict.lines if line.metric == "step_time_seconds"))
+        reasons.append(next(line.reason for line in verdict.lines if line.metric == "step_time_seconds"))
 
-    assert statuses == ["machine", "alarm"]
+    assert [one.because for one in reasons if one] == [Because.SLOWER, Because.NOT_RULED_OUT]
 
 
 def test_a_cell_that_failed_names_what_differs() -> None:

@@ -9,6 +9,8 @@ import psutil
 import pytest
 from small_scripts import measured
 
+from perfsuite.cli.main import main
+
 TRAIN = """
 import time, torch
 import torch.distributed as dist
@@ -107,3 +109,12 @@ def wait_until(reached):
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_launch_that_failed_before_its_ranks_were_known_is_headed_by_its_name(tmp_path, monkeypatch, capsys):
+    """Not as a cell of one rank, which was a guess."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import torch\nraise LookupError('no data')")
+
+    assert main(["run", "--", "torchrun", "--nproc-per-node", "2", "train.py"]) == 1
+    assert capsys.readouterr().out.startswith("train: The command ended")

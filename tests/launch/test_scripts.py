@@ -18,6 +18,7 @@ from small_scripts import START
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
+from perfsuite.catalog.tuning import Rank
 from perfsuite.environments.environments import HERE
 from perfsuite.errors import UsageError
 from perfsuite.launch import script_copy
@@ -382,7 +383,7 @@ def test_another_command_is_a_change_that_a_trial_reverts(tmp_path):
     with contextlib.closing(ScriptServer(kind)) as server:
         line = server._variables(tmp_path, tmp_path / "copy", ())[COMMAND]
     assert line == recorded.replace("0", "9")
-    assert variables({COMMAND: line, "HOME": "/root"}) == {COMMAND: line}
+    assert variables({COMMAND: line, "HOME": "/root"}, Rank("cpu", 1, 1, frozenset())) == {COMMAND: line}
 
     now = msgspec.structs.replace(record, flags={COMMAND: line})
     [change] = changes_since(msgspec.structs.replace(record, flags={COMMAND: recorded}), now, None)
@@ -430,9 +431,10 @@ def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
     [
         ("python train.py --data a.json", "train"),
         ("torchrun --nproc-per-node 2 src/My-Train.py", "my_train"),
-        ("python -m nets.train --lr 1", "train"),
-        ("torchrun -m nets.train", "train"),
-        ("python -m torch.distributed.run -m nets.fit", "fit"),
+        ("python -m nets.train --lr 1", "nets_train"),
+        ("torchrun -m nets.train", "nets_train"),
+        ("python -m torch.distributed.run -m nets.fit", "nets_fit"),
+        ("python -m open_clip_train.main", "open_clip_train_main"),
         ("bash runs/train.sh --lr 1", "train"),
         ("DATA=/a.py ./2nd", "script_2nd"),
     ],

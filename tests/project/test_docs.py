@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from perfsuite.catalog.registry import Catalog
+from perfsuite.records.verdict import Status
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # Written by a command: tables as wide as what they list.
@@ -383,3 +386,33 @@ def test_each_promise_names_a_test_that_is_there():
         for word in words.split(" or ")
         if not re.search(rf"def test_\w*{word}", files[file])
     ] == []
+
+
+BY_HAND = " ".join(" ".join(path.read_text() for path in WRITTEN if path.is_relative_to(DOCS)).lower().split())
+# What titles have around the name: the size of a message, a long run's or a start's, a rate.
+AROUND = re.compile(r"^(?:long run: |start: |emulated |\d+[km]ib )|/.*$| grown$| left$")
+
+
+@pytest.mark.parametrize("metric", Catalog().all("metric").values(), ids=lambda metric: metric.name)
+def test_each_metric_is_explained(metric):
+    """By the name that a run prints, on some page that is written by hand."""
+    name = metric.title.lower()
+    while AROUND.search(name):
+        name = AROUND.sub("", name)
+
+    assert name.rstrip("s") in BY_HAND.replace("**", "")
+
+
+@pytest.mark.parametrize("status", Status)
+def test_each_status_is_explained(status):
+    """In the page about statuses, as code."""
+    assert f"`{status}`" in (DOCS / "verdicts.md").read_text()
+
+
+def test_the_grid_has_as_many_cells_as_the_glossary_says():
+    """As pytest collects them."""
+    command = [sys.executable, "-m", "pytest", "--perf", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, "benchmarks/test_cells.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    (said,) = re.findall(r"^(\d+) tests collected", done.stdout, re.MULTILINE)
+
+    assert f"`benchmarks/test_cells.py`, with {said} cells" in (DOCS / "glossary.md").read_text()

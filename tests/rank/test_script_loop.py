@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfsuite.rank.script.loop import MOST, MOST_PERIOD, extras, loop_of
+from perfsuite.rank.script.loop import FILE, MOST, MOST_PERIOD, Shared, extras, loop_of
 from perfsuite.rank.script.watched import Watched
 
 
@@ -48,3 +48,19 @@ def test_perfsuites_own_calls_are_not_the_loops():
     with watched.away():
         assert not watched.is_here
     assert watched.is_here
+
+
+def test_all_ranks_see_one_loop(tmp_path):
+    """Each iteration has the events of all of them, and any of them may wait for more of it."""
+    one, other = (Shared(tmp_path, rank, 2, lambda phase: None) for rank in range(2))
+    (tmp_path / FILE.format(rank=1)).write_text("DFBO0 1\nFDFBO0 0\n")
+
+    assert [one.iteration("DFBO0", False) for _ in range(2)] == [("DFBO0|DFBO0", True), ("DFBO0|FDFBO0", False)]
+    (tmp_path / FILE.format(rank=1)).unlink()
+    assert other.iteration("DFBO0", True) == ("DFBO0|DFBO0", True)
+
+
+def test_one_rank_waits_for_nobody(tmp_path):
+    """It writes no file."""
+    assert Shared(tmp_path, 0, 1, lambda phase: None).iteration("DFBO0", False) == ("DFBO0", False)
+    assert not list(tmp_path.iterdir())

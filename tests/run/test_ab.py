@@ -242,7 +242,7 @@ def test_a_package_that_setup_py_installed_is_inherited_too(tmp_path: Path, plac
     path.parent.mkdir(parents=True)
     path.write_text("Metadata-Version: 2.1\nName: old\nVersion: 1.0\n")
     (found,) = metadata.distributions(path=[str(tmp_path / "there")])
-    environments._claim(tmp_path / "old-1.0.dist-info", found)
+    environments._claim(tmp_path / "old-1.0.dist-info", found, {})
 
     assert metadata.Distribution.at(tmp_path / "old-1.0.dist-info").name == "old"
 

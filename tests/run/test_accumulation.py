@@ -26,7 +26,7 @@ for number, (x, y) in enumerate(torch.utils.data.DataLoader(rows, batch_size=bat
     if (number + 1) % accumulation == 0:
         nn.utils.clip_grad_norm_(model.parameters(), 0.01)
         optimizer.step()
-        optimizer.zero_grad()
+        kind == "uncleared" or optimizer.zero_grad()
 """
 TRAINER = """
 import random, torch
@@ -51,6 +51,15 @@ def prove(folder, text, *words, prove="accumulation"):
     command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--json", "proof.json", "--prove", prove, "--"]
     done = subprocess.run([*command, "python", "train.py", *words], cwd=folder, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
+
+
+def test_gradients_that_are_never_cleared_are_red(tmp_path):
+    """Both splits add up alike, so their gradients agree."""
+    words = ("--rows", "8", "--accumulate", "1", "uncleared")
+    done, text = prove(tmp_path, LOOP, *words, prove="accumulation:--rows,--accumulate")
+
+    assert done == 1, text
+    assert "Is optimizer.zero_grad() called after each step?" in text
 
 
 @pytest.mark.parametrize(("kind", "status", "ratio"), [("right", 0, 1), ("wrong", 1, 2)])

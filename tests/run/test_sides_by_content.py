@@ -45,10 +45,9 @@ def test_cell(perf_cell):
 """
 IGNORED = "__pycache__/\ndata/\n*.egg-info/\nbuild/\n"
 FILES = {"train.py": TRAIN, "pause.py": PAUSE, "test_train.py": TEST, ".gitignore": IGNORED}
-FAST = ["--perf-steps=3", "--perf-warmup=1", "--perf-launches=1", "--perf-busy-share=1"]
+FAST = ["--perf-launches=1", "--perf-busy-share=1"]
 WHO = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always", "-c", "commit.gpgsign=false"]
 CAUSE = "caused by your code"
-needs_red = pytest.mark.xfail(reason="a side that cannot be made is not red yet", strict=False)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -69,6 +68,11 @@ def perf(folder: Path, *options: str, python: str = sys.executable, **variables:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     print(done.stdout, done.stderr)
     return done.returncode, " ".join(done.stdout.split())
+
+
+def green(folder: Path) -> bool:
+    """One green run there, whose times are kept. A launch's host memory may differ from another one's by a step."""
+    return any(perf(folder)[0] == 0 for _ in range(3))
 
 
 def record(folder: Path, **how: str) -> None:
@@ -103,6 +107,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (here / name).write_text(text)
     git(here, "init", "-q", "-b", "main")
     commit(here, "code")
+    perf(here, XDG_CACHE_HOME=str(top / "cache"))  # the first launch of a machine compiles, in processes of its own
     record(here, XDG_CACHE_HOME=str(top / "cache"))
     return top
 
@@ -225,7 +230,7 @@ def test_a_run_at_a_commit_of_another_clone(here: Path, tmp_path: Path) -> None:
     other = clone(here, tmp_path / "other")
     (other / "pause.py").write_text(f"# a comment\n{PAUSE}")
     commit(other)
-    assert perf(other)[0] == 0
+    assert green(other)
     slower(here)
     status, said = perf(here)
 
@@ -237,7 +242,7 @@ def test_a_run_at_a_commit_of_another_clone(here: Path, tmp_path: Path) -> None:
 def test_a_run_with_an_uncommitted_comment(here: Path) -> None:
     """Its code is in no commit at that time."""
     (here / "pause.py").write_text(f"# a comment\n{PAUSE}")
-    assert perf(here)[0] == 0
+    assert green(here)
     commit(here)
     slower(here)
     status, said = perf(here)
@@ -260,7 +265,6 @@ def test_data_that_git_ignores(here: Path) -> None:
     assert "(data/train.bin)" in said
 
 
-@needs_red
 @pytest.mark.slow
 def test_ignored_data_that_was_not_kept(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another machine never had the older data: the verdict says so."""
@@ -315,7 +319,6 @@ def test_a_package_that_is_installed_from_this_repository(here: Path, tmp_path: 
     assert "(src/pause.py)" in said
 
 
-@needs_red
 @pytest.mark.slow
 def test_git_refuses_the_repository(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The same code needs no git. Other code is red with git's own message."""
@@ -353,7 +356,6 @@ def test_an_archive_on_the_machine_of_the_baseline(here: Path, tmp_path: Path) -
     assert CAUSE in said
 
 
-@needs_red
 @pytest.mark.slow
 def test_an_archive_on_another_machine(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code is green. Other code is red, and says where it can be compared."""
@@ -386,7 +388,6 @@ def test_a_folder_of_a_monorepo(here: Path, tmp_path: Path, monkeypatch: pytest.
     git(mono, "init", "-q")
     commit(mono)
     record(mono / "project")
-    commit(mono)
     slower(mono, "common/pause.py")
     elsewhere(monkeypatch, tmp_path)
     status, said = perf(mono / "project")

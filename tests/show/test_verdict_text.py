@@ -29,7 +29,7 @@ from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Bound, Consent, Interval, Limit, Line, Move, Status, Verdict
 from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
-from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.verdict_text import last_lines, render
 from perfsuite.units import BYTES, SECONDS, parse_bytes
 
 BASELINE = baseline()
@@ -416,3 +416,14 @@ def test_what_a_trial_says_stands_below_what_changed():
         "trial: caused by transformers 5.22.0 -> 5.23.0\n"
         "accept:"
     ) in render(tried)
+
+
+def test_the_last_lines_of_a_comparison_say_whose_they_are():
+    """Both sides may have some."""
+    failure = Failure(kind="raised", rank=None, message="It ended.", tail="ImportError")
+
+    assert [last_lines(failure, side)[0] for side in ("A", "B", "")] == [
+        "the last lines of the rank server of A:",
+        "the last lines of the rank server of B:",
+        "the last lines of the rank server:",
+    ]

@@ -52,6 +52,7 @@ class Metric:
     column: int | None = None  # its place in the summary table; None: not in the table
     optional: bool = False  # may be missing: the device cannot measure it, or it is newer than a baseline
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None
+    underived: str = ""  # why ``derive`` may have no value
     processes: tuple[str, ...] = ()
     depends_on: tuple[str, ...] = ()
     every_part: bool = False

@@ -5,11 +5,13 @@ could not be decided.
 """
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from perfsuite.catalog.cell import make_cell, parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -154,7 +156,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _with_brought(side: Side) -> str:
     """Its name, with the packages that have other versions there than here, besides those that it names."""
-    named = {re.split(r"[^\w.-]", word)[0].lower().replace("_", "-") for word in side.name.split()}
+    if kind_of(side.name) != "release":
+        return side.name
+    texts = [side.name] if "@" in side.name else side.name.split()
+    named = {canonicalize_name(Requirement(text).name) for text in texts}
     others = [
         f"{name} {version}"
         for name, version in side.environment.installed

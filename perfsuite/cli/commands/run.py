@@ -86,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         codec.write(arguments.json, measurement)
     if measurement.failure:
-        print("\n".join([f"{cell.id}: {measurement.failure.message}", *last_lines(measurement.failure)]))
+        is_known = arguments.hardware or ranks or measurement.failure.rank is not None  # else it is not its hardware
+        said = f"{cell.id if is_known else model.name}: {measurement.failure.message}"
+        print("\n".join([said, *last_lines(measurement.failure)]))
     else:
         emulated = ", on emulated GPUs, no real one" if measurement.machine.emulated else ""
         print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}{emulated}")

@@ -5,9 +5,10 @@ import itertools
 import sys
 from pathlib import Path
 
+from perfsuite.catalog.cell import cells_meant
 from perfsuite.cli.report_options import files_of, say_missing
-from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of
-from perfsuite.errors import FileError
+from perfsuite.cli.shared_options import add_catalog, add_html, add_select, catalog_of, html_of
+from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.show.html.run_report import write_run
@@ -35,6 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
     parser.add_argument("--conclusion", default=SUCCESS, choices=CONCLUSIONS, metavar="WORD", help=text)
     parser.add_argument("--brief", action="store_true", help="At most 20 lines: what is red, and by how much.")
+    add_select(parser)
     add_html(parser)
     add_catalog(parser)
 
@@ -55,6 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
             continue
         if conclusion == SUCCESS:
             conclusion = _conclusion(report, missing)
+    if arguments.expression:
+        ids = {cell.verdict.cell for cell in cells}
+        meant = cells_meant(arguments.expression, ids, catalog)
+        cells = [cell for cell in cells if meant(cell.verdict.cell)]
+        if not cells:
+            raise UsageError(f"-k {arguments.expression!r} matches no cell of the reports.")
     cells.sort(key=codec.is_predicted)
     metrics = catalog.all("metric").values()
     if page:

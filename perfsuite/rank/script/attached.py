@@ -29,12 +29,13 @@ from perfsuite.rank.script.family import descendants
 from perfsuite.rank.script.loaders import Loaders, watch_loaders
 from perfsuite.rank.script.loop import MOST, Loop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
+from perfsuite.rank.script.outside import outside_of_copy
 from perfsuite.rank.script.proving import Proving, without_count
 from perfsuite.rank.script.read_files import read_in
 from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
 from perfsuite.rank.script.script_trainer import ScriptTrainer, active, names_of
-from perfsuite.rank.script.watched import Watched, watch_deepspeed, watch_torch
+from perfsuite.rank.script.watched import LETTERS, Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
@@ -46,6 +47,10 @@ from perfsuite.records.suspects import STAGES
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
 STDERR = 2  # the descriptor: sys.stderr may be None, or something of the script's
+NO_OPTIMIZER = (
+    ". It made backward passes, and no step of a torch.optim.Optimizer: if it has an optimizer of its own, call "
+    "perfsuite.step() where its step ends."
+)
 END_SECONDS = 60.0  # for the other ranks to be done, too
 _here: "Attached | None" = None
 
@@ -132,6 +137,8 @@ class Attached:
         self.saves = Saves(self.watched, self.as_stage)
         self.loaders = Loaders(self.watched)
         self.iterations: list[str] = []
+        self.iteration_begun = 0.0  # 0: by the first phase
+        self.iteration_seconds: list[float] = []
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
         self.shared: Shared | None = None
@@ -166,11 +173,13 @@ class Attached:
 
     def iterated(self, skipped: bool) -> None:
         """The script has made an iteration. Nothing that goes wrong here reaches the script: it might catch it."""
+        self.iteration_seconds.append(time.perf_counter() - (self.iteration_begun or self.watched.begun_at))
         try:
             self._iterated(skipped)
         except BaseException as error:
             self._report(error)
             _leave(1)
+        self.iteration_begun = time.perf_counter()
 
     def step(self) -> None:
         """The script says itself that a step has ended. From then on, its optimizers do not.
@@ -290,6 +299,7 @@ class Attached:
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(self.session, self.early)
             self.trainer = ScriptTrainer(self.session, model, self.watched, self.rollouts, self.saves, self.loaders)
+            self.trainer.period, self.trainer.first_seconds = self.period, list(self.iteration_seconds)
             for meter in self.meters:
                 meter.prepared(self.trainer)
         kinds = kinds_of(self.session)
@@ -334,10 +344,12 @@ class Attached:
     def _failed(self, before: Any) -> Any:
         def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
             too_large = self.owner == os.getpid() and is_out_of_memory(error)  # it may be so for its first step
+            hint = outside_of_copy(error, started_with)
             if (self._is_rank() or too_large) and not isinstance(error, KeyboardInterrupt):
-                self._report(error)
+                self._report(RankError(f"{kind.__name__}: {error}.{hint}") if hint else error)
             elif not self.progress:
-                (self.folder / ATTACHED.format(pid=os.getpid())).write_text(f"{kind.__name__}: {error}")
+                hint = hint or (NO_OPTIMIZER if LETTERS["backward"] in self.watched.events else "")
+                (self.folder / ATTACHED.format(pid=os.getpid())).write_text(f"{kind.__name__}: {error}{hint}")
             before(kind, error, traceback)
 
         return hook

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from perfsuite.rank.asked import watch
+from perfsuite.rank.script.outside import outside_of_copy
 from perfsuite.rank.script.started import Started
 
 AFTER = {  # module → the function of perfsuite that is called once it is executed
@@ -35,6 +36,9 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
 }
 
 
+EARLY = "early.{pid}"  # in the folder of the cell: what a process raised before it imported torch
+
+
 started_with: dict[str, str] = {}  # the environment variables, which a script may delete
 started: Started | None = None  # how this process starts
 
@@ -47,6 +51,20 @@ def boot() -> None:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
         started = Started()
+        sys.excepthook = _raised(sys.excepthook)
+
+
+def _raised(before: Any) -> Any:
+    """Says what ended a process that has not imported torch; later, attached.py does."""
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+        said = f"{kind.__name__}: {error}{outside_of_copy(error, started_with)}"
+        file = os.path.join(started_with["PERFSUITE_SCRIPT"], EARLY.format(pid=os.getpid()))
+        with contextlib.suppress(OSError), open(file, "w", errors="replace") as report:
+            report.write(said)
+        before(kind, error, traceback)
+
+    return hook
 
 
 class _Finder:

@@ -20,6 +20,7 @@ MOST = 3 * MOST_PERIOD  # iterations without a repetition: there is none
 EXTRAS = {"D": "data", "F": "forward", "R": "generation"}  # events that train nothing
 FILE = "rank{rank}.loop"
 TELL_SECONDS = 1.0  # how often a rank that waits for the others reports that it does not hang
+MOST_SECONDS = 120.0  # for which it does so: two ranks that wait for each other hang
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Shared:
 
     def _line(self, rank: int) -> str:
         """A rank's line of this iteration, as soon as it is there."""
-        told = time.monotonic()
+        begun = told = time.monotonic()
         while True:
             try:
                 lines = (self._folder / FILE.format(rank=rank)).read_text().split("\n")
@@ -115,7 +116,7 @@ class Shared:
                 lines = []
             if len(lines) > self._told + 1:  # the last one has no end yet
                 return lines[self._told]
-            if time.monotonic() - told > TELL_SECONDS:
+            if told - begun < MOST_SECONDS and time.monotonic() - told > TELL_SECONDS:
                 told = time.monotonic()
                 self._wait("turn")
             time.sleep(0.001)

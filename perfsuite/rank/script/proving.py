@@ -7,7 +7,7 @@ read before they are clipped, since clipping would hide a wrong scale.
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from perfsuite.rank.norms import elements_of, local
@@ -29,10 +29,12 @@ class Proving:
         self.dropout = self.random = self.uncounted = False
         self.epsilon = self.weights = 0.0
         self._norms: dict[int, float] = {}
+        self._kept: dict[int, float] = {}  # the least of each gradient that a backward of this step found there
         self._names: dict[int, str] = {}
         self._rows: list[str] = []
         watched.updates = False
         watched.before_optimizer = self._read_all
+        watched.before_backward = self._read_kept
         _without_dropout(torch, self)
         watched.around_forward = self._forward
 
@@ -43,8 +45,13 @@ class Proving:
             norms = {"all parameters": float(norm)}  # its own optimizer has clipped the others
         else:
             norms = {self._name(one): norm for one, norm in self._norms.items()}
-        self.steps.append(StepGradients(norms=norms, rows=sorted(self._rows), micro_batches=len(self.watched.losses)))
+        kept = any(self._kept.get(one) for one in self._norms)
+        made = StepGradients(
+            norms=norms, rows=sorted(self._rows), micro_batches=len(self.watched.losses), uncleared=kept
+        )
+        self.steps.append(made)
         self._norms.clear()
+        self._kept.clear()
         self._rows.clear()
         self.watched.forget()
         return len(self.steps) == self.needed
@@ -72,8 +79,22 @@ class Proving:
         return self._names.get(parameter) or f"parameter {list(self._norms).index(parameter)}"
 
     def _read_all(self) -> None:
+        self._read(self._parameters())
+
+    def _parameters(self) -> Iterator[Any]:
         for optimizer in (*self.watched.optimizers.values(), *self.watched.made):
-            self._read(parameter for group in optimizer.param_groups for parameter in group["params"])
+            yield from (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+    def _read_kept(self) -> None:
+        """A backward begins. The first of a step must find no gradient; a later one finds what it adds to."""
+        import torch
+
+        with torch.no_grad():
+            for one in self._parameters():
+                there = 0.0
+                if one.grad is not None:
+                    there = float(torch.linalg.vector_norm(elements_of(local(one.grad)), dtype=torch.float64))
+                self._kept[id(one)] = min(there, self._kept.get(id(one), there))
 
     def _read(self, parameters: Iterable[Any]) -> None:
         """Of gradients that were not read in this step."""

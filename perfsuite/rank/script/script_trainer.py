@@ -16,6 +16,8 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
 
+FP32 = 4  # bytes of an element
+
 
 class ScriptTrainer(Trainer):
     """Makes no steps: the script does."""
@@ -34,6 +36,8 @@ class ScriptTrainer(Trainer):
         self.watched, self.rollouts, self.saves, self.loaders = watched, rollouts, saves, loaders
         rollouts.tokens = 0
         self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
+        self.period = 1  # iterations of a step
+        self.first_seconds: list[float] = [0.0]  # of each iteration that showed the loop
         self.norm: float | None = None
         watched.before_optimizer = self._read_norm
 
@@ -81,6 +85,9 @@ class ScriptTrainer(Trainer):
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Of all that the modules and the optimizers know."""
         known = set()
+        modules = self.watched.roots.values()
+        half = any(one.element_size() < FP32 for module in modules for one in module.parameters())
+        has_masters = half or self.watched.engine is not None  # else they are parameters that no module has
         for module in [*self.watched.roots.values(), *self.watched.frozen.values()]:
             for parameter in map(unwrapped, module.parameters()):
                 known.add(id(parameter))
@@ -89,7 +96,7 @@ class ScriptTrainer(Trainer):
                     yield "gradients", parameter.grad
         for parameter in self._optimized():
             if id(parameter) not in known:
-                yield "master_parameters", parameter
+                yield "master_parameters" if has_masters else "parameters", parameter
             if parameter.grad is not None:
                 yield "gradients", parameter.grad
         for optimizer in self.watched.optimizers.values():

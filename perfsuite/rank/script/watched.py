@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,6 +44,7 @@ class Watched:
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
+        self.before_backward: Callable[[], None] = lambda: None  # of a loss
         self.clipped = False  # the gradients are no longer as backward left them
         self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
         self.updates = True  # else no optimizer changes a weight
@@ -50,6 +52,7 @@ class Watched:
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
         self.by_hand = False  # the script says itself where a step ends
+        self.begun_at = 0.0  # the first phase of all
         self._running: list[str] = []
         self._stepped = self._ended = False
         self._thread = threading.get_ident()
@@ -111,6 +114,7 @@ class Watched:
 
     def begin(self, phase: str) -> None:
         """A phase begins, perhaps inside of another."""
+        self.begun_at = self.begun_at or time.perf_counter()
         self._running.append(phase)
         self.mark(phase)
 
@@ -334,6 +338,8 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
                 return run(*args, **kwargs)
             first = unwrapped(args[0][0]) if args and args[0] else None
             trains = kwargs.get("accumulate_grad", False)  # autograd.grad returns gradients: of what it is asked
+            if trains:
+                watched.before_backward()
             if trains and first is not None and first.numel() == 1:
                 watched.losses.append(first.detach())
             watched.begin("backward")

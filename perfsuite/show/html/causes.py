@@ -1,5 +1,6 @@
 """One cause over many cells: what moved is grouped by metric, direction, part and what changed, and then ranked."""
 
+import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -34,7 +35,6 @@ class Cause:
     moved: Sequence[Moved] = ()
     also: Sequence[Sequence[Moved]] = ()
     reason: str = ""
-    common: str = ""
 
     @property
     def is_red(self) -> bool:
@@ -130,7 +130,7 @@ class Cause:
 
 
 def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
-    """The causes of a run, those that matter most first. ``results`` are all cells, for what a cause has in common."""
+    """The causes of a run, those that matter most first. ``results`` are all its cells."""
     groups: dict[tuple[object, ...], list[Moved]] = defaultdict(list)
     for move in moved:
         changed = tuple(move.result.verdict.changed)
@@ -142,13 +142,16 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
     ordered = [sorted(group, key=lambda move: (-move.score, -_effect(move))) for group in groups.values()]
     ordered.sort(key=_order)
     taken: list[list[list[Moved]]] = []
+    with_cell: dict[str, list[list[list[Moved]]]] = defaultdict(list)  # of those that are taken
     for group in ordered:
-        home = next((other for other in taken if _inside(group, other[0])), None)
+        home = next((other for other in with_cell[group[0].cell] if _inside(group, other[0])), None)
         if home:
             home.append(group)
         else:
             taken.append([group])
-    every = [_cause(groups_, results) for groups_ in taken] + _without_numbers(results)
+            for cell in {move.cell for move in group}:
+                with_cell[cell].append(taken[-1])
+    every = [_cause(groups_) for groups_ in taken] + _without_numbers(results)
     return sorted(every, key=lambda cause: cause.rank)
 
 
@@ -207,7 +210,7 @@ def _inside(group: Sequence[Moved], other: Sequence[Moved]) -> bool:
     return same and cells <= others and tone_of(group[0].line.status) == tone_of(other[0].line.status)
 
 
-def _cause(groups: Sequence[Sequence[Moved]], results: Sequence[AnyResult]) -> Cause:
+def _cause(groups: Sequence[Sequence[Moved]]) -> Cause:
     first = groups[0]
     cells = list({move.cell: move.result for move in first}.values())
     return Cause(
@@ -216,7 +219,6 @@ def _cause(groups: Sequence[Sequence[Moved]], results: Sequence[AnyResult]) -> C
         changed=tuple(first[0].result.verdict.changed),
         moved=first,
         also=groups[1:],
-        common=common(cells, results),
     )
 
 
@@ -240,7 +242,6 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
             status=group[0].verdict.status,
             changed=tuple(group[0].verdict.changed),
             reason=words.summary(group[0].verdict),
-            common=common(group, results),
         )
         for group in groups.values()
     ]
@@ -270,6 +271,7 @@ def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
     return f"All have {' and '.join(few[:3])}; {others} with {first} did not move."
 
 
+@functools.lru_cache(20_000)
 def names_in(cell: str) -> list[str]:
     """Model, engine, techniques and hardware of a cell's id."""
     one = CellId.split(cell)

@@ -1,7 +1,7 @@
 """The report of a run: the verdict in a sentence, what moved by cause, then every cell with its evidence."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, ORDER, Status
 from perfsuite.show.html import document
-from perfsuite.show.html.causes import Cause, causes
+from perfsuite.show.html.causes import Cause, causes, common
 from perfsuite.show.html.cell_evidence import PEAK, STEP, Evidence
 from perfsuite.show.html.cell_report import (
     INTENDED,
@@ -41,6 +41,11 @@ from perfsuite.units import show_several
 
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first
+# Of a run of thousands of cells, a page has as much as somebody may read, red first.
+MOST_SECTIONS = 300  # cells with their evidence
+MOST_ROWS = 3000  # of the table of all cells
+MOST_CAUSES, MOST_EFFECTS, MOST_FACTS = 100, 200, 30
+MOST_OF_COMMAND = 100_000  # characters; Linux runs no longer one
 
 
 def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric]) -> None:
@@ -57,10 +62,10 @@ def run_document(
     prefix, base = prefixes(results), folder or Path()
     bad = [cause for cause in ranked if cause.is_red]
     quarantined = [cause for cause in ranked if cause.quarantined]
-    rest = [cause for cause in ranked if cause not in (*bad, *quarantined)]
+    rest = [cause for cause in ranked if not (cause.is_red or cause.quarantined)]
     doubtful = [cause for cause in rest if tone_of(cause.status) == "yellow"]
     slight = [cause for cause in rest if cause.is_slight]
-    others = [cause for cause in rest if cause not in (*doubtful, *slight)]
+    others = [cause for cause in rest if tone_of(cause.status) != "yellow" and not cause.is_slight]
     groups: tuple[tuple[str, list[Cause], int, dict[str, Any]], ...] = (  # with how many causes are open at first
         ("What moved", bad, OPENED, {"sentences": [_RANKED]}),
         ("Neither green nor red", doubtful, 0 if bad else OPENED, {}),
@@ -68,20 +73,25 @@ def run_document(
         ("Accepted, or better without being red", others, 0, {}),
         ("Differs by less than matters", slight, 0, {"folded": True}),
     )
-    sections = []
-    for heading, some, opened, more in groups:
-        inside = [_cause(cause, known, prefix, number < opened) for number, cause in enumerate(some)]
-        sections += [Section(heading=heading, inside=inside, **more)] if inside else []
     order = sorted(results, key=lambda result: (not is_red(result), status_of(result)[1] != "yellow"))
     loud = [result for result in order if is_red(result) or status_of(result)[1] == "yellow"]
-    quiet = [result for result in order if result not in loud] if len(loud) < len(order) else []
-    sections.append(Section(heading="All cells", tables=[_table(order, known)]))
+    quiet = order[len(loud) :]
+    here = {result.verdict.cell for result in order[:MOST_SECTIONS]}
+    sections = []
+    for heading, some, opened, more in groups:
+        inside = [_cause(one, results, known, prefix, number < opened, here) for number, one in _first(some)]
+        said = [*more.pop("sentences", []), *_left_out(len(some), MOST_CAUSES, "cause")]
+        sections += [Section(heading=heading, inside=inside, sentences=said, **more)] if inside else []
+    said = _left_out(len(order), MOST_ROWS, "cell")
+    sections.append(Section(heading="All cells", sentences=said, tables=[_table(order[:MOST_ROWS], known, here)]))
     if loud:
-        inside = [cell_section(result, known, prefix, base) for result in loud]
-        sections.append(Section(heading="Cells that are not green", inside=inside))
+        inside = [cell_section(result, known, prefix, base) for result in loud[:MOST_SECTIONS]]
+        said = _without(len(loud), len(inside))
+        sections.append(Section(heading="Cells that are not green", sentences=said, inside=inside))
     if quiet:
-        inside = [cell_section(result, known, prefix, base) for result in quiet]
-        sections.append(Section(heading=_quiet(quiet), folded=True, inside=inside))
+        inside = [cell_section(result, known, prefix, base) for result in quiet[: max(MOST_SECTIONS - len(loud), 0)]]
+        said = _without(len(quiet), len(inside))
+        sections.append(Section(heading=_quiet(quiet), folded=True, sentences=said, inside=inside))
     return Document(
         title="Training performance",
         verdict=verdict_of(results, waiting),
@@ -89,6 +99,25 @@ def run_document(
         tone=_tone(results),
         sections=sections,
     )
+
+
+def _first(some: Sequence[Cause]) -> Iterable[tuple[int, Cause]]:
+    return enumerate(some[:MOST_CAUSES])
+
+
+def _left_out(count: int, most: int, what: str) -> list[str]:
+    """The sentence that a list does not have all."""
+    if count <= most:
+        return []
+    return [f"The first {most:,} are here. There is no room for {show_several(count - most, f'more {what}')}."]
+
+
+def _without(count: int, shown: int) -> list[str]:
+    """The sentence that not all cells have their evidence here, and how to see that of another one."""
+    if shown == count:
+        return []
+    which = f"The first {shown:,} have" if shown else "None has"
+    return [f"{which} the evidence here. For another cell: perfsuite summary REPORT.jsonl -k CELL --html CELL.html."]
 
 
 def _quiet(cells: Sequence[AnyResult]) -> str:
@@ -145,11 +174,21 @@ def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]
     kinds = Counter(kind_of(result) for result in results)
     if len(kinds) > 1 or "measured" not in kinds:
         facts.append(", ".join(f"{show_several(count, 'cell')} {kind}" for kind, count in kinds.items()) + ".")
-    return facts + [f"{aside}." for aside in asides(measured, metrics)]
+    facts += [f"{aside}." for aside in asides(measured, metrics)]
+    return facts[:MOST_FACTS] + _left_out(len(facts), MOST_FACTS, "note")
 
 
-def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str], opened: bool) -> Section:
-    """What moved, what changed, what the cells share, whom to suspect, and each cell's effect."""
+def _cause(
+    cause: Cause,
+    results: Sequence[AnyResult],
+    metrics: Mapping[str, Metric],
+    prefix: Mapping[str, str],
+    opened: bool,
+    here: Container[str],
+) -> Section:
+    """What moved, what changed, what the cells share, whom to suspect, and each cell's effect. ``here`` are the cells
+    that have a section.
+    """
     sentences = [cause.doubt] if cause.doubt else []
     if cause.changed and cause.doubt:
         sentences.append(f"Nothing ties it to what changed since the baseline: {changes_text(cause.changed)}.")
@@ -157,19 +196,19 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
         sentences.append(f"Changed since their baselines: {changes_text(cause.changed)}.")
     elif cause.moved and not cause.blamed:  # --perf-against has no baselines, and its trials name what differs
         sentences.append("No version differs from the baselines.")
-    if cause.common:
-        sentences.append(cause.common)
+    if shared := common(cause.cells, results):
+        sentences.append(shared)
     sentences += [f"Trials: {sentence}." for sentence in cause.blamed]
     if cause.suspects:
         sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
-    sentences += cause.others
+    sentences += [*cause.others, *_left_out(len(cause.moved or cause.cells), MOST_EFFECTS, "cell")]
     kinds = {kind_of(cell) for cell in cause.cells}
     tone = "yellow" if cause.quarantined else tone_of(cause.status)
     return Section(
         heading=cause.title,
         sentences=sentences,
         charts=_charts(cause, metrics),
-        tables=[_effects(cause, metrics)],
+        tables=[_effects(cause, metrics, here)],
         commands=_commands(cause, prefix),
         kind=kinds.pop() if len(kinds) == 1 else "",
         tone=tone,
@@ -178,23 +217,24 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
     )
 
 
-def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
+def _effects(cause: Cause, metrics: Mapping[str, Metric], here: Container[str]) -> Table:
     """Each cell's effect, the largest first."""
     rows: list[Sequence[str | Entry]]
     if not cause.moved:
-        rows = [[_linked(result.verdict.cell), summary(result.verdict)] for result in cause.cells]
+        cells = cause.cells[:MOST_EFFECTS]
+        rows = [[_linked(result.verdict.cell, here), summary(result.verdict)] for result in cells]
         return Table(head=["cell", "why"], rows=rows)
     exact = all(effect.noise is None for effect in cause.moved)
     rows = [
         [
-            _linked(effect.cell),
+            _linked(effect.cell, here),
             *sides_text(effect.line),
             *([_difference(effect, metrics)] if exact else []),
             Entry(shown_change(effect.line), sort=effect.change),
             *([] if exact else [effect.effect_text]),
             Entry(note_text(effect.line), wide=True),
         ]
-        for effect in cause.moved
+        for effect in cause.moved[:MOST_EFFECTS]
     ]
     columns = ["difference", "change"] if exact else ["change", "effect over noise"]
     title = cause.moved[0].line.title
@@ -231,8 +271,8 @@ def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
     return [chart for chart in charts if chart]
 
 
-def _linked(cell: str) -> Entry:
-    return Entry(cell, link=anchor(cell))
+def _linked(cell: str, here: Container[str]) -> Entry:
+    return Entry(cell, link=anchor(cell) if cell in here else "")
 
 
 def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
@@ -249,11 +289,11 @@ def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
         ids = " or ".join(verdict.cell for verdict in accepts)
         text = accept_text(accepts[0], f"'{ids}'" if len(accepts) > 1 else ids)
         many = f"accept all {len(accepts)}" if len(accepts) > 1 else "accept it"
-        shown.append(Command(what=f"{many}, {INTENDED}", text=text))
+        shown += [Command(what=f"{many}, {INTENDED}", text=text)] if len(text) < MOST_OF_COMMAND else []
     return shown
 
 
-def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table:
+def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric], here: Container[str]) -> Table:
     """Every cell with its status and the columns that most have."""
     with_kind = {kind_of(result) for result in results} != {"measured"}  # what is not measured says so in every row
     columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
@@ -261,7 +301,7 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table
     for result in results:
         verdict, (status, tone) = result.verdict, status_of(result)
         row: list[str | Entry] = [
-            _linked(verdict.cell),
+            _linked(verdict.cell, here),
             Entry(status, sort=SEVERITY.get(verdict.status), tone=tone),
             *([Entry(kind_of(result), kind=kind_of(result))] if with_kind else []),
         ]

@@ -29,6 +29,9 @@ def render_accumulation(proof: Accumulation) -> str:
         reasons = listed([DOUBTS[doubt] for doubt in proof.doubts])
         told = f"{proof.cell}: whether the accumulation is right cannot be decided: {reasons}."
         return "\n".join([told, *lines, f"  they differ by {share}"])
+    if proof.uncleared:
+        told = f"{proof.cell}: the accumulation is WRONG: a step's gradient has that of the step before it"
+        return "\n".join([told, *lines, "  Is optimizer.zero_grad() called after each step?"])
     told = f"{proof.cell}: the accumulation is WRONG: one global batch has two gradients"
     return "\n".join([told, *lines, f"  they differ by {share}, most in {proof.worst}", f"  {_hint(proof)}"])
 

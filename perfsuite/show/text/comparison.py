@@ -12,11 +12,10 @@ differ: transformers 4.48.3 -> 5.23.0
 from collections.abc import Iterable, Iterator
 
 from perfsuite.compare.compare import Comparison, Explanation
-from perfsuite.records.failure import Failure
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.verdict_text import last_lines, table
-from perfsuite.show.text.words import changes_text, comparison_summary, signed
-from perfsuite.units import show
+from perfsuite.show.text.words import changes_text, comparison_summary, fact_text, signed
+from perfsuite.units import FACTS, show
 
 
 def render_ab(comparison: Comparison) -> str:
@@ -28,8 +27,8 @@ def render_ab(comparison: Comparison) -> str:
         lines.append("–: not among the largest operators of that side")
     if verdict.changed:
         lines.append(f"differ: {changes_text(verdict.changed)}")
-    failures: list[Failure | None] = [comparison.a.failure, comparison.b.failure]
-    return "\n".join([*lines, *(line for failure in failures for line in last_lines(failure))])
+    sides = {"A": comparison.a.failure, "B": comparison.b.failure}
+    return "\n".join([*lines, *(line for side, failure in sides.items() for line in last_lines(failure, side))])
 
 
 def explanation_lines(explanations: Iterable[Explanation]) -> Iterator[str]:
@@ -37,6 +36,10 @@ def explanation_lines(explanations: Iterable[Explanation]) -> Iterator[str]:
     for one in explanations:
         yield f"{one.title}:"
         for piece in one.pieces:
+            if one.unit == FACTS:
+                if piece.by:
+                    yield f"  {fact_text(piece.part, piece.by)}"
+                continue
             title = f"    {piece.operator}" if piece.operator else f"  {part_name(piece.part)}"
             old, new = ("–" if size is None else show(size, one.unit) for size in (piece.old, piece.new))
             change = (signed(piece.by, one.unit) if piece.by else "0") + (" at least" if piece.at_least else "")

@@ -6,7 +6,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import part_name
-from perfsuite.units import show
+from perfsuite.units import FACTS, show
 
 MOST_SUSPECTS = 5  # of a metric
 MOST_SAMPLES = 8  # of a row of numbers
@@ -20,10 +20,14 @@ SERIES = ("loss", "gradient_norm")  # metrics whose every step is shown
 
 def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
     """The numbers, the parts of the largest, the loss of every step, and what was really active."""
+    metrics = list(metrics)
+    titles = {metric.name: metric.title for metric in metrics}
     known = in_order(measurement, metrics)
     wide = max((len(metric.title) for metric in known.values()), default=0)
     lines = []
     for name, metric in known.items():
+        if metric.unit == FACTS:  # they are all listed at the end
+            continue
         reading = measurement.readings[name]
         other = measurement.unrepeated.get(name)
         note = "" if other is None else f"   (another launch had {metric.show(other)})"
@@ -31,7 +35,7 @@ def render_measured(measurement: Measurement, metrics: Iterable[Metric]) -> str:
         lines += _details(reading, metric) if name in DETAILED else []
         lines += [f"      {phase}: {metric.show(seconds)}" for phase, seconds in reading.phases.items()]
         lines += _series(reading, metric) if name in SERIES else []
-    lines += [f"not counted: {metric}: {why}" for metric, why in measurement.uncounted.items()]
+    lines += [f"not counted: {titles.get(name, name)}: {why}" for name, why in measurement.uncounted.items()]
     return "\n".join([*lines, f"active: {_pairs(measurement.engine)}"])
 
 

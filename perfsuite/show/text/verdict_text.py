@@ -39,12 +39,15 @@ def not_held(verdict: Verdict) -> list[str]:
     return [f"not compared: {', '.join(names)} ({why})" for why, names in titles.items()]
 
 
-def last_lines(failure: Failure | None) -> list[str]:
-    """The last output of the rank that failed, if any."""
+def last_lines(failure: Failure | None, side: str = "") -> list[str]:
+    """The last output of the rank that failed, if any. ``side`` is A or B of a comparison."""
     if failure is None or not failure.tail:
         return []
     whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
-    return [f"the last lines of {whose}:", *(f"  | {line}".rstrip() for line in failure.tail.splitlines())]
+    return [
+        f"the last lines of {whose}{f' of {side}' if side else ''}:",
+        *(f"  | {line}".rstrip() for line in failure.tail.splitlines()),
+    ]
 
 
 def table(verdict: Verdict) -> list[str]:

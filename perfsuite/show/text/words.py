@@ -21,6 +21,7 @@ from perfsuite.records.verdict import (
 from perfsuite.show.text.reasons import most_in, predicted_outcome_words, words_of
 from perfsuite.units import (
     ERROR,
+    FACTS,
     SECONDS,
     listed,
     show,
@@ -142,7 +143,14 @@ def _evidence(moves: Sequence[Move], unit: str) -> str:
     return f"{_part(whole, unit)}: {', '.join(f'{place_text(one)} {signed(one.by, unit)}' for one in inside)}"
 
 
+def fact_text(fact: str, by: Number) -> str:
+    """``now wrappers DistributedDataParallel``, of what is active."""
+    return f"{'now' if by > 0 else 'no longer'} {fact}"
+
+
 def _part(move: Move, unit: str) -> str:
+    if unit == FACTS:
+        return fact_text(move.part, move.by)
     return f"{part_name(move.part)} {signed(move.by, unit)}"
 
 

@@ -29,6 +29,7 @@ from perfsuite.environments.bounded import run
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
 from perfsuite.records.baseline import Baseline
+from perfsuite.run.environment_changes import UNCOMMITTED
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.show.text.reasons import why_other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
@@ -231,11 +232,12 @@ def _facts(stored: Stored) -> list[str]:
     if stored.baseline is None:
         return [ABSENT] * 6
     measurement, detects = stored.baseline.measurement, stored.standing.detects
-    commit, dash, dirty = stored.baseline.commit.partition("-")
+    commit = stored.baseline.commit
+    dirty = UNCOMMITTED if commit.endswith(UNCOMMITTED) else ""
     time, peak = (measurement.readings.get(name) for name in ("step_time_seconds", "peak_memory_bytes"))
     return [
         stored.baseline.date[:10],
-        f"{commit[:12]}{dash}{dirty}" or ABSENT,
+        f"{commit[:12]}{dirty}" or ABSENT,
         str(stored.standing.runs),
         show_seconds(time.value) if time else ABSENT,
         show_bytes(peak.value) if peak else measurement.outcome if measurement.outcome != "fits" else ABSENT,
