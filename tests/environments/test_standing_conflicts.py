@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from package_index import Index, Upload, wheel
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.commands.ab import _with_brought
 from perfsuite.environments import environments
 from perfsuite.run.sides import Side
@@ -65,4 +66,4 @@ def test_what_the_release_itself_moves_is_said(install):
     environment = environments.with_releases(["demo-lib==2.0"])
 
     assert environment.installed == (("demo-lib", "2.0"), ("demo-user", "2.0"))
-    assert _with_brought(Side("demo-lib==2.0", None, environment)) == "demo-lib==2.0 (brings demo-user 2.0)"
+    assert _with_brought(Side("demo-lib==2.0", Catalog(), environment)) == "demo-lib==2.0 (brings demo-user 2.0)"

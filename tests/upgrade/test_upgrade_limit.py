@@ -19,7 +19,7 @@ from package_index import Index, Upload
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.cell_options import Collected
+from perfsuite.cli.collected import Collected
 from perfsuite.cli.main import main
 from perfsuite.compare.compare import Comparison
 from perfsuite.records import codec
