@@ -127,7 +127,44 @@ def chunk(arguments: tuple[int, str, float, int, int]) -> tuple[Counter[str], li
     return counts, pairs
 
 
+def of_few(count: int, delay: float, spread: float, draw: Callable[[], float]) -> tuple[str, int]:
+    """What a question about so many cells says of the first one, which has the delay, and the pairs of that one."""
+    names = [f"cell{number}" for number in range(count)]
+    groups, delays = groups_of({name: [] for name in names}), {names[0]: math.log1p(delay)}
+    differences: dict[str, list[Difference]] = {name: [] for name in names}
+    waiting, pool = names, None
+    for number in range(1, MOST_PAIRS + 1):
+        for name in waiting:
+            differences[name].append(Difference(delays.get(name, 0.0) + spread * draw(), 0.0))
+        if number in LOOKS:
+            pool = Pool(differences, groups, TOLERANCE, ERROR)
+            waiting = [name for name in open_cells([pool]) if pool.of(name).status != Status.REGRESSED]
+            if not waiting:
+                break
+    assert pool is not None
+    return pool.of(names[0]).status, len(differences[names[0]])
+
+
+def few(runs: int) -> None:
+    """The table of small questions, whose cells share no trait; the delay is in one of them."""
+    columns = ("cells", "pairs spread by", "noise", "red at 0", "+3 %", "+5 %", "ok at 0", "pairs at 0", "at +5 %")
+    print(f"\n## Questions of few cells\n\n{runs:,} of each, with the delay in one cell, which the shares are about.\n")
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    random.seed(1)
+    for count in (1, 2, 4, 11):
+        for spread in (0.01, 0.02):
+            for name, draw in (("normal", normal), ("heavy", heavy)):
+                made = {by: [of_few(count, by, spread, draw) for _ in range(runs)] for by in (0.0, 0.03, 0.05)}
+                shares = [sum(status == Status.REGRESSED for status, _ in made[by]) / runs for by in made]
+                shares.append(sum(status == Status.OK for status, _ in made[0.0]) / runs)
+                pairs = [f"{statistics.median(pairs for _, pairs in made[by]):g}" for by in (0.0, 0.05)]
+                row = (f"{count}", f"{100 * spread:g} %", name, *(f"{100 * share:.1f} %" for share in shares), *pairs)
+                print(f"| {' | '.join(row)} |", flush=True)
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["few"]:
+        return few(int(sys.argv[2]))
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     print("# How often a grid trial errs\n\nMade by `python benchmarks/grid_error_rates.py`.\n")
     said = f"{runs:,} runs of {len(CELLS)} cells each. {str(__doc__).partition('default. ')[2]}"
@@ -148,6 +185,7 @@ def main() -> None:
                     shares = [f"{100 * counts[name] / total:.2f} %" for name in ("red", "right", "false")]
                     row = (case.name, noise, f"{100 * shared:g} %", *shares, f"{pairs:g}")
                     print(f"| {' | '.join(row)} |", flush=True)
+    return few(max(1, runs // 30))
 
 
 if __name__ == "__main__":

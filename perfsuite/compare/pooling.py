@@ -40,7 +40,8 @@ PRIOR_OF_CELL = 10
 FEWEST_CELLS = 4  # whose differences tell how far cells differ from each other
 SMALLEST = 0.3  # of a cell's tolerance: that of a large group
 MOST_EFFECTS = 12
-ALONE = 5 / 3  # of a cell's tolerance: what is ruled out for each cell beside the group that explains it
+ALONE = 5 / 3  # of a cell's tolerance: what is ruled out for each of many cells beside the group that explains it
+FEW_CELLS = 4
 APART = 4 / 3  # of a group's: the same for each group
 PER_SERVERS = 8  # cells that share the rank servers of a pair
 OF_SERVERS = 1 / 3  # of a pair's variance, at most: what its rank servers cause (benchmarks/pair_spread.py)
@@ -145,8 +146,8 @@ class Pool:
 
     @property
     def _ruled_out(self) -> float:
-        """The slow-down of a cell beside its group that its pairs must rule out."""
-        return math.log1p(self.tolerance * ALONE)
+        """The slow-down of a cell beside its group that its pairs must rule out: of few cells, the tolerance itself."""
+        return math.log1p(self.tolerance * (ALONE if len(self.differences) > FEW_CELLS else 1.0))
 
     def hopeless(self, cell: str) -> bool:
         """Whether its pairs differ so much that the most that there can be would not rule it out either. Such a cell

@@ -21,6 +21,7 @@ from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Because, reason
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.run_summary import asides
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.environments.contents import DIGITS
 from perfsuite.records.packed import pack, same_content, unpack
 from perfsuite.records.python_code import code_digest
-from perfsuite.run.imports import DIGITS, hash_of
+from perfsuite.run.imports import hash_of
 
 USUAL = '''\
 """What it is."""

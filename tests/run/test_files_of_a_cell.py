@@ -20,6 +20,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since, run_of
+from perfsuite.environments.contents import MOST_BYTES
 from perfsuite.paths import cache_folder
 from perfsuite.rank.flags import own_code
 from perfsuite.rank.loaded import is_installed
@@ -30,7 +31,7 @@ from perfsuite.records.packed import own_files, unpack
 from perfsuite.run import changed
 from perfsuite.run.changed import Changed
 from perfsuite.run.environment_changes import code_change
-from perfsuite.run.imports import MOST_BYTES, hash_of, outside, recorded
+from perfsuite.run.imports import hash_of, outside, recorded
 from perfsuite.run.runner import Runner, Settings
 
 MODEL = """\
