@@ -2,6 +2,7 @@
 
 import functools
 from collections import deque
+from typing import Any
 
 import pytest
 from sampling import slow_unless
@@ -44,7 +45,9 @@ def remembered(number):
     return Kept()
 
 
-LIMITED, LINE, LIST, UNBOUNDED = Limited(), deque(maxlen=9), [], deque()
+LIMITED, LIST = Limited(), []
+LINE: deque[Any] = deque(maxlen=9)
+UNBOUNDED: deque[Any] = deque()
 CACHES = {
     "deque": lambda number: LINE.append((number, Kept())),
     "lru_cache": lambda number: remembered(number),
