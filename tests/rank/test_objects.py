@@ -33,6 +33,13 @@ class Kept:
     """An object that only these tests make."""
 
 
+class Holder:
+    """As torch's weak references of storages, which have a method of their own."""
+
+    def __init__(self):
+        self.kept = Kept()
+
+
 class Limited(dict):
     """As torch's cache of shared storages."""
 
@@ -52,6 +59,7 @@ CACHES = {
     "deque": lambda number: LINE.append((number, Kept())),
     "lru_cache": lambda number: remembered(number),
     "limited": lambda number: LIMITED.update({number: Kept()}),
+    "holders": lambda number: LINE.append(Holder()),
 }
 LEAKS = {"list": lambda number: LIST.append(Kept()), "deque": lambda number: UNBOUNDED.append(Kept())}
 
