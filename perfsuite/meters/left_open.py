@@ -1,4 +1,4 @@
-"""What a script leaves open: file descriptors that measured steps have added, and the processes at the end.
+"""What a script leaves open: file descriptors that each measured step adds, and the processes at the end.
 
 Both are of a whole training: a descriptor of each step ends it when the process may have no more, and a process that
 each epoch leaves takes memory and cores from the others.
@@ -11,7 +11,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.family import running, with_children
-from perfsuite.rank.trainer import Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.units import WHOLE
 
@@ -25,10 +25,15 @@ class LeftOpen(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        self.before = descriptors()
+        self.before, self.steps = descriptors(), 0
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        self.steps += 1
 
     def readings(self) -> dict[str, Reading]:
-        left = {kind: number for kind, number in (descriptors() - self.before).items() if number > 0}
+        # Tensors on their way from a worker have descriptors as well, and how many there are is chance.
+        grown = (descriptors() - self.before).items()
+        left = {kind: number // self.steps for kind, number in grown if number >= self.steps}
         there = processes() if self.session.rank == 0 else Counter[str]()  # names depend on the machine
         return {
             "open_files_left": Reading(value=sum(left.values()), parts=left),
@@ -61,6 +66,6 @@ def processes() -> Counter[str]:
 
 METER = LeftOpen
 METRICS = (
-    Metric("open_files_left", "open files left by all steps", WHOLE, hold="exact", optional=True),
+    Metric("open_files_left", "open files left/step", WHOLE, hold="exact", optional=True),
     Metric("processes_at_end", "processes at the end", WHOLE, fold="sum", hold="exact", optional=True),
 )

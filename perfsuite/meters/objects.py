@@ -15,6 +15,7 @@ import functools
 import gc
 import itertools
 from collections.abc import Iterable
+from types import FunctionType, ModuleType
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
@@ -25,6 +26,7 @@ from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import WHOLE
 
+SHARED = (type, ModuleType, FunctionType)  # what a cache may hold, and others too
 CACHE = type(functools.lru_cache(int))
 LIMITS = ("limit", "maxlen", "maxsize", "max_size")  # how a class of a mapping or a list names its own bound
 FEWEST, MOST = 2, 4  # blocks between counts; to count takes some milliseconds, and disturbs the block after it
@@ -85,7 +87,7 @@ def count() -> tuple[dict[str, int], dict[str, int]]:
         if is_bounded(one):
             for inner in gc.get_referents(one):
                 held.add(id(inner))
-                if type(inner) in (tuple, list, dict):
+                if not isinstance(inner, SHARED):
                     held.update(map(id, gc.get_referents(inner)))
     free = _named(one for one in objects if id(one) not in held)
     return free, _named(one for one in objects if id(one) in held)

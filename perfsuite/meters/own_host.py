@@ -19,7 +19,7 @@ from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.units import BYTES
 
-LEAST = 4096  # bytes per step: less is what a log of losses and the libraries' queues keep
+LEAST = 16384  # bytes per step: less is what logs of losses, and queues and caches of libraries, keep
 OF_MALLOC = Materiality(0.05, "malloc rounds sizes up, and lists grow ahead.")
 COUNTED = ("warmup", "unfenced", "called")  # the kinds of steps at whose beginning it is counted, and the first timed
 

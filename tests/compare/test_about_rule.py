@@ -1,9 +1,11 @@
 """A number that each launch has a little different is red if it is much worse."""
 
 import pytest
+from gate_samples import measurement
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules import RULES
+from perfsuite.compare.scope import Scope
 from perfsuite.records.sample import Reading
 from perfsuite.units import BYTES
 
@@ -13,7 +15,10 @@ METRIC = Metric("it", "it", BYTES, hold="about", bound=0.1)
 @pytest.mark.parametrize(("new", "status"), [(100, "ok"), (110, "ok"), (111, "regressed"), (1, "ok"), (-1, "ok")])
 def test_worse_is_what_exceeds_the_bound(new, status):
     """In the metric's direction alone."""
-    assert RULES["about"].hold(METRIC, Reading(value=new), Reading(value=100), None).status == status
+    line = RULES["about"].hold(METRIC, Reading(value=new), Reading(value=100), Scope(measurement(), measurement(), ""))
+
+    assert line is not None
+    assert line.status == status
 
 
 def test_launches_agree_within_the_bound():

@@ -2,6 +2,7 @@
 
 import functools
 from collections import deque
+from typing import Any
 
 import pytest
 from sampling import slow_unless
@@ -32,6 +33,13 @@ class Kept:
     """An object that only these tests make."""
 
 
+class Holder:
+    """As torch's weak references of storages, which have a method of their own."""
+
+    def __init__(self):
+        self.kept = Kept()
+
+
 class Limited(dict):
     """As torch's cache of shared storages."""
 
@@ -44,11 +52,14 @@ def remembered(number):
     return Kept()
 
 
-LIMITED, LINE, LIST, UNBOUNDED = Limited(), deque(maxlen=9), [], deque()
+LIMITED, LIST = Limited(), []
+LINE: deque[Any] = deque(maxlen=9)
+UNBOUNDED: deque[Any] = deque()
 CACHES = {
     "deque": lambda number: LINE.append((number, Kept())),
     "lru_cache": lambda number: remembered(number),
     "limited": lambda number: LIMITED.update({number: Kept()}),
+    "holders": lambda number: LINE.append(Holder()),
 }
 LEAKS = {"list": lambda number: LIST.append(Kept()), "deque": lambda number: UNBOUNDED.append(Kept())}
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from contextlib import closing
+from typing import Any
 
 import pytest
 from small_scripts import START
@@ -22,7 +23,7 @@ CELLS = {  # the cheapest of each kind
     "data": "rows-torch_loader-cpu_x2",
 }
 PLAIN = Settings(steps=1, warmup=1)
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "capacity": {"capacity_bytes": 2**30},
     "fewest steps": {"warmup": 0},
     "more steps": {"steps": 3},
