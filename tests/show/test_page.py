@@ -193,7 +193,7 @@ def test_one_cause_over_many_cells_is_one(night, all_metrics):
     assert [one.verdict.cell for one in first.cells] and {one.verdict.cell for one in first.cells} == set(zero3)
     assert first.title == f"peak memory +{GROWTH * 100:.1f} % in {len(zero3)} cells"
     assert first.changed == (Change("deepspeed", "0.19.8", "0.20.0"),)
-    assert first.common == f"All {len(zero3)} cells with zero3, and no other of 60."
+    assert common(first.cells, night) == f"All {len(zero3)} cells with zero3, and no other of 60."
     assert first.suspects == ["aten::empty_like in (backward); communication buffers +177.00 KiB to +133.89 MiB"]
     assert [group[0].line.title for group in first.also] == ["allocations/step"]
     assert [one.verdict.cell for one in second.cells] == [NOISY]
