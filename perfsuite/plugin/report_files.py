@@ -25,7 +25,6 @@ class Reports:
         self.results: list[Result | PredictedResult] = []
         self.unwritten = ""
         self._records: list[Record] = []
-        self._held: set[str] = set()  # tests whose cells are open
         self._there = 0  # of them the lines have
         self._written = 0  # results that the page has
         self._next = 0.0  # when the page may be written again
@@ -39,23 +38,23 @@ class Reports:
 
     def end(self, exit_status: int, skipped: dict[str, str]) -> None:
         """The run has ended."""
+        final = codec.final(self._records)
+        if len(final) < len(self._records):
+            self._records, self._there = final, 0
         self._append(RunEnd(end=timestamp(), exit_status=exit_status, skipped=skipped))
 
     def add(self, result: Result | PredictedResult, waiting: int) -> None:
         """A cell has finished, and ``waiting`` others have not."""
         self.results.append(result)
-        if result.test in self._held:
-            self._held.remove(result.test)
-            self._records = [one for one in self._records if getattr(one, "test", None) != result.test]
-            self._there = 0  # the next line writes all anew, without the one that was held
         self._append(result)
         if time.monotonic() >= self._next:
             self.finish(waiting)
 
     def hold(self, result: Result) -> None:
-        """A cell that is open has its exact verdict: the lines have it, until its final one is there."""
+        """A cell that is open has its exact verdict: a run that is killed leaves that line, and one that ends leaves
+        the final one alone.
+        """
         self._append(result)
-        self._held.add(result.test)
 
     def nothing(self) -> None:
         """There is nothing to run, which the page says too."""

@@ -205,13 +205,25 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
     """The position and the result of each line of a report: every reader of reports reads them here. Raises FileError
     as read_lines does, and for a name that is no cell's. A last line that is cut off is left out (is_cut).
     """
-    for where, one in _records(path):
-        if isinstance(one, RunBegin | RunEnd):
+    records = list(_records(path))
+    known = {id(one) for one in final([one for _, one in records])}
+    for where, one in records:
+        if isinstance(one, RunBegin | RunEnd) or id(one) not in known:
             continue
         cell = one.measurement.cell if isinstance(one, Result) else one.prediction.cell
         if not is_cell_id(cell):  # the model may be in a conftest that is not here, but the form must be right
             raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
         yield where, one
+
+
+def final(records: Sequence[T]) -> list[T]:
+    """The lines of a report without those of open cells that a later line of the same run and test replaces."""
+    runs, last = 0, dict[tuple[int, str], int]()
+    for number, record in enumerate(records):
+        runs += isinstance(record, RunBegin)
+        test = record.test if isinstance(record, Result | PredictedResult) else ""
+        last[runs, test or str(number)] = number
+    return [records[number] for number in sorted(last.values())]
 
 
 def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
