@@ -40,8 +40,8 @@ def page(trials: Sequence[Recorded], runs: Sequence[grid_delays.DelayRun]) -> st
         f"load was {min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}. On such a machine "
         "stored times differ by more than these delays, so every change began a trial.",
         "\n".join(table(trials)),
-        "A trial compares four times: the fenced and the unfenced step, the iteration, and the processor time. It ends "
-        "with the first that is slower beyond doubt, and is red for it. It is undecided if none is slower, and the "
+        "A trial compares three times: the step, the iteration, and the processor time. It ends "
+        "with the first that is slower beyond doubt, and is red for it. It is open if none is slower, and the "
         "pairs did not decide one of them ([how a trial decides](verdicts.md#how-a-trial-decides)). How far apart two "
         "launches in turns are, without a delay:",
         "\n".join(spreads(trials)),
@@ -63,14 +63,14 @@ def page(trials: Sequence[Recorded], runs: Sequence[grid_delays.DelayRun]) -> st
 
 def table(trials: Sequence[Recorded]) -> list[str]:
     """One row for each delay, all cells together and each alone."""
-    rows = ["| cell | delay | red | undecided | pairs, median | seconds, median | slowest |", "|---" * 7 + "|"]
+    rows = ["| cell | delay | red | open | pairs, median | seconds, median | slowest |", "|---" * 7 + "|"]
     for cell in [None, *sorted({one.cell for one in trials})]:
         for delay in sorted({one.delay for one in trials}):
             made = [one for one in trials if one.delay == delay and cell in (None, one.cell)]
             if not made:
                 continue
             rows.append(
-                f"| {cell or 'all'} | {100 * delay:g} % | {counted(made, is_red)} | {counted(made, is_undecided)} "
+                f"| {cell or 'all'} | {100 * delay:g} % | {counted(made, is_red)} | {counted(made, is_open)} "
                 f"| {statistics.median(pairs_of(one) for one in made):g} "
                 f"| {statistics.median(one.seconds for one in made):.0f} | {max(one.seconds for one in made):.0f} |"
             )
@@ -107,8 +107,8 @@ def is_red(one: Recorded) -> bool:
     return "regressed" in [one.statuses[metric] for metric in one.differences]
 
 
-def is_undecided(one: Recorded) -> bool:
-    return not is_red(one) and "undecided" in [one.statuses[metric] for metric in one.differences]
+def is_open(one: Recorded) -> bool:
+    return not is_red(one) and "open" in [one.statuses[metric] for metric in one.differences]
 
 
 def pairs_of(one: Recorded) -> int:

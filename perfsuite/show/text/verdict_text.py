@@ -18,7 +18,7 @@ GAP = "   "
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. It ends with the last output of the measurement's ``failure``."""
-    lines = [words.headline(verdict), *table(verdict), *not_held(verdict)]
+    lines = [words.headline(verdict), *table(verdict), *not_compared(verdict)]
     if headroom := words.headroom_text(verdict):
         lines.append(f"headroom: {headroom}")
     if verdict.changed:
@@ -27,10 +27,12 @@ def render(verdict: Verdict, failure: Failure | None = None) -> str:
     lines += [f"trace: {words.trace_text(trace)}" for trace in verdict.traces]
     if accept := words.accept_text(verdict):
         lines.append(f"accept:  {accept}")
+    if verdict.status == Status.INCOMPARABLE and verdict.trial:
+        lines.append("or ask nothing that needs another environment: --perf-trial=never")
     return "\n".join([*lines, *last_lines(failure)])
 
 
-def not_held(verdict: Verdict) -> list[str]:
+def not_compared(verdict: Verdict) -> list[str]:
     """``not compared: step time, iteration time (no times of this machine: …)``, each reason once."""
     titles: dict[str, list[str]] = {}
     for line in verdict.lines:
