@@ -2,8 +2,8 @@
 
     python benchmarks/record_trials.py [ROUNDS]         (10 by default: some minutes each)
 
-A round is one trial with each delay on side B, in random order, of one of the cells in turn: the trial of an alarm, but
-of an environment against itself. Rounds are appended to benchmarks/data/trials.jsonl, so that
+A round is one trial with each delay on side B, in random order, of one of the cells in turn: the trial of an open time,
+but of an environment against itself. Rounds are appended to benchmarks/data/trials.jsonl, so that
 recordings of several hours can be combined. Record them next to the machine's usual load.
 """
 

@@ -9,7 +9,6 @@ folder ``sides`` there may be deleted at any time.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -234,6 +233,8 @@ def _place(place: Path, target: Path) -> None:
 
 
 def _cloned(place: Path, target: Path) -> bool:
+    import fcntl  # missing on Windows, where commands that only read still work
+
     try:
         with place.open("rb") as source, target.open("wb") as made:
             fcntl.ioctl(made, FICLONE, source.fileno())

@@ -77,6 +77,12 @@ EXPRESSIONS = {
         r"[\d\W_]": "a name that a user misspelt, up to its first digit",
         r"\d": "a name that a user misspelt: its digits",
     },
+    "environments/contents.py": {
+        r'rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n"': (
+            "pointers of git LFS"
+        ),
+        "[0-9a-f]{40}": "a baseline: the name of its commit",
+    },
     "environments/environments.py": {
         r"@[0-9a-fA-F]{40}$": "an option: a requirement, the address of a commit",
         "_ABSENT.format(re.escape(one.name))": "uv's messages: a release that the index does not have",
@@ -142,6 +148,7 @@ EXPRESSIONS = {
         ),
         r'rb"\x7f|\xc2[\x80-\x9f]"': "a report, which may be a stranger's: control characters",
     },
+    "records/packed.py": {r"[0-9a-f]+(\.[0-9a-f]+)?": "a committed baseline, of any branch: digests of files"},
     "run/against.py": {
         r"(^|\s)#.*": "a file of constraints: pip's comments",
         r"-(r|c|-requirement|-constraint)\b": "a file of constraints: pip's options",
