@@ -155,7 +155,7 @@ class Pool:
         """
         pairs = len(self.differences[cell])
         known = self._of_cell(cell, MISSED, 0.0)
-        if known.estimate > math.log1p(self.tolerance):
+        if known.estimate > max(known.spread, math.log1p(self.tolerance)):
             return False
         wide = (known.high - known.estimate) * math.sqrt(pairs / LOOKS[-1])
         return pairs >= FEWEST_PAIRS and wide >= self._ruled_out
@@ -184,7 +184,9 @@ class Pool:
             status = Status.OPEN  # no group explains it, so it has not been shown
         these = interval if alone else self._of_group(cells, error, raw=True, others=False)
         faster = statistics.fmean(map(self._mean, cells)) < -math.log1p(tolerance)
-        soon = faster and pairs < FEWEST_ALONE  # another pair can show that; until then its mean is clipped
+        soon = (
+            faster and not self._only and pairs < FEWEST_ALONE
+        )  # another pair can show that; until then its mean is clipped
         if status == Status.OPEN and not soon and these.not_slower(tolerance):
             status, decided = Status.OK, these.narrow
         if pairs < FEWEST_PAIRS:

@@ -49,7 +49,10 @@ def _search_path() -> str:
     found = []
     for folder in folders:
         is_shims = folder.name == SHIMS
-        found += [one for kept in INSTALLED for one in sorted(folder.parent.glob(kept))] if is_shims else [folder]
+        installed = [
+            one for kept in INSTALLED for one in sorted(folder.parent.glob(kept)) if (one / "python3").exists()
+        ]
+        found += installed if is_shims else [folder]  # uv cannot inspect a Python 2
     return os.pathsep.join(map(str, found))
 
 

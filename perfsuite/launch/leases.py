@@ -74,6 +74,11 @@ def _sign(folder: Path, names: Iterable[str]) -> None:
         codec.keep(folder / f"{name}.holder", holder)
 
 
+def _unsign(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (folder / f"{name}.holder").unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Iterator[list[int]]:
     """Hold ``count`` of the accelerators ``candidates`` until the block ends; without candidates, the whole CPU.
@@ -98,6 +103,7 @@ def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Itera
                 check()
                 patience.look()
                 time.sleep(POLL_SECONDS)
+        held.callback(_unsign, folder, got)
         _sign(folder, got)
         yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
 

@@ -75,7 +75,7 @@ class Timeline(Meter):
         self.running.stop()
 
     def _enter(self, module: str) -> None:
-        self.modules.append((module, time.time_ns()))
+        self.modules.append((str(module), time.time_ns()))  # a step's name is no plain text, which a record needs
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         if kind in PROFILED and not (kind in self.profiles and outcome.skipped):

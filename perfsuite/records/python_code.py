@@ -35,8 +35,7 @@ def _words(value: Any) -> Iterator[str]:
         yield _constant(value.value)
     elif isinstance(value, ast.AST):
         yield f"({type(value).__name__}"
-        for name in sorted(value._fields):
-            field = getattr(value, name, None)
+        for name, field in sorted(ast.iter_fields(value), key=lambda pair: pair[0]):
             if name not in _LEFT_OUT and field is not None and field != []:
                 if isinstance(value, ast.JoinedStr):
                     field = list(_joined(field))

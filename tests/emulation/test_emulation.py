@@ -249,7 +249,7 @@ def test_without_a_baseline_an_emulated_cell_is_neither_good_nor_bad():
     """It is not "new" either: nothing can accept it."""
     verdict = judge(measurement(machine=EMULATED), None, METRICS, strategy="zero3")
 
-    assert verdict.status == "unheld"
+    assert verdict.status == "not compared"
     assert headline(verdict) == f"{CELL}: emulated fits, and there is no baseline of a real GPU"
     assert verdict.accept is None
 
