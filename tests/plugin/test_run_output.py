@@ -358,7 +358,7 @@ def test_what_no_change_can_reach_does_not_run(repository):
     assert "  a report of an earlier run has one: pass it as --perf-history=FILE" in printed
     assert perf(pytester, "--perf-changed", past, "-k", CELLS[0]).ret == 0
     with (pytester.path / "test_perf.py").open("a") as file:
-        file.write("NEW = 1\n")
+        file.write("\nNEW = 1\n")
     cells, _, printed = collected(pytester, "--perf-changed", past)
     assert cells == CELLS[:3]
     assert "--perf-changed=HEAD: none of 3 cells is left out. Every cell is run, for the reasons below." in printed
