@@ -48,7 +48,7 @@ class _Patience:
     """One wait, which is told after a while, and again from time to time."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._files = [folder / f"{name}.holder" for name in names]
+        self._files = [folder / f"{name}.lock-holder" for name in names]
         self._begin = time.monotonic()
         self._next = TELL_SECONDS
 
@@ -71,12 +71,12 @@ def _sign(folder: Path, names: Iterable[str]) -> None:
     """Leave this process' name for whoever waits."""
     holder = Holder(pid=os.getpid(), command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]), since=time.time())
     for name in names:
-        codec.keep(folder / f"{name}.holder", holder)
+        codec.keep(folder / f"{name}.lock-holder", holder)
 
 
 def _unsign(folder: Path, names: Iterable[str]) -> None:
     for name in names:
-        (folder / f"{name}.holder").unlink(missing_ok=True)
+        (folder / f"{name}.lock-holder").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
