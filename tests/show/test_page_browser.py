@@ -54,7 +54,7 @@ def test_the_culprit_is_on_the_first_screen(visit, report):
         ".filter((one) => one.getBoundingClientRect().bottom < innerHeight).map((one) => one.textContent).join(' ')"
     )
 
-    assert "12 of 24 cells are red. 1 undecided, 11 green." in seen
+    assert "12 of 24 cells are red. 1 open, 11 green." in seen
     assert f"peak memory +{GROWTH * 100:.1f} % in 12 cells" in seen
     assert "deepspeed 0.19.8 -> 0.20.0" in seen and "All 12 cells with zero3" in seen and "aten::empty_like" in seen
 
