@@ -43,7 +43,7 @@ def _part(path: Path) -> Iterator[Path]:
             continue
         try:
             with contextlib.suppress(ImportError, OSError):  # a system, or a file system, without locks
-                _lock(descriptor, wait=True)
+                lock(descriptor, wait=True)
             if not part.exists():  # a sweep was faster than the lock
                 continue
             try:
@@ -63,14 +63,16 @@ def _sweep_once(folder: Path) -> None:
             if {path.name for path in left.iterdir()} <= {CONTENT, IGNORE}:
                 descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
                 try:
-                    _lock(descriptor)
+                    lock(descriptor)
                     shutil.rmtree(left, ignore_errors=True)
                 finally:
                     os.close(descriptor)
 
 
-def _lock(descriptor: int, wait: bool = False) -> None:
-    """Raises OSError if another process has it, unless it shall ``wait``, or if the file system has no locks."""
+def lock(descriptor: int, wait: bool = False) -> None:
+    """Lock an open file. Raises OSError if another process has it, unless it shall ``wait``, or if the file system has
+    no locks.
+    """
     import fcntl  # missing on Windows, where predictions can still be read
 
     fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfsuite.paths import private_folder, temporary_folder
+from perfsuite.records import parts
 
 FOLDER = "work"
 LOCK = ".lock"  # in each workspace
@@ -37,7 +38,7 @@ class Workspace:
             self.folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=here))
             self.lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
             with contextlib.suppress(OSError):  # a file system without locks
-                _lock(self.lock)
+                parts.lock(self.lock)
 
     def close(self) -> None:
         """Remove the folder."""
@@ -59,7 +60,7 @@ def _alone(here: Path) -> Iterator[bool]:
     descriptor = os.open(here / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
-            _lock(descriptor, wait=True)
+            parts.lock(descriptor, wait=True)
             alone = True
         except OSError:
             alone = False
@@ -88,17 +89,10 @@ def _remove(left: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
         return
     try:
-        _lock(lock)
+        parts.lock(lock)
         shutil.rmtree(left, ignore_errors=True)
     finally:
         os.close(lock)
-
-
-def _lock(descriptor: int, wait: bool = False) -> None:
-    """Raises OSError if another process has it, unless it shall ``wait``, or if the file system has no locks."""
-    import fcntl  # missing on Windows, where predictions can still be read
-
-    fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _machine() -> str:

@@ -201,7 +201,7 @@ def test_without_locks_nothing_is_removed(place: Path, monkeypatch: pytest.Monke
         raise OSError("Function not implemented")
 
     (place / "server-x").mkdir()
-    monkeypatch.setattr(workspaces, "_lock", refuse)
+    monkeypatch.setattr(workspaces.parts, "lock", refuse)
     with Workspace("next") as there:
         assert there.is_dir()
 
