@@ -1,8 +1,13 @@
 """What tests start is forked from processes that have imported torch: it ends as if it had been started."""
 
 import importlib.util
+import os
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from warm import WARM_START
@@ -25,6 +30,38 @@ def test_a_killed_stub_ends_its_program() -> None:
     server.close()
 
 
+def test_a_stub_that_starts_a_template_keeps_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script's processes are counted, and that child, which ends at once, is none of the script."""
+    module = warm_start()
+    name = f"\0perfsuite-test-{os.getpid()}"
+    started = []
+
+    def popen(*_args: object, **_kwargs: object) -> subprocess.Popen[bytes]:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(name)
+        listener.listen()
+        started.append((subprocess_popen([sys.executable, "-c", ""]), listener))
+        return started[0][0]
+
+    subprocess_popen = subprocess.Popen
+    monkeypatch.setattr(module.subprocess, "Popen", popen)
+    connection = module._connect(name)
+
+    template, listener = started[0]
+    assert template.returncode == 0
+    connection.close()
+    listener.close()
+
+
+def warm_start() -> ModuleType:
+    """The module, which is on no path."""
+    spec = importlib.util.spec_from_file_location("warm_start_here", WARM_START)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize(
     ("text", "forked"),
     [
@@ -38,10 +75,7 @@ def test_a_killed_stub_ends_its_program() -> None:
 )
 def test_a_script_that_acts_before_it_imports_torch_imports_it_itself(tmp_path: Path, text: str, forked: bool) -> None:
     """So does one that a spawned process imports."""
-    spec = importlib.util.spec_from_file_location("warm_start_here", WARM_START)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = warm_start()
     (tmp_path / "train.py").write_text(text)
 
     assert module._is_script(str(tmp_path / "train.py")) == forked

@@ -141,9 +141,12 @@ def _connect(name: str, *kind: str) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             connection.connect(name)
-            return connection
         except OSError:
             connection.close()
+        else:
+            if template:
+                template.wait()  # else the script has a child that has ended, as far as perfsuite can see
+            return connection
         template = template or subprocess.Popen(
             [sys.executable, os.path.join(HERE, "warm_start.py"), name[1:], *kind],
             stdin=subprocess.DEVNULL,
