@@ -6,7 +6,7 @@ have a record: an older baseline is compared by all that ranks loaded, or by the
     release   another version, of the index: a trial can install the older one
     python    another minor version
     kernels   other kernels of the CPU
-    origin    the baseline's is no release of an index, or the same release comes from elsewhere now
+    origin    the baseline's is no release of an index, or the same build of torch comes from elsewhere now
     build     another build of the same release, such as torch for another CUDA
     library   another version of what torch loads by its path, such as NVIDIA's wheels
     outside   a file of the user's outside of the repository
@@ -23,7 +23,7 @@ from perfsuite.compare.scope import changes
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.installed import Installed
-from perfsuite.records.measurement import KERNELS, Measurement, releases
+from perfsuite.records.measurement import KERNELS, Measurement, release_of, releases
 from perfsuite.records.packed import same_content, unpack
 
 Sides = tuple[ChangeKind, dict[str, str], dict[str, str]]  # kind of change, names before and names after
@@ -65,18 +65,18 @@ def _difference(name: str, before: Installed, after: Installed) -> tuple[ChangeK
     old, new = before.all.get(name, ""), after.all.get(name, "")
     origins = before.origins.get(name, ""), after.origins.get(name, "")
     builds = before.builds.get(name, ""), after.builds.get(name, "")
-    short = old.partition("+")[0], new.partition("+")[0]
+    short = release_of(old), release_of(new)
     if not all(builds):  # a rank that failed early does not know it
         builds = "", ""
     exact = _exact(old, origins[0], builds[0]), _exact(new, origins[1], builds[1])
-    if short[0] != short[1]:
-        if origins[0]:
-            return ChangeKind.ORIGIN, exact
-        imported = name in {*before.modules, *after.modules}
-        return ChangeKind.RELEASE if imported else ChangeKind.LIBRARY, short
     if exact[0] == exact[1]:
         return ChangeKind.RELEASE, short
-    return ChangeKind.ORIGIN if origins[0] != origins[1] else ChangeKind.BUILD, exact
+    if origins[0] or (short[0] == short[1] and origins[1] and all(builds)):
+        return ChangeKind.ORIGIN, exact
+    if short[0] == short[1] and not origins[1]:
+        return ChangeKind.BUILD, exact
+    imported = name in {*before.modules, *after.modules}
+    return ChangeKind.RELEASE if imported else ChangeKind.LIBRARY, (short[0], _exact(short[1], origins[1]))
 
 
 def _exact(*facts: str) -> str:

@@ -68,8 +68,7 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
         first = first_level([sign * math.log(value) for value in values])
         return line(Status.OPEN, tolerance, why, level=first)
     if any(change.is_suspect for change in scope.changed):
-        faster = slower < -math.log1p(tolerance)  # which suggests nothing slower, whatever the spread
-        if not (slower + unlucky <= math.log1p(tolerance) or faster) or _has_slow_steps(new, old):
+        if not slower + unlucky <= math.log1p(tolerance) or _has_slow_steps(new, old):
             return line(Status.OPEN, tolerance, reason(Because.NOT_RULED_OUT, runs=len(values), change=tolerance))
         return line(Status.IMPROVED if slower < -sure else Status.OK, tolerance, detects=tolerance)
     allowed = limit_of(metric, pool, scope.terms)

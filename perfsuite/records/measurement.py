@@ -1,5 +1,6 @@
 """The measurement of one cell: its machine, its launches and its readings."""
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -103,10 +104,20 @@ class Measurement(Record, frozen=True, kw_only=True):
 
 
 def releases(versions: Mapping[str, str]) -> dict[str, str]:
-    """The versions that make two environments differ, without Python's patch release and the build of a release
-    (``2.13.0+cpu``): those differ between machines and cannot be reverted here.
+    """The versions that make two environments differ, without Python's patch release and the builds of releases: those
+    differ between machines and cannot be reverted here.
     """
     return {
-        name: ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
+        name: ".".join(version.split(".")[:2]) if name == "python" else release_of(version)
         for name, version in versions.items()
     }
+
+
+def release_of(version: str) -> str:
+    """The version without the label of a build for a kind of device: ``2.13.0+cpu`` is ``2.13.0``. With any other label
+    (``5.23.0+ours``) somebody has changed the release.
+    """
+    return _BUILD.sub("", version)
+
+
+_BUILD = re.compile(r"\+(cpu|cu\d|rocm|hip|xpu).*")
