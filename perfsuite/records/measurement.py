@@ -1,6 +1,5 @@
 """The measurement of one cell: its machine, its launches and its readings."""
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -14,6 +13,7 @@ COMMAND = "SCRIPT_COMMAND"  # a flag, as a variable that a trial can revert: wha
 KERNELS = "cpu kernels"  # listed with the versions of a measurement
 STEP_TIME = "step_time_seconds"
 EMULATED = "emulated "  # how the name of an emulated device begins
+BUILDS = ("", "cpu", "cu", "rocm", "hip", "xpu")  # what labels of torch's builds begin with
 Outcome = Literal["fits", "oom", "unsupported", "failed"]
 
 
@@ -117,7 +117,5 @@ def release_of(version: str) -> str:
     """The version without the label of a build for a kind of device: ``2.13.0+cpu`` is ``2.13.0``. With any other label
     (``5.23.0+ours``) somebody has changed the release.
     """
-    return _BUILD.sub("", version)
-
-
-_BUILD = re.compile(r"\+(cpu|cu\d|rocm|hip|xpu).*")
+    release, _, label = version.partition("+")
+    return release if label.rstrip("0123456789.") in BUILDS else version

@@ -184,7 +184,6 @@ def check(command: str, whole: bool, known: set[str]) -> None:
         ".github/run_job.py": lambda: job(words),
         "asv": lambda: one_of(words[0], ("check", "run", "publish", "preview")),
         "pre-commit": lambda: one_of(words[0], ("install", "run")),
-        "towncrier": lambda: one_of(words[0], ("build", "create")),
         "git": lambda: None,
         "cd": lambda: None,
         "mkdir": lambda: None,

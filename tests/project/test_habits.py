@@ -2,10 +2,6 @@
 
 import configparser
 import re
-import shutil
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,39 +22,6 @@ def test_pre_commit_runs_what_tox_runs():
     assert repository["repo"] == "local"
     assert [hook["entry"] for hook in repository["hooks"]] == commands
     assert {(hook["language"], hook["pass_filenames"]) for hook in repository["hooks"]} == {("system", False)}
-
-
-def changelog(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What the next release would add to the changelog."""
-    command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "1", "--dir", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_fragments_of_the_changelog_are_read():
-    """Every file of changes/ is a line of the next release."""
-    done = changelog(ROOT)
-    texts = [path.read_text().strip() for path in (ROOT / "changes").glob("*.md") if path.name != "README.md"]
-
-    assert done.returncode == 0, done.stderr
-    assert [text for text in texts if text not in done.stdout] == []
-
-
-def test_a_fragment_of_an_unknown_kind_is_refused(tmp_path):
-    """It would be left out otherwise."""
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "changes").mkdir()
-    (tmp_path / "changes" / "+typo.jugde.md").write_text("A change.")
-    done = changelog(tmp_path)
-
-    assert done.returncode == 1
-    assert "Invalid news fragment name: +typo.jugde.md" in done.stderr
-
-
-def test_contributing_lists_the_kinds_of_changes():
-    """In the order of the changelog's sections."""
-    kinds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["fragment"]
-
-    assert ", ".join(f"`{kind}`" for kind in kinds) + "." in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_an_exception_from_a_limit_of_complexity_has_a_reason():

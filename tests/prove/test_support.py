@@ -72,6 +72,7 @@ def _today():
     return random.Random(datetime.date.today().toordinal()).sample(runs, min(SAMPLE, len(runs)))
 
 
+@pytest.mark.slow  # a test of the day would make a change red that has nothing to do with it
 @pytest.mark.parametrize("pair", [pytest.param(index, id=f"sample {index}") for index in range(SAMPLE)])
 def test_a_sample_runs_again(measure, entries, pair):
     """The proof of a pair, another one every day, trains on this machine too."""
