@@ -30,7 +30,7 @@ from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.units import show_bytes
 
-RELEASES = ">=0.6.6,<0.7"  # of asv, as in pyproject.toml: 0.6.6 brought environments by uv; see _asv.py and steps.py
+RELEASES = ">=0.6.6,<0.7"  # of asv, as in pyproject.toml: 0.6.6 brought environments by uv
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"
 # What all ladders have in common. With asv's usual launch_method each parameter of each benchmark would start its own
 # interpreter.

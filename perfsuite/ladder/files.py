@@ -26,7 +26,7 @@ def values_of(path: Path) -> dict[str, dict[str, Value]]:
     """The values of a result file by benchmark and parameters.
 
     A benchmark that does not apply (NotImplementedError in its setup) is NaN in the file and left out here. If a
-    benchmark itself gives NaN or infinity, asv as started by a ladder (_asv.py) makes that a failure.
+    benchmark itself gives NaN or infinity, asv as started by a ladder (asv_worker.py) makes that a failure.
     """
     content = json.loads(path.read_text())
     found: dict[str, dict[str, Value]] = {}

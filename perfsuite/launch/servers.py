@@ -1,4 +1,4 @@
-"""The parent's end of a rank server, for servers of this machine. Those of other nodes: ``launch/agents.py``."""
+"""The parent's end of a rank server, for servers of this machine. Those of other nodes: ``launch/node.py``."""
 
 import contextlib
 import json
