@@ -22,6 +22,7 @@ from perfsuite.errors import FileError
 from perfsuite.launch.machine import why_missing
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import Change
+from perfsuite.records.deadline import unlimited
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
@@ -134,13 +135,14 @@ class Gatekeeper:
     ) -> Result:
         """The final result: accepted if the user has consented, remembered if it is good, and traced."""
         updated = ""
-        if consent := self._consent(baseline, verdict):
-            try:
-                updated = self._accept(cell, consent, measurement, baseline, verdict)
-            except FileError as error:
-                raise NotAccepted(str(error), measurement, baseline) from error
-        if baseline and not updated and not faults:
-            self._remember(cell, measurement, baseline, verdict)
+        with unlimited():
+            if consent := self._consent(baseline, verdict):
+                try:
+                    updated = self._accept(cell, consent, measurement, baseline, verdict)
+                except FileError as error:
+                    raise NotAccepted(str(error), measurement, baseline) from error
+            if baseline and not updated and not faults:
+                self._remember(cell, measurement, baseline, verdict)
         if self.tracer and not updated:
             verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)

@@ -28,7 +28,7 @@ from perfsuite.run.asked import INNOCENT, Asked, together
 from perfsuite.run.causes import Causes, problem_of
 from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.measuring import Measuring
-from perfsuite.run.question import A, Question
+from perfsuite.run.question import Question
 from perfsuite.run.sides import Sides
 
 NODES = "the nodes of a cluster cannot run both sides in turns"
@@ -140,7 +140,7 @@ class Trial:
             report = TrialReport(problems=[Problem(message=str(question.problems[name]))])
             return asked.answered(report, {}, Status.INCOMPARABLE, metrics)
         lines: dict[str, Line] = {}
-        if name in question.pairs or (A, name) in question.known:
+        if question.is_answered(name):
             compared = question.comparison(name)
             lines = {line.metric: line for line in compared.verdict.lines}
             if not lines and OUTCOME not in asked.worse:
