@@ -210,7 +210,8 @@ class Output:
         """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached. Nor is
         one whose time ended before its cells.
         """
-        ran = bool(self.results or self.reasons)
+        chosen = self.selection.cells and not session.config.option.collectonly  # --setup-plan runs none of them
+        ran = bool(self.results or self.reasons or chosen)
         if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, self.results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
         if session.exitstatus == pytest.ExitCode.OK and any(map(self.is_red, self.results)):

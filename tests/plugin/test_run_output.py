@@ -413,3 +413,11 @@ def test_the_live_line_says_what_is_left(monkeypatch):
     assert terminal.getvalue().strip() == f"3/11, about 2 min left  {CELLS[0]}  step 6/19  3.2 s"
     live.close()
     assert terminal.getvalue().endswith("\b")
+
+
+def test_a_plan_of_fixtures_is_no_success(repository):
+    """pytest's --setup-plan runs no test, perhaps in addopts."""
+    pytester = repository(CELLS[:1])
+
+    assert perf(pytester, "--setup-plan").ret == pytest.ExitCode.TESTS_FAILED
+    assert perf(pytester, "--collect-only").ret == pytest.ExitCode.OK
