@@ -162,7 +162,7 @@ def without_npm(tmp_path_factory):
 def published(resumed, without_npm):
     """The ladder, published on a machine without npm: its folder, the story and what was printed."""
     folder, _ = resumed
-    words = ["--markdown", folder / "story.md", "--rounds", "2"]
+    words = ["--markdown", folder / "story.md"]
     done = _perfsuite("ladder", "publish", folder, *words, env=without_npm)
     return folder, json.loads((folder / "html" / "story.json").read_text()), done
 
