@@ -37,7 +37,7 @@ from perfsuite.run.runner import Settings
 from perfsuite.run.sides import Side
 
 MEASURED = "series.Measured.track_"  # the launched series of the suite of cells, and their metrics
-METRICS = {"failures": OUTCOME, "step_time": STEP_TIME, "seconds_per_tflop": "flops_per_rank"}
+METRICS = {"failures": OUTCOME, "step_time": STEP_TIME}
 
 
 class Check(Record, frozen=True, kw_only=True):
@@ -47,11 +47,7 @@ class Check(Record, frozen=True, kw_only=True):
 
     format: int = 1
     date: str
-    benchmark: str
-    old_rung: str
-    new_rung: str
-    old: Number
-    new: Number
+    step: Step
     again: tuple[Number, Number] | None = None
     line: Line | None = None
     confirmed: bool
@@ -115,7 +111,7 @@ def _repeat(bench: Bench, step: Step) -> None:
         is_same = [number is None for number in again] == [number is None for number in recorded]
     else:
         is_same = again == recorded
-    _keep(bench.folder, step, is_same, again=again)
+    codec.write(_path(bench.folder, step), Check(date=timestamp(), step=step, again=again, confirmed=is_same))
 
 
 def _compare(folder: Path, ladder: Ladder, alarms: Sequence[Step], tell: Callable[[Round], None]) -> dict[Step, str]:
@@ -148,12 +144,13 @@ def _answer(folder: Path, question: Question, step: Step, cell: str, metric: str
     comparison = question.comparison(cell)
     if metric == OUTCOME:
         again = float(bool(comparison.a.failure)), float(bool(comparison.b.failure))
-        _keep(folder, step, again == (step.old, step.new), again=again)
-        return
-    line = next((line for line in comparison.verdict.lines if line.metric == metric), None)
-    if line is None:
-        raise UsageError(f"{cell}, {step.old_rung} and {step.new_rung}: {problem_of(comparison).message}")
-    _keep(folder, step, line.status == step.kind, line=line)
+        check = Check(date=timestamp(), step=step, again=again, confirmed=again == (step.old, step.new))
+    else:
+        line = next((line for line in comparison.verdict.lines if line.metric == metric), None)
+        if line is None:
+            raise UsageError(f"{cell}, {step.old_rung} and {step.new_rung}: {problem_of(comparison).message}")
+        check = Check(date=timestamp(), step=step, line=line, confirmed=line.status == step.kind)
+    codec.write(_path(folder, step), check)
 
 
 def _side(ladder: Ladder, rung: str, catalog: Catalog) -> Side:
@@ -170,28 +167,6 @@ def _cell_of(ladder: Ladder, key: Key) -> tuple[str, str] | None:
     if metric is None or not definition.inherit or Path(definition.suite) != suite_folder("cells"):
         return None
     return str(ast.literal_eval(key[1])), metric
-
-
-def _keep(
-    folder: Path,
-    step: Step,
-    confirmed: bool,
-    *,
-    again: tuple[Number, Number] | None = None,
-    line: Line | None = None,
-) -> None:
-    check = Check(
-        date=timestamp(),
-        benchmark=show(step.key),
-        old_rung=step.old_rung,
-        new_rung=step.new_rung,
-        old=step.old,
-        new=step.new,
-        again=again,
-        line=line,
-        confirmed=confirmed,
-    )
-    codec.write(_path(folder, step), check)
 
 
 def _path(folder: Path, step: Step) -> Path:
