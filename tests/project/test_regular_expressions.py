@@ -139,7 +139,7 @@ EXPRESSIONS = {
         r'rb"\x7f|\xc2[\x80-\x9f]"': "a report, which may be a stranger's: control characters",
     },
     "records/packed.py": {r"[0-9a-f]+(\.[0-9a-f]+)?": "a committed baseline, of any branch: digests of files"},
-    "run/against.py": {
+    "environments/requirements.py": {
         r"(^|\s)#.*": "a file of constraints: pip's comments",
         r"-(r|c|-requirement|-constraint)\b": "a file of constraints: pip's options",
     },
