@@ -92,7 +92,7 @@ def confirm(
         except PerfsuiteError as error:
             refused[step] = str(error)
     for alarms in of_cells.values():
-        refused |= _compare(folder, ladder, alarms, tell)
+        refused |= _compare(folder, ladder, alarms, 1 / len(of_cells), tell)
     return refused
 
 
@@ -114,8 +114,12 @@ def _repeat(bench: Bench, step: Step) -> None:
     codec.write(_path(bench.folder, step), Check(date=timestamp(), step=step, again=again, confirmed=is_same))
 
 
-def _compare(folder: Path, ladder: Ladder, alarms: Sequence[Step], tell: Callable[[Round], None]) -> dict[Step, str]:
-    """Ask about the alarms over cells between two rungs. Returns those without an answer, with the reasons."""
+def _compare(
+    folder: Path, ladder: Ladder, alarms: Sequence[Step], share: float, tell: Callable[[Round], None]
+) -> dict[Step, str]:
+    """Ask about the alarms over cells between two rungs. Returns those without an answer, with the reasons. The
+    question has this ``share`` of the error rate of all.
+    """
     asked = {step: found for step in alarms if (found := _cell_of(ladder, step.key))}
     cells = list(dict.fromkeys(cell for cell, _ in asked.values()))
     timed = {cell for cell, metric in asked.values() if metric != OUTCOME}
@@ -125,7 +129,7 @@ def _compare(folder: Path, ladder: Ladder, alarms: Sequence[Step], tell: Callabl
     try:
         a, b = (_side(ladder, rung, catalog) for rung in rungs)
         store = KeptPairs.of([ladder.rung(rung).releases for rung in rungs], how)
-        question = Question(how, a, b, cells, store=store, tell=tell)
+        question = Question(how, a, b, cells, store=store, tell=tell, share=share)
         with closing(question):
             question.launch_once(cell for cell in cells if cell not in timed)
             question.compare_times(cell for cell in cells if cell in timed)

@@ -121,6 +121,23 @@ def test_a_cell_without_a_time_is_no_answer(ladder: Ladder, tmp_path: Path) -> N
     assert f"{BROKEN}, 1 and 2: " in refused[step]
 
 
+@pytest.mark.usefixtures("world")
+def test_questions_share_the_error_rate(ladder: Ladder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rungs have alarms, a publishing is wrong as rarely."""
+    shares = []
+
+    @dataclasses.dataclass
+    class Told(Question):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            shares.append(self.share)
+
+    monkeypatch.setattr(confirm, "Question", Told)
+    confirm.confirm(tmp_path, ladder, [FAILS, dataclasses.replace(FAILS, old_rung="2", new_rung="1")])
+
+    assert shares == [0.5, 0.5]
+
+
 def test_variables_of_the_ladder_reach_the_ranks(
     world: World, ladder: Ladder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
