@@ -35,6 +35,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.environments.bounded import output, run
+from perfsuite.environments.requirements import pinned
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder, check_executable
 from perfsuite.records.builds import kept
@@ -130,21 +131,6 @@ def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
     for found in metadata.distributions(path=list(folders)):
         there.setdefault(_key(found.name), found)
     return there
-
-
-def pinned(text: str, option: str = "", alone: bool = False) -> Requirement:
-    """A requirement whose meaning does not change with time; ``alone``: one version, and neither another condition nor
-    an address. Raises UsageError, naming the option.
-    """
-    given = f"{option} {text!r}".strip()
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement as error:
-        raise UsageError(f"{given} is not a requirement: write name==version.") from error
-    exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
-    if (alone or not requirement.url) and (len(exact) != 1 or (alone and len(requirement.specifier) != 1)):
-        raise UsageError(f"{given} does not pin one version: write {requirement.name}==version.")
-    return requirement
 
 
 def _content(requirement: Requirement) -> str:

@@ -3,7 +3,6 @@
 REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a file of constraints.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,8 +16,8 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import judge, verdict_of
 from perfsuite.environments import git
-from perfsuite.environments.environments import pinned
-from perfsuite.errors import FileError, UsageError
+from perfsuite.environments.requirements import constraints, pinned, release_of
+from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import CODE, Change, ChangeKind
@@ -142,30 +141,5 @@ def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> It
         if not here:
             if all_here:
                 raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.")
-        elif requirement.url:
-            yield Change(requirement.name, requirement.url, here)
-        elif not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
-            version = next(part.version for part in requirement.specifier if part.operator == "==")
-            yield Change(requirement.name, version, here)
-
-
-def constraints(path: Path) -> Iterator[Requirement]:
-    """The pins of a file of constraints that apply to this machine. Raises FileError for a line that is not a pin."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path} cannot be read: {error}.") from error
-    for number, line in enumerate(lines, 1):
-        text = re.sub(r"(^|\s)#.*", "", line).rstrip("\\").strip()  # pip's comments, and its continued lines
-        if re.match(r"-(r|c|-requirement|-constraint)\b", text):
-            raise FileError(
-                f"{path}:{number}: {text!r} refers to another file: give a file that lists the releases itself."
-            )
-        if not text or text.startswith("-"):
-            continue
-        try:
-            requirement = pinned(text)
-        except UsageError as error:
-            raise FileError(f"{path}:{number}: {error}") from error
-        if requirement.marker is None or requirement.marker.evaluate():
-            yield requirement
+        elif requirement.url or not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
+            yield Change(requirement.name, release_of(requirement), here)

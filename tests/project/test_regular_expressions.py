@@ -25,16 +25,6 @@ EXPRESSIONS = {
         r"HLO temporaries \((?P<size>[\d.]+)(?P<unit>[KMGT])\)": "the refusal of XLA's compiler for TPUs",
         r"Used (?P<size>[\d.]+)(?P<unit>[KMGT]) of [\d.]+[KMGT] hbm": "the refusal of XLA's compiler for TPUs",
     },
-    "records/older_formats.py": {
-        "(.+?) (\\S+) -> (\\S+?)(?: \\((.*)\\))?": "files of formats 1 to 4, which older releases wrote",
-        "([+-]?\\d+(?:\\.\\d+)?(?:e[+-]?\\d{1,2})?) %": "files of formats 1 to 4, which older releases wrote",
-        "([+-]\\S+) % to ([+-]\\S+) %, (\\d+) pairs?(?:; )?": "files of formats 1 to 4, which older releases wrote",
-        "(?:^|; )(?:([^:;]+): )?caused by (.+?)( alone|, each alone| together: (?:neither|none) does it alone)?(?=$|; | \\()": "files of formats 1 to 4, which older releases wrote",  # noqa: E501
-        ", | and ": "files of formats 1 to 4, which older releases wrote",
-        "(.*) -k (\\S+) --perf-update=(\\w+)": "files of formats 1 to 4, which older releases wrote",
-        "(-?)([\\d.]+ \\w+) of ([\\d.]+ \\w+) are left": "files of formats 1 to 4, which older releases wrote",
-        "(\\S+\\.json\\.gz): open it in \\S+": "files of formats 1 to 4, which older releases wrote",
-    },
     "catalog/project.py": {
         r"[*?\[]": "the user's pyproject.toml: a pattern of cells",
         r"[-+*?\[\]]+": "the user's pyproject.toml: a pattern of cells",
@@ -149,7 +139,7 @@ EXPRESSIONS = {
         r'rb"\x7f|\xc2[\x80-\x9f]"': "a report, which may be a stranger's: control characters",
     },
     "records/packed.py": {r"[0-9a-f]+(\.[0-9a-f]+)?": "a committed baseline, of any branch: digests of files"},
-    "run/against.py": {
+    "environments/requirements.py": {
         r"(^|\s)#.*": "a file of constraints: pip's comments",
         r"-(r|c|-requirement|-constraint)\b": "a file of constraints: pip's options",
     },

@@ -12,7 +12,7 @@ from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import scripts
 from perfsuite.cli.main import INTERRUPTED, main
-from perfsuite.environments.environments import pinned
+from perfsuite.environments.requirements import pinned
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.prove.commands import replay as command
 from perfsuite.prove.replay.regression import Regression, all_regressions, named

@@ -138,7 +138,7 @@ def test_a_hostile_report_is_only_text():
         status=Status.REGRESSED,
         reason=reason(Because.MESSAGE, message=HOSTILE),
         changed=[change],
-        trial=Trial(problems=[Problem(message=HOSTILE)], said=[HOSTILE]),
+        trial=Trial(problems=[Problem(message=HOSTILE)]),
         traces=[Trace(kind=TraceKind.FAILED, message=HOSTILE)],
         accept=Consent.REGRESSED,
         collect=HOSTILE,

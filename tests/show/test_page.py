@@ -374,7 +374,7 @@ def test_a_stranger_s_text_stays_text():
     change = Change(NASTY, NASTY, NASTY, files=(NASTY,))
     trial = Trial(
         against=[change], causes=[Cause(changes=[change], how=How.ALONE)], problems=[Problem(message=NASTY)],
-        unmoved=[NASTY], fixed=[msgspec.structs.replace(change, fixed=Fixed.NOT_KEPT, obstacle=NASTY)], said=[NASTY],
+        unmoved=[NASTY], fixed=[msgspec.structs.replace(change, fixed=Fixed.NOT_KEPT, obstacle=NASTY)],
     )  # fmt: skip
     verdict = Verdict(
         cell="t5_tiny-zero3-cpu_x2",

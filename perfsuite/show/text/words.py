@@ -174,15 +174,13 @@ def before_text(change: Change) -> str:
     return f"{change.name} {change.before}"
 
 
-def text_of_change(change: Change | str) -> str:
+def text_of_change(change: Change) -> str:
     """The change, with the user's files that differ: ``your code 1f0c93ab -> here (helper.py, net.py and 2 more)``."""
-    if isinstance(change, str):  # of an old ledger
-        return change
     files = f" ({some(change.files, MOST_FILES)})" if change.files else ""
     return release_text(change) + files
 
 
-def changes_text(changes: Sequence[Change | str]) -> str:
+def changes_text(changes: Sequence[Change]) -> str:
     """All of them, separated by commas."""
     return ", ".join(map(text_of_change, changes))
 
@@ -223,7 +221,7 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
     """What a trial did and found, a sentence each. ``titles`` are the metrics' by name."""
     if trial is None:
         return []
-    said = list(trial.said)
+    said: list[str] = []
     if trial.against:
         changes = listed(map(release_text if trial.whole else before_text, trial.against))
         launches = f"{show_several(trial.pairs, 'pair')} of launches" if trial.pairs else "one launch"
@@ -246,7 +244,7 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
     if trial.own_code:
         own = release_text(trial.own_code)
         said.append(f"not tried: {own}: compare its revisions with perfsuite ab --a git:REV --b here")
-    elif not (trial.against or trial.problems or trial.fixed or trial.said):
+    elif not (trial.against or trial.problems or trial.fixed):
         said.append("not tried: nothing that a trial can revert has changed since the baseline")
     said += [
         f"not tried: {release_text(one)} cannot be reverted here: {_FIXED[one.fixed].format(one.obstacle)}"
