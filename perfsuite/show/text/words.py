@@ -228,7 +228,7 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
         changes = listed(map(release_text if trial.whole else before_text, trial.against))
         launches = f"{show_several(trial.pairs, 'pair')} of launches" if trial.pairs else "one launch"
         seconds = "" if trial.seconds is None else f", {trial.seconds:.0f} s"
-        said.append(f"against {changes}: {launches}{seconds}")
+        said.append(f"against {changes}{brought_text(trial.brought)}: {launches}{seconds}")
     problems = [f"with {listed(map(release_text, one.kept))}: {_problem(one)}" for one in trial.problems if one.kept]
     blamed = [_of_metrics(cause, trial.causes, titles) for cause in trial.causes]
     if blamed:
@@ -254,6 +254,13 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
         if one.fixed
     ]
     return said
+
+
+def brought_text(brought: Sequence[Change], unmet: Sequence[tuple[str, str]] = ()) -> str:
+    """``(brings numpy 1.26.4; pandas needs numpy>=2)``: what releases move that were asked for, and what they break."""
+    moved = [f"brings {', '.join(map(before_text, brought))}"] if brought else []
+    parts = [*moved, *(f"{package} needs {requirement}" for package, requirement in unmet)]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 _ENDED = {"oom": "ran out of memory", "unsupported": "cannot run it"}
