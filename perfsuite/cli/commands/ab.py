@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
         write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
     counts = Counter(each.verdict.status for each in comparisons)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
-    print(f"\n{show_several(len(comparisons), 'cell')}: {statuses}")
+    print(f"\nB against A in {show_several(len(comparisons), 'cell')}: {statuses}")
     if Status.OPEN in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)

@@ -371,18 +371,22 @@ def _is_time(line: Line) -> bool:
     return line.limit is not None and line.limit.bound in (Bound.BEYOND, Bound.PAIRS)
 
 
+DIRECTION = "B against A: "
+
+
 def comparison_summary(verdict: Verdict) -> str:
-    """Of an A/B: ``regressed: step time; improved: peak memory``."""
+    """Of an A/B: ``B against A: regressed: step time; improved: peak memory``. A may well be the newer side."""
     if verdict.reason:
         said = words_of(verdict.reason)
-        return said if verdict.reason.because == Because.SIDE_FAILED else f"{verdict.status}: {said}"
+        of_one_side = verdict.reason.because == Because.SIDE_FAILED
+        return said if of_one_side else f"{DIRECTION}{verdict.status}: {said}"
     known = (Status.FAILED, Status.REGRESSED, Status.OPEN, Status.IMPROVED, Status.IMMATERIAL, Status.DIFFERS)
     parts = [
         f"{status}: {', '.join(titles)}"
         for status in known
         if (titles := [line.title for line in verdict.lines if line.status == status])
     ]
-    return "; ".join(parts) or Status.OK
+    return f"{DIRECTION}{'; '.join(parts) or Status.OK}"
 
 
 def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
