@@ -11,7 +11,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED)]
-OLDER = {"README.md", "upgrade.md", "traces.md"}  # their commands install older releases
+OLDER = {"README.md", "upgrade.md"}  # their commands install older releases
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
