@@ -121,7 +121,7 @@ def renewed(block: str, printed: str) -> str:
             continue
         like = [one for one in printed.splitlines() if _begins(shape(one), shape(line))]
         if not like:
-            raise Unmade(f"not printed any more: {line}")
+            raise Unmade(f"not printed any more: {line}\nWhat was printed:\n{printed}")
         cut = line.rstrip().endswith(MORE)
         words = len(line.rstrip().removesuffix(MORE).split())
         found = re.match(rf"\s*(?:\S+\s*){{{words}}}", like[0]) if cut else None
