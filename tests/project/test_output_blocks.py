@@ -10,7 +10,8 @@ from test_docs import GENERATED
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED)]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES += [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED]
 OLDER = {"README.md", "upgrade.md"}  # their commands install older releases
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
