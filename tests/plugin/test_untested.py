@@ -98,3 +98,10 @@ def test_nothing_is_told_where_every_baseline_has_its_test(project):
         (project.path / "baselines" / "cpu_x2" / f"{cell}.json").unlink()
 
     assert "no test here" not in printed(project)
+
+
+def test_a_run_warns_of_a_materiality_that_hides_nearly_everything(project):
+    """It is valid, and nobody else would see it."""
+    project.makepyprojecttoml('[tool.perfsuite.materiality]\n"*" = 0.99\n')
+
+    assert 'materiality."*" is 0.99: what gets worse by less than 99 % fails no run.' in printed(project)
