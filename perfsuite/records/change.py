@@ -121,12 +121,13 @@ class Problem(Record, frozen=True, kw_only=True, gc=False):
 
 class Trial(Record, frozen=True, kw_only=True, gc=False):
     """What a trial did and found. ``against`` are the changes that the other side has not, ``pairs`` those of launches,
-    0 if each side was launched once. ``unmoved`` are metrics that were the same in the baseline's environment.
-    ``fixed`` changes were not tried. Without ``against`` nothing was tried; ``own_code`` is then a change of
-    perfsuite's code.
+    0 if each side was launched once. ``brought`` are changes that ``against`` forces. ``unmoved`` are metrics that were
+    the same in the baseline's environment. ``fixed`` changes were not tried. Without ``against`` nothing was tried;
+    ``own_code`` is then a change of perfsuite's code.
     """
 
     against: list[Change] = []
+    brought: list[Change] = []
     pairs: int = 0
     seconds: float | None = None
     causes: list[Cause] = []

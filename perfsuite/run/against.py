@@ -49,6 +49,7 @@ class Against:
         """Build the other environment for all cells of the run. Raises UsageError if it cannot be built."""
         sides, turns = self.trial.sides, [cell.id for cell in cells if self.trial.takes_turns(cell)]
         self._exact = Question(self.trial.how, sides.without(self.changes), sides.without([]), turns)
+        self.trial.tell_brought(self.changes)
 
     def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Compare the cell's exact metrics with one launch of each side; its times wait for ``settle``. Raises
@@ -98,7 +99,8 @@ class Against:
             verdict = judge(comparison.b, baseline, metrics, strategy=cell.strategy.name)
         elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
             verdict = msgspec.structs.replace(verdict, status=Status.NOT_COMPARED)
-        report = TrialReport(against=list(self.changes), whole=True)
+        brought = self.trial.sides.without(self.changes).brought
+        report = TrialReport(against=list(self.changes), brought=brought, whole=True)
         return msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
 
 

@@ -11,11 +11,11 @@ from gate_samples import CELL, ELSEWHERE, GIB, LAUNCH, METRICS, baseline, measur
 
 from perfsuite.baselines import ledger
 from perfsuite.baselines.ledger import Acceptance
+from perfsuite.baselines.orphans import why_orphaned
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.commands.baseline.survey import why_orphaned
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.compare.pool import run_of

@@ -10,9 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from perfsuite.catalog.cell import make_cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
@@ -24,7 +21,7 @@ from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.rounds import Round
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated, require_here, version_of
+from perfsuite.launch.machine import refuse_emulated, require_here
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -38,6 +35,7 @@ from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import round_text
+from perfsuite.show.text.words import brought_text
 from perfsuite.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
@@ -101,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
-    print(f"A: {_with_brought(a)}\nB: {_with_brought(b)}", flush=True)
+    for letter, side in (("A", a), ("B", b)):
+        print(f"{letter}: {side.name}{brought_text(side.brought, side.environment.unmet)}", flush=True)
     comparisons: list[Comparison] = []
     with closing(LiveLine(settings.all_steps_of)) as live:
         how = Measuring(catalog, settings, Path.cwd(), live.show, arguments.tolerance, len(cells))
@@ -118,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
         write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
     counts = Counter(each.verdict.status for each in comparisons)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
-    print(f"\n{show_several(len(comparisons), 'cell')}: {statuses}")
+    print(f"\nB against A in {show_several(len(comparisons), 'cell')}: {statuses}")
     if Status.OPEN in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
@@ -152,20 +151,6 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
         raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
     check_output("--report", arguments.report)
-
-
-def _with_brought(side: Side) -> str:
-    """Its name, with the packages that have other versions there than here, besides those that it names."""
-    if kind_of(side.name) != "release":
-        return side.name
-    texts = [side.name] if "@" in side.name else side.name.split()
-    named = {canonicalize_name(Requirement(text).name) for text in texts}
-    others = [
-        f"{name} {version}"
-        for name, version in side.environment.installed
-        if name not in named and version_of(name) != version
-    ]
-    return f"{side.name} (brings {', '.join(others)})" if others else side.name
 
 
 def _strategy(side: Side, catalog: Catalog) -> str:

@@ -47,7 +47,7 @@ from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.show.text.words import change_text, note_text, sides_text
+from perfsuite.show.text.words import brought_text, change_text, note_text, sides_text
 from perfsuite.units import show_cost, show_several
 from perfsuite.upgrade.coverage import count, left_out_lines, some, times_lines
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
@@ -194,8 +194,8 @@ def _measure(bench: Bench, cells: Sequence[Cell]) -> None:
 
 
 def _with_brought(bench: Bench, kept: Kept) -> str:
-    brought = ", ".join(bench.brings(kept))
-    return name_of(bench, kept) + (f" (brings {brought})" if brought else "")
+    """Its name, with what else moves and what it breaks."""
+    return name_of(bench, kept) + brought_text(bench.brings(kept), bench.breaks(kept))
 
 
 def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:

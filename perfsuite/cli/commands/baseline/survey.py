@@ -1,9 +1,4 @@
-"""``perfsuite baseline show`` and ``prune``: the state of each stored baseline.
-
-Finding an orphan needs no torch: the catalog no longer parses its id or, if tests are named, pytest collects no cell
-for it. A baseline for absent hardware is never an orphan: tests have cells for ``gpus`` only if there are some, and
-only they know the models of a conftest.
-"""
+"""``perfsuite baseline show`` and ``prune``: the state of each stored baseline."""
 
 import argparse
 import re
@@ -14,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.baselines.ledger import Acceptance
+from perfsuite.baselines.orphans import why_orphaned, why_unknown
 from perfsuite.baselines.standing import ORDER, Standing, standing
 from perfsuite.baselines.store import Store
-from perfsuite.catalog.cell import cells_meant, parse_cell, parse_hardware
+from perfsuite.catalog.cell import cells_meant, parse_hardware
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
@@ -27,7 +23,7 @@ from perfsuite.compare.pool import own_runs, runs_of
 from perfsuite.compare.terms import terms_of
 from perfsuite.environments.bounded import run
 from perfsuite.errors import FileError, UsageError
-from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
+from perfsuite.launch.machine import describe, other_versions, why_absent
 from perfsuite.records.baseline import Baseline
 from perfsuite.run.environment_changes import UNCOMMITTED
 from perfsuite.run.gatekeeper import commit_of
@@ -85,42 +81,6 @@ def survey(
         )
         stored.append(Stored(path, baseline, worth))
     return stored
-
-
-def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
-    """Why no cell has this baseline any more; empty if one has."""
-    if _collected(cell_id, known) or not _is_here(cell_id, catalog) or why_unknown(cell_id, catalog, known, all_tests):
-        return ""
-    try:
-        cell = parse_cell(cell_id, catalog)
-    except UsageError as error:
-        return str(error).split(" Known: ")[0].rstrip(".")
-    if cell.id != cell_id:
-        return f"its cell is {cell.id} now"
-    return "no test has its cell" if all_tests else ""
-
-
-def why_unknown(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
-    """Why only tests can show whether it is an orphan; empty if they were collected, or the catalog can show it."""
-    model = CellId.parse(cell_id).model
-    if all_tests or _collected(cell_id, known) or not _is_here(cell_id, catalog) or model in catalog.all("model"):
-        return ""
-    return f"the catalog has no model {model!r}, and only --tests can find a conftest's"
-
-
-def _collected(cell_id: str, known: set[str] | None) -> bool:
-    return known is not None and any(f"-{cell_id}-" in f"-{text}-" for text in known)
-
-
-def _is_here(cell_id: str, catalog: Catalog) -> bool:
-    """Whether tests on all of this machine's hardware would have the cell: it has enough GPUs."""
-    try:
-        hardware = parse_hardware(CellId.parse(cell_id).hardware, catalog)
-    except UsageError:  # a user's own device that no --catalog defines
-        return False
-    if hardware.device is None:
-        return not why_absent(hardware, catalog)
-    return hardware.name in local_hardware(catalog)
 
 
 def collect(tests: Sequence[str]) -> set[str]:
