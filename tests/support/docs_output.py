@@ -137,6 +137,8 @@ def renewed(block: str, printed: str) -> str:
 
 def narrow(table: list[str]) -> list[str]:
     """The lines without the columns that only the omitted ones need: of those that are blank in all, two suffice."""
+    if len(table) == 1:
+        return table
     width, kept = max(map(len, table)), list[int]()
     for at in range(width):
         before = range(max(0, at - BLANKS), at + 1)
