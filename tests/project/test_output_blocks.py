@@ -110,6 +110,16 @@ def test_a_page_is_made_anew(tmp_path):
     assert missing(blocks_of(new)[0].text, "loss 7.5 of the first step\n") == []
 
 
+def test_a_table_is_as_narrow_as_the_chosen_lines_allow():
+    """The lines that are left out may be wider. Which rank failed first, and a commit, are no difference."""
+    printed = (
+        "  loss" + " " * 20 + "7.0     ok\n  peak memory and more     1 MiB   worse\n  norm" + " " * 21 + "12.0   ok"
+    )
+
+    assert renewed("  loss 6.0 ok\n  norm 3.0 ok\n", printed) == "  loss  7.0    ok\n  norm   12.0  ok\n"
+    assert missing("Rank 1 failed at 0123abcd9\n", "Rank 0 failed at 89ab01234\n") == []
+
+
 def test_a_line_of_other_words_is_not_made_anew():
     """Somebody has to look at it."""
     with pytest.raises(Unmade, match="not printed any more: loss 6"):

@@ -17,6 +17,7 @@ stands for any.
 
 import argparse
 import datetime
+import itertools
 import os
 import re
 import shlex
@@ -40,7 +41,9 @@ NUMBER = re.compile(r"[+-]?(?<![\w.])\d[\d,.]*+")
 SIZED = re.compile(NUMBER.pattern + "(?! MiB)")
 TIMED = re.compile(r"\d (?:m?s|min)\b| in [\d.]+s\b")
 COMMIT = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8,40}\b")
+RANK = re.compile(r"\b[Rr]ank \d+")  # that failed first
 MORE = "…"
+BLANKS = 2  # between columns
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,10 @@ def names_cells(block: str) -> bool:
 
 
 def plain(line: str) -> str:
-    """The line without its spacing, its commits and the width of pytest's rules; one with a time without its numbers,
-    but for sizes.
+    """The line without its spacing, its ranks, its commits and the width of pytest's rules; one with a time without its
+    numbers, but for sizes.
     """
+    line = RANK.sub("rank #", line)
     words = COMMIT.sub("#", re.sub(r"={3,}", "=", " ".join(line.split())))
     timed = TIMED.search(words) or re.fullmatch(r"(?:\([+-][\d.]+ %\) ?)+", words)
     return SIZED.sub("#", words) if timed else words
@@ -126,7 +130,21 @@ def renewed(block: str, printed: str) -> str:
         words = len(line.rstrip().removesuffix(MORE).split())
         found = re.match(rf"\s*(?:\S+\s*){{{words}}}", like[0]) if cut else None
         lines.append(f"{found[0].rstrip()} {MORE}" if found else like[0].rstrip())
-    return "\n".join(lines) + "\n"
+    tables = itertools.groupby(lines, lambda line: line.startswith("  ") and line.strip() != MORE)
+    kept = [line for is_table, some in tables for line in (narrow(list(some)) if is_table else some)]
+    return "\n".join(kept) + "\n"
+
+
+def narrow(table: list[str]) -> list[str]:
+    """The lines without the columns that only the omitted ones need: of those that are blank in all, two suffice."""
+    if len(table) == 1:
+        return table
+    width, kept = max(map(len, table)), list[int]()
+    for at in range(width):
+        before = range(max(0, at - BLANKS), at + 1)
+        if at < BLANKS or any(line[one : one + 1].strip() for line in table for one in before):
+            kept.append(at)
+    return ["".join(line[at : at + 1] for at in kept) for line in table]
 
 
 def prints(page: str, folder: Path) -> Iterator[tuple[Block, str]]:
