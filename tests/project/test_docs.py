@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.records.older_formats import STATUSES
 from perfsuite.records.verdict import Status
 
 ROOT = Path(__file__).parents[2]
@@ -407,14 +406,6 @@ def test_each_metric_is_explained(metric):
 def test_each_status_is_explained(status):
     """In the page about statuses, as code."""
     assert f"`{status}`" in (DOCS / "verdicts.md").read_text()
-
-
-def test_no_page_names_an_older_status():
-    """A word that older reports have, and no run prints any more. Two of them also have another meaning."""
-    pages = [path for path in WRITTEN if path.parent == DOCS]
-    older = STATUSES.keys() - {*Status, "machine", "undecided"}
-
-    assert [(page.name, word) for page in pages for word in older if f"`{word}`" in page.read_text()] == []
 
 
 def test_the_grid_has_as_many_cells_as_the_glossary_says():
