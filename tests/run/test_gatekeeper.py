@@ -1,6 +1,7 @@
 """What is accepted into a baseline, of measurements that no rank has made."""
 
 import itertools
+from typing import Any
 
 import msgspec
 import pytest
@@ -242,7 +243,8 @@ def test_a_baseline_that_cannot_be_written_after_the_question_is_red(keeper, mon
 @pytest.mark.parametrize("launches", range(24))
 def test_every_cell_has_a_verdict_whenever_the_limit_ends(keeper, worse, launches):
     """Also one that was decided before, which is kept with its times."""
-    left, begun = [launches], []
+    left: list[int] = [launches]
+    begun: list[Any] = []
 
     def measured(slow):
         def readings(new):
