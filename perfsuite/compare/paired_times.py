@@ -174,14 +174,16 @@ def _why(effect: Effect) -> Reason | None:
     """What is to be said of a cell that is judged alone."""
     here, tolerance = effect.interval, effect.tolerance
     if effect.status == Status.OPEN:
-        return _undecided(here, tolerance)
+        return _undecided(effect)
     if effect.status != Status.OK and min(abs(here.low), abs(here.high)) < math.log1p(tolerance):
         return reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
     return None
 
 
-def _undecided(here: PairedInterval, tolerance: float) -> Reason:
+def _undecided(effect: Effect) -> Reason:
     """What the pairs do show."""
+    here, tolerance = effect.interval, effect.tolerance
     if here.low <= 0 <= here.high:
         return reason(Because.NOTHING_SHOWN, change=tolerance)
-    return reason(Because.PERHAPS_TOO_LITTLE, worse=here.low > 0)
+    far = here.decide(tolerance)[0] in (Status.REGRESSED, Status.IMPROVED)
+    return reason(Because.TOO_FEW_PAIRS if far else Because.PERHAPS_TOO_LITTLE, worse=here.low > 0)

@@ -52,6 +52,7 @@ class ScriptServer:
     """A server of one script; launch/servers.py has the protocol."""
 
     node = ""
+    starts_command = True
 
     def __init__(self, kind: ServerKind) -> None:
         assert kind.script

@@ -107,6 +107,7 @@ class Because(StrEnum):
     SLOWER_OWN_CODE = "slower own code"
     FEW_PAIRS = "few pairs"
     WITH_GROUP = "with group"  # of a grid trial
+    TOO_FEW_PAIRS = "too few pairs"  # to decide what their interval shows
     NOTHING_SHOWN = "nothing shown"
     PERHAPS_TOO_LITTLE = "perhaps too little"
     BEYOND_HARMLESS = "beyond harmless"

@@ -246,6 +246,7 @@ def test_an_open_cell_is_no_regression(night, all_metrics):
     [
         (0.989, 1.003, 3, reason(Because.NOT_ALL_TRIED), ", but a change that cannot be tried here may be slower"),
         (1.002, 1.041, 8, reason(Because.PERHAPS_TOO_LITTLE, worse=True), ": a difference, but perhaps too"),
+        (1.183, 1.453, 2, reason(Because.TOO_FEW_PAIRS, worse=True), ": a difference, but too few pairs decide it."),
     ],
 )
 def test_an_open_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):

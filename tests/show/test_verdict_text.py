@@ -116,10 +116,12 @@ def test_a_failure_ends_with_the_rank_s_last_lines():
 
 
 def test_the_server_s_last_lines_are_not_a_rank_s():
-    """A failure without a rank is the rank server's."""
+    """A failure without a rank is the rank server's, or that of a script's command."""
     failure = Failure(kind="raised", rank=None, message="The rank server failed.", tail="ImportError")
+    command = msgspec.structs.replace(failure, of_command=True)
 
     assert render(STYLE_VERDICT, failure).endswith("the last lines of the rank server:\n  | ImportError")
+    assert render(STYLE_VERDICT, command).endswith("the last lines of the command:\n  | ImportError")
 
 
 def test_a_failure_without_output_has_no_tail():

@@ -80,7 +80,9 @@ class Cause:
             if line.reason and line.reason.because == Because.NOT_ALL_TRIED:
                 return f"T{interval}, but {words_of(line.reason)}."
             if not found.low <= 1 <= found.high:
-                return f"T{interval}: a difference, but perhaps too little to matter."
+                few = line.reason and line.reason.because == Because.TOO_FEW_PAIRS
+                doubt = "too few pairs decide it" if few else "perhaps too little to matter"
+                return f"T{interval}: a difference, but {doubt}."
             said = f"No difference was shown: t{interval}, which includes 0."
             return f"{said} Such a change is not ruled out either. The two sides: {' → '.join(words.sides_text(line))}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."

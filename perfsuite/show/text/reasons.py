@@ -160,6 +160,7 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
         f"{show_several(facts['pairs'], 'own pair')}: {100 * facts['own']:+.1f} %"
     ),
     Because.FEW_PAIRS: "{pairs} pairs, but an interval needs {least}",
+    Because.TOO_FEW_PAIRS: lambda facts: f"{'worse' if facts['worse'] else 'better'}, but too few pairs decide that",
     Because.NOTHING_SHOWN: lambda facts: f"no difference shown, but {show_ratio(facts['change'])} is not ruled out",
     Because.PERHAPS_TOO_LITTLE: _perhaps,
     Because.BEYOND_HARMLESS: lambda facts: f"all beyond the {show_ratio(facts['change'])} that need not be reported",
