@@ -11,6 +11,9 @@ def is_asked_at(step: int) -> bool:
     return step % BLOCK == 0 and step <= BLOCK * BLOCKS
 
 
-def goes_on(counts: Sequence[int]) -> bool:
-    """Whether each block has grown, by the counts at their ends. If the script has made fewer, it counts as a leak."""
-    return len(counts) <= BLOCKS or all(after > before for before, after in itertools.pairwise(counts))
+def goes_on(counts: Sequence[int], rate: int) -> bool:
+    """Whether each block has grown at least half as fast as the measured steps, by the counts at their ends. If the
+    script has made fewer, it counts as a leak.
+    """
+    least = rate * BLOCK / 2
+    return len(counts) <= BLOCKS or all(after - before >= least for before, after in itertools.pairwise(counts))

@@ -72,7 +72,7 @@ class Objects(Meter):
 
     def _readings(self, leaked: dict[str, int], cached: dict[str, int]) -> dict[str, Reading]:
         readings = {"leaked_objects": by_part(leaked)}
-        return readings | ({"cached_objects": by_part(cached)} if cached else {})
+        return readings | ({"cached_objects": by_part(cached)} if cached or self.own else {})
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if self.has_grown and is_asked_at(step):
@@ -82,11 +82,14 @@ class Objects(Meter):
         """A type that no longer grows is of a cache, although no bound of it was seen."""
         if not self.has_grown:
             return {}
-        types = {call: call.partition(": ")[2] for call in self.left}
-        go_on = {call for call, name in types.items() if goes_on([one.get(name, 0) for one in self.later_counts])}
-        leaked = {call: number for call, number in self.left.items() if call in go_on}
-        ended = Counter({call: number for call, number in self.left.items() if call not in go_on})
-        return self._readings(leaked, ended + Counter(self.held))
+        leaked, cached = dict[str, int](), Counter(self.held)
+        for call, number in self.left.items():
+            name = call.partition(": ")[2]
+            if goes_on([one.get(name, 0) for one in self.later_counts], number):
+                leaked[call] = number
+            else:
+                cached[call] += number
+        return self._readings(leaked, cached)
 
     def _least(self, counts: list[dict[str, int]]) -> dict[str, int]:
         """How many of each type a step leaves, in the block that left fewest."""

@@ -37,8 +37,9 @@ class Metric:
     ``processes`` are the kinds of cells (Engine.process) that have it, by default those of its meter. ``depends_on``
     names versions ("python") whose minor release must be the same on both sides, or the metric is not compared.
     ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger one.
-    ``materiality`` is for an "exact" metric. ``coarse`` marks a time with few samples per launch: it gets a wider
-    tolerance on a shared machine, where a slow period outlasts a step.
+    ``materiality`` is for an "exact" metric. An "about" or "most" one may be worse by the ``slack``, in its unit,
+    however small it is. ``coarse`` marks a time with few samples per launch: it gets a wider tolerance on a shared
+    machine, where a slow period outlasts a step.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Metric:
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
     materiality: Materiality = EVERY_DIFFERENCE
+    slack: float = 0.0
     coarse: bool = False
     rule: Any = None  # the user's own rule that hold names, set by the catalog; None for perfsuite's
 

@@ -4,23 +4,24 @@ launch sees depends on the machine's speed, so a step that one of them never mad
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule
+from perfsuite.compare.rules.about import allowed
 from perfsuite.compare.scope import Scope, line_of
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Bound, Limit, Line, Status
 
 
 def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """Worse by at most the metric's bound. A better number is as good."""
+    """Worse by at most the metric's bound, or its slack. A better number is as good."""
     limit = Limit(bound=Bound.BELOW, value=metric.bound)
     here, there = in_common(new, old)
-    fine = metric.sign * (here - there) <= metric.bound * abs(there)
+    fine = metric.sign * (here - there) <= allowed(metric, there)
     return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit)
 
 
 def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
     """Whether it varies by more than that."""
     here, there = in_common(first, other)
-    return abs(there - here) > metric.bound * abs(here)
+    return abs(there - here) > allowed(metric, here)
 
 
 def in_common(first: Reading, other: Reading) -> tuple[float, float]:

@@ -330,7 +330,7 @@ class Attached:
         assert self.progress
         self.session.listeners[:] = [self.progress.mark]
         self.trainer.reads_norm = False
-        self.later = Later(self.folder, self.session.world_size, self._complete(sample), self.meters, self._done)
+        self.later = Later(self.folder, self._complete(sample), self.meters, self._done)
         self.later.begin(time.perf_counter() - self.begun)
 
     def _made_later(self, later: Later, skipped: bool) -> None:

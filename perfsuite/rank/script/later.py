@@ -24,7 +24,6 @@ SHARE = 0.2  # of the seconds until the last measured step
 SHARE_OF_GROWTH = 2.0  # the same, if something has grown: a leak goes on, and a cache ends
 LEAST_SECONDS = 1.0
 MEASURED = "rank{rank}.measured.json"  # the sample without them, in case that the script ends its process itself
-OTHERS_SECONDS = 0.2  # how often the watch looks whether all ranks are done
 
 
 def has_later_steps(job: Job) -> bool:
@@ -33,14 +32,12 @@ def has_later_steps(job: Job) -> bool:
 
 
 class Later:
-    """The end of a rank. ``leave`` ends the process. All ranks train on until each of them has seen enough."""
+    """The end of a rank. ``leave`` ends the process when all ranks have written their samples."""
 
-    def __init__(
-        self, folder: Path, ranks: int, sample: RankSample, meters: Sequence[Meter], leave: Callable[[], None]
-    ) -> None:
-        self._folder, self._ranks, self._sample, self._meters, self._leave = folder, ranks, sample, meters, leave
+    def __init__(self, folder: Path, sample: RankSample, meters: Sequence[Meter], leave: Callable[[], None]) -> None:
+        self._folder, self._sample, self._meters, self._leave = folder, sample, meters, leave
         self._begun = self._step_begun = time.perf_counter()
-        self._lock = threading.Lock()
+        self._lock, self._written = threading.Lock(), threading.Event()
         self._steps = 0
         codec.write(folder / MEASURED.format(rank=sample.rank), sample)
 
@@ -55,9 +52,7 @@ class Later:
 
     def stepped(self, outcome: StepOutcome) -> None:
         """One of them is done."""
-        if self._is_written:
-            if self._all_are_done():
-                self._leave()
+        if self._written.is_set():  # the other ranks may need more steps
             return
         self._steps += 1
         seconds = time.perf_counter() - self._step_begun
@@ -70,31 +65,22 @@ class Later:
     def write(self, ended: bool = False, failed: str = "") -> None:
         """Write the sample, once: there are enough steps, the time is over, or the script has ``ended``."""
         with self._lock:
-            if self._is_written:
+            if self._written.is_set():
                 return
             readings = dict(self._sample.readings)
             for meter in self._meters:
                 readings |= meter.later_readings(readings)
             readings |= end_of_script(self._steps, ended, failed)
             seconds = {**self._sample.phases_seconds, "later": time.perf_counter() - self._begun}
-            codec.write(self._file, msgspec.structs.replace(self._sample, readings=readings, phases_seconds=seconds))
-
-    @property
-    def _file(self) -> Path:
-        return self._folder / f"rank{self._sample.rank}.json"
-
-    @property
-    def _is_written(self) -> bool:
-        return self._file.exists()
-
-    def _all_are_done(self) -> bool:
-        return all((self._folder / f"rank{rank}.json").exists() for rank in range(self._ranks))
+            sample = msgspec.structs.replace(self._sample, readings=readings, phases_seconds=seconds)
+            codec.write(self._folder / f"rank{sample.rank}.json", sample)
+            self._written.set()
 
     def _limit(self, seconds: float) -> None:
-        """In a thread of its own, since the script may never make another step."""
-        deadline = time.perf_counter() + seconds
-        while time.perf_counter() < deadline and not self._is_written:
-            time.sleep(min(OTHERS_SECONDS, max(0.0, deadline - time.perf_counter())))
+        """In a thread of its own, since the script may never make another step. It trains on until all ranks are done,
+        and is ended then.
+        """
+        self._written.wait(seconds)
         with contextlib.suppress(Exception):  # the sample without them is there
             self.write()
         self._leave()
