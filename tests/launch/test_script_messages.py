@@ -1,11 +1,17 @@
 """What is said of a script that cannot be measured, where its own error does not say it."""
 
+import contextlib
 import os
+from dataclasses import replace
 
 import pytest
 from small_scripts import START, measured
 
+from perfsuite.catalog.scripts import script
+from perfsuite.environments.environments import HERE
 from perfsuite.launch import script_copy
+from perfsuite.launch.scripts import ScriptServer
+from perfsuite.launch.servers import ServerKind
 
 
 @pytest.fixture
@@ -29,6 +35,19 @@ def test_a_path_that_leaves_the_repository_is_found(repository):
 
     assert found.outcome == "fits", found.failure
     assert (repository.parent / "lr.txt").read_text() == "0.1"
+
+
+def test_older_content_has_the_neighbours_of_the_users_repository(repository, monkeypatch):
+    """It lies in a copy elsewhere, and the current folder is known in both."""
+    older = repository.parent / "data"
+    (repository / "src").mkdir()
+    (older / "src").mkdir()
+    monkeypatch.chdir(repository / "src")
+    environment = replace(HERE, root=str(older), folder=str(older / "src"))
+    kind = ServerKind("cpu", "", environment, "", script("train", "python train.py", older))
+
+    with contextlib.closing(ScriptServer(kind)) as server:
+        assert (server._top(), server._own(server._top())) == (older, repository)
 
 
 def test_neighbours_are_linked_and_small_files_copied(repository, tmp_path_factory):
