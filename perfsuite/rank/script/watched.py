@@ -51,6 +51,7 @@ class Watched:
         self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
         self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
+        self.evaluates = False  # the outermost module that runs is in evaluation mode
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
         self.by_hand = False  # the script says itself where a step ends
@@ -317,6 +318,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             modules.setdefault(id(self), self)
             if not self.training and records_gradients(self):
                 watched.evaluated.add(type(self).__name__)
+            watched.evaluates = not self.training
             watched.begin("forward")
         around = None if recomputing else watched.around_forward
         try:
@@ -328,6 +330,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             if recomputing:
                 watched.recomputing = False
             else:
+                watched.evaluates = False
                 watched.end("forward")
 
     torch.nn.Module.__call__ = calling

@@ -22,7 +22,7 @@ CELLS = os.environ.get(
 ).split()
 CATEGORIES = (
     "parameters", "master_parameters", "optimizer_state", "gradients", "communication", "batch", "activations",
-    "temporaries",
+    "temporaries", "made_before_steps",
 )  # fmt: skip
 EVIDENCE, RUNG = os.environ.get("PERFSUITE_LADDER_EVIDENCE", ""), os.environ.get("ASV_COMMIT", "")
 SECONDS = 3600.0  # that all cells of a rung may take
