@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.cli.command_files import command_files
 from perfsuite.cli.ini import ini_of
-from perfsuite.cli.main import commands, main
+from perfsuite.cli.main import main
 from perfsuite.cli.shared_options import catalog_of, store_of, tolerance_of
 from perfsuite.errors import UsageError
 
@@ -110,11 +111,11 @@ def options(parser):
             yield action
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
-def test_no_command_has_a_default_of_its_own(name, command):
+@pytest.mark.parametrize("name", command_files())
+def test_no_command_has_a_default_of_its_own(name):
     """What pytest's ini can say has no other default anywhere, and --help names the setting."""
     parser = argparse.ArgumentParser()
-    command.arguments(parser)
+    command_files()[name].load().arguments(parser)
     shared = [one for one in options(parser) if one.dest in ("baselines", "catalog", "time_tolerance")]
 
     assert all(one.default is None and f"perf_{one.dest} in pytest's ini" in one.help for one in shared)

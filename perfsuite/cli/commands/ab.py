@@ -41,6 +41,7 @@ from perfsuite.show.text.rounds import round_text
 from perfsuite.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
+QUESTION = "compare"
 STARTS_PROCESSES = True
 FORMAT = 3
 EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.OPEN: 3}

@@ -33,6 +33,7 @@ from perfsuite.show.text.verdict_text import last_lines
 from perfsuite.units import show_several
 
 HELP = "Measure a training script as it is, started by its own launcher."
+QUESTION = "guard"
 STARTS_PROCESSES = True
 ACCUMULATION = "accumulation"
 UNDECIDED = 3

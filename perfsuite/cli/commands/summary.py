@@ -27,6 +27,7 @@ from perfsuite.units import printable
 
 FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
 HELP = "The verdicts of reports as Markdown; red ones fail."
+QUESTION = "guard"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

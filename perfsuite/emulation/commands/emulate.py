@@ -12,6 +12,7 @@ from perfsuite.paths import check_output
 from perfsuite.units import parse_bytes
 
 HELP = "Run a command on emulated GPUs: torch's CUDA build, without a GPU."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 
 

@@ -18,6 +18,7 @@ from perfsuite.run.gatekeeper import commit_of
 from perfsuite.units import listed
 
 HELP = "Propose the baselines of new and improved cells as one pull request."
+QUESTION = "history"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from perfsuite.errors import UsageError
 from perfsuite.units import some
 
 HELP = "Write a dashboard of many runs: every cell's metrics over nights."
+QUESTION = "history"
 NAMED = 3  # files of a folder that is no dashboard
 NEEDS = {"asv": "asv", "jinja2": "jinja2", "numpy": "numpy"}
 

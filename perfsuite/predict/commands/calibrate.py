@@ -27,6 +27,7 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_change, show_flops, show_ratio, show_seconds, show_several, show_time
 
 HELP = "What an operator and a message cost on this CPU; predicts steps."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 FEWEST = 8  # cells: a fold of five must leave enough for five constants
 SWEEP = (  # about two minutes on two cores

@@ -33,6 +33,7 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
 HELP = "Which strategies fit into a device's memory, the fastest first."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 
 

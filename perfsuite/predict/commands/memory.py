@@ -36,6 +36,7 @@ from perfsuite.show.text.tables import print_table
 from perfsuite.units import show_bytes
 
 HELP = "How much memory a training needs, and for what."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 DOUBLINGS = 6  # of a sweep
 BAR = 40

@@ -42,6 +42,7 @@ from perfsuite.show.text.tables import print_table
 from perfsuite.units import parse_bytes, parse_days, parse_network, show_count, show_rate
 
 HELP = "Which layout trains fastest, for how long."
+QUESTION = "predict"
 STARTS_PROCESSES = True  # to trace
 VERIFY = 3  # layouts
 MOST = 1e18  # tokens, samples or a price: more is a slip of the hand

@@ -15,6 +15,7 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_count, show_flops
 
 HELP = "List all names, and what goes with what."
+QUESTION = "guard"
 
 
 def models(catalog: Catalog) -> Table:

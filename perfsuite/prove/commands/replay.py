@@ -31,6 +31,7 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import change_text, line_text
 
 HELP = "Run real regressions of past releases again, and show that each is caught."
+QUESTION = "prove"
 STARTS_PROCESSES = True
 FILE = Path("docs", "replay.jsonl")
 BAD = ("missed", "false catch", "failed")

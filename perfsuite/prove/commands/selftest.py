@@ -35,6 +35,7 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import RATIO
 
 HELP = "Inject faults, and show that the gate detects them."
+QUESTION = "prove"
 STARTS_PROCESSES = True
 SAID = 100  # columns, at most
 _WRONG = {"control": "is not green without a fault", "time": "contradicts the claim for: {name}, {where}"}

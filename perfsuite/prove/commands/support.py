@@ -17,6 +17,7 @@ from perfsuite.run.runner import Runner
 from perfsuite.show.text.live import LiveLine
 
 HELP = "Prove which engine goes with which technique."
+QUESTION = "prove"
 STARTS_PROCESSES = True
 
 

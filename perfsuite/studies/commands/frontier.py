@@ -30,6 +30,7 @@ from perfsuite.studies._largest_fit import Answer, answer, of_micro_batches, of_
 from perfsuite.units import show_bytes
 
 HELP = "The largest micro-batch or model that fits a capacity."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 MOST = 65536
 ABSENT = "–"

@@ -22,6 +22,7 @@ from perfsuite.studies._run_study import Order, first_failure, run_study
 from perfsuite.studies._workbench import Workbench
 
 HELP = "Measure the cells that answer a question."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 TRAIN_STEPS = 1000
 ROUNDS = 3

@@ -37,6 +37,7 @@ from perfsuite.studies._workbench import Kept
 from perfsuite.units import show_bytes, show_duration, show_durations, show_seconds
 
 HELP = "How long a training takes, from a measured cell or from a trace."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 
 

@@ -58,6 +58,7 @@ from perfsuite.upgrade.upgrade_outcome import UpgradeReport, attempts, judge, no
 from perfsuite.upgrade.upgrade_page import upgrade_page
 
 HELP = "Try newer releases, and report what they make worse or better, and which of them does."
+QUESTION = "compare"
 STARTS_PROCESSES = True
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 WHY = 115  # columns of the evidence, at most

@@ -9,6 +9,7 @@ from perfsuite.cli.commands.baseline import survey as _survey
 from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, add_select, add_tolerance
 
 HELP = "Show, compare, accept and prune baselines."
+QUESTION = "guard"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
