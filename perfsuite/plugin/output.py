@@ -43,7 +43,7 @@ LEFT_OUT = (
 )
 BUSY = (
     "The times of {} are not stored, since other processes used up to {} of the machine. Exact metrics are. Record "
-    "again when it is idle, or allow more with --perf-busy-share."
+    "again when it is idle, or allow more with -o perf_busy_share=1."
 )
 
 
