@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from perfsuite.errors import UsageError
+from perfsuite.errors import UnknownName, UsageError
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +61,7 @@ class Setting(Generic[T]):
     def value_of(self, text: str) -> T:
         """Raises UsageError for a text that is no value."""
         if self.choices and text not in self.choices:
-            raise UsageError(f"{text[:80]!r} is none of {', '.join(self.choices)}.")
+            raise UnknownName(f"choice of {self.name}", text[:80], self.choices, "There are no others.")
         return self.parse(text)
 
     def from_ini(self, text: str | None, file: object) -> T:

@@ -461,7 +461,7 @@ def test_unknown_names_teach(repository, cell, complaint):
         (("--perf-against=msgspec==",), "*is not a requirement: write name==version*"),
         (("--perf-hardware=cpu_2",), "*No hardware named 'cpu_2'. Did you mean 'cpu_x2'*"),
         (("-o", "perf_warmup=many"), "*perf_warmup: 'many' is not a count*"),
-        (("-o", "perf_open=maybe"), "*perf_open: 'maybe' is none of pass, fail*"),
+        (("-o", "perf_open=maybe"), "*perf_open: No choice of open named 'maybe'*Known: fail, pass*"),
         (("-o", "perf_time_tolerance=0"), "*perf_time_tolerance: '0' is not a number above 0*"),
         (("-o", "perf_busy_share=2"), "*perf_busy_share: '2' is not a share from 0 to 1*"),
         (("-o", "perf_catalog=nowhere"), "*nowhere, which is not a folder*"),

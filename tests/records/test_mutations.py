@@ -24,6 +24,7 @@ from perfsuite.records.sample import RankSample
 from perfsuite.records.verdict import RED
 from perfsuite.settings.keys import TIME_TOLERANCE, TIMEOUT, WARMUP
 from perfsuite.settings.options import CAPACITY, LONG, STEPS
+from perfsuite.settings.setting import Setting
 
 CONSENT = Acceptance(how="a test", metrics=METRICS)
 BASELINES, RESULTS, SETTINGS = 1500, 1000, 700
@@ -164,7 +165,14 @@ def test_no_broken_result_passes():
 
 def test_no_broken_setting_is_a_traceback():
     """Every text of a setting gives a value within its limits, or one sentence."""
-    sound = {STEPS: "10", WARMUP: "5", LONG: "100", TIMEOUT: "1.5", TIME_TOLERANCE: "0.02", CAPACITY: "24GiB"}
+    sound: dict[Setting[float | None], str] = {
+        STEPS: "10",
+        WARMUP: "5",
+        LONG: "100",
+        TIMEOUT: "1.5",
+        TIME_TOLERANCE: "0.02",
+        CAPACITY: "24GiB",
+    }
     draw, accepted = random.Random(3), 0
     for _ in range(SETTINGS):
         setting = draw.choice(list(sound))
@@ -176,5 +184,5 @@ def test_no_broken_setting_is_a_traceback():
         else:
             accepted += 1
 
-            assert (0 if setting in (WARMUP, LONG) else 1e-300) <= value < math.inf
+            assert (0 if setting in (WARMUP, LONG) else 1e-300) <= (value or 0) < math.inf
     assert 0 < accepted < SETTINGS
