@@ -392,7 +392,7 @@ def test_the_commands_that_show_prints_are_of_the_same_baselines(store, run):
     record = next(line for line in lines if "add times" in line).partition(": ")[2]
     assert shlex.split(record) == [
         *("pytest", "--perf", "-o", f"perf_baselines={Path.cwd()}/else where"),
-        *("-o", f"perf_catalog='{Path.cwd()}/my own'", "--perf-time-tolerance=0.5", "-k", CELL),
+        *("-o", f"perf_catalog='{Path.cwd()}/my own'", "-o", "perf_time_tolerance=0.5", "-k", CELL),
         "--perf-update=times",
     ]
 

@@ -189,12 +189,12 @@ def test_interrupt_and_resume(tmp_path: Path) -> None:
 
 
 def test_a_ctrl_c_during_the_imports_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """All commands are imported before the command line is read."""
+    """The command is imported before its options are read."""
 
-    def interrupted() -> None:
+    def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perfsuite.cli.main.commands", interrupted)
+    monkeypatch.setattr("perfsuite.cli.main.CommandFile.load", interrupted)
 
     assert main(["list", "models"]) == 130
     assert capsys.readouterr().err == "perfsuite: stopped.\n"

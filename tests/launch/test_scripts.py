@@ -33,8 +33,9 @@ from perfsuite.run.environment_changes import changes_since
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.pairs import Pairs
 from perfsuite.run.question import Question
-from perfsuite.run.runner import FEWEST_LONG, Runner, Settings
+from perfsuite.run.runner import Runner, Settings
 from perfsuite.run.sides import Side
+from perfsuite.settings.options import FEWEST_LONG
 
 DDP = """
 import torch, torch.distributed as dist
