@@ -51,7 +51,8 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Slurm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``wait`` is the seconds in the queue. Of ``arguments``, each is one more of srun, such as ``--account=lab``. Of
-    ``setup``, each is a line of bash that a node runs before the agent, such as ``module load cuda``. ``address`` is this machine's, for the nodes; by default that of its host name.
+    ``setup``, each is a line of bash that a node runs before the agent, such as ``module load cuda``. ``address`` is
+    this machine's, for the nodes; by default that of its host name.
     """
 
     partition: str = ""
