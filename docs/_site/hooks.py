@@ -126,8 +126,8 @@ def pytest_options() -> Iterator[str]:
     plugin.pytest_addoption(taken)  # type: ignore[arg-type]
     yield "\n## Options\n"
     yield from _table("option", taken.options)
-    yield "## Settings of the ini file\n"
-    yield from _table("setting", taken.settings)
+    yield "## Keys of the ini file\n"
+    yield from _table("key", taken.settings)
 
 
 def names() -> Iterator[str]:

@@ -97,7 +97,7 @@ def write_refused(folder: Path) -> None:
         (["study", "zero2-vs-zero3", "--model", "bert"], "No model named 'bert'."),
         (["study", "zero2-vs-zero3", "--hardware", "cpu"], "needs a number of ranks"),
         (["study", "zero2-vs-zero3", "--hardware", "t4_x64"], "t4_x64 is not here"),
-        (["study", "zero2-vs-zero3", "--steps", "0"], "at least 1 timed step"),
+        (["study", "zero2-vs-zero3", "--steps", "0"], "argument --steps: '0' is below 1"),
         (
             ["study", "zero2-vs-zero3", "--steps", "x"],
             "argument --steps: 'x' is not a count: write a whole number, e.g.",
