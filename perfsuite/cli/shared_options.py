@@ -112,7 +112,7 @@ def store_of(arguments: argparse.Namespace) -> Store:
     """The baselines of ``--baselines``, or those of pytest's cells, for the chosen kernels."""
     kernels = kernels_key(value_of(arguments, KERNELS))
     if arguments.baselines is not None:
-        return Store(Path(arguments.baselines), kernels)
+        return Store(arguments.baselines, kernels)
     return Store(baselines_of(ini_of(Path.cwd())), kernels)
 
 

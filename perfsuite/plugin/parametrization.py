@@ -56,7 +56,7 @@ def parametrize_cells(metafunc: pytest.Metafunc) -> None:
 def catalog_of(config: pytest.Config) -> Catalog:
     """The catalog of this run: perfsuite's, the folders of ``perf_catalog`` and the conftests' models."""
     if _CATALOG not in config.stash:
-        folders = tuple(map(Path, setting(config, CATALOG)))
+        folders = tuple(setting(config, CATALOG))
         for folder in folders:
             if not folder.is_dir():
                 raise UsageError(f"perf_catalog names {folder}, which is not a folder.")

@@ -1,5 +1,6 @@
 """The keys of a project: ``perf_kernels = native`` in pytest's ini."""
 
+from pathlib import Path
 from typing import Any
 
 from perfsuite.settings.setting import Setting, as_written, count, positive, share
@@ -9,16 +10,16 @@ PATIENCE = 2.5  # times longer may the start of a rank take than a step
 BASELINES = Setting(
     name="baselines",
     help="Folder of the baselines.",
-    default="baselines",
-    parse=str,
+    default=Path("baselines"),
+    parse=Path,
     metavar="FOLDER",
     kind="string",
 )
-CATALOG = Setting[list[Any]](
+CATALOG = Setting[list[Path]](
     name="catalog",
     help="Folders with your own models, engines, ….",
     default=[],
-    parse=str.split,
+    parse=lambda text: [Path(text)],
     metavar="FOLDER",
     shown="none",
     kind="paths",
@@ -28,7 +29,6 @@ TESTPATHS = Setting[list[str]](
     help="Paths that --perf collects instead of testpaths.",
     default=[],
     parse=str.split,
-    shown="testpaths",
     kind="args",
 )
 KERNELS = Setting(

@@ -126,8 +126,8 @@ TRIAL = Setting(
 )
 TRACE = Setting(
     name="trace",
-    help="Cells that are launched once more for a trace and memory snapshots: never, red or all. The files are in "
-    "perf-traces, next to the report or the page.",
+    help="Launch these cells once more, for a trace and memory snapshots in perf-traces, next to the page or the "
+    "report: never, red or all.",
     default="never",
     parse=str,
     metavar="CELLS",

@@ -48,7 +48,7 @@ class Setting(Generic[T]):
     @property
     def told(self) -> str:
         """The help, with the default if there is a value."""
-        shown = self.shown or ("" if self.default in (None, False, "") else str(self.default))
+        shown = self.shown or str(self.default or "")
         return f"{self.help.removesuffix('.')} ({shown})." if shown else self.help
 
     def for_argparse(self) -> dict[str, Any]:

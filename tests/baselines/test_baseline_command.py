@@ -532,7 +532,7 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
         (["accept", "twice.jsonl", "-k", "t5", "--reason", "x"], f"twice.jsonl has {CELL} 2 times"),
         (["diff", "t5_tiny-zero3"], "is not a cell's id"),
         (["diff", "run.jsonl", "--git", "HEAD"], "--git compares a cell's baseline"),
-        (["diff", "run.jsonl", "--time-tolerance", "nan"], "--time-tolerance must be a number above 0"),
+        (["diff", "run.jsonl", "--time-tolerance", "nan"], "argument --time-tolerance: 'nan' is not a number above 0"),
         (["show", "--baselines", "gone"], "--baselines names gone, which is not a folder"),
         (["show"], "has no baseline that matches"),
         (["history"], "baselines/ledger.jsonl has no cell that matches -k ''"),
