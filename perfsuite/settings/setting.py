@@ -14,8 +14,9 @@ class Setting(NamedTuple, Generic[T]):
     """``parse`` makes a value of a text, or raises UsageError. ``shown`` is the default as the help says it.
 
     ``kind`` is pytest's type of a key; an option has none. ``keywords`` are more of what argparse takes. An option with
-    ``needs_perf`` does nothing without ``--perf``, for the reason that is there. A dataclass would take longer, and plain
-    pytest would wait for it.
+    ``needs_perf`` does nothing without ``--perf``, for the reason that is there.
+
+    A dataclass would take longer to import, and plain pytest would wait for it.
     """
 
     name: str
