@@ -113,7 +113,7 @@ def count() -> tuple[dict[str, int], dict[str, int]]:
         if is_bounded(one):
             for inner in gc.get_referents(one):
                 held.add(id(inner))
-                if not isinstance(inner, SHARED):
+                if not issubclass(type(inner), SHARED):
                     held.update(map(id, gc.get_referents(inner)))
     free = _named(one for one in objects if id(one) not in held)
     return free, _named(one for one in objects if id(one) in held)
@@ -125,7 +125,7 @@ def is_bounded(one: Any) -> bool:
         return one.maxlen is not None
     if type(one) is CACHE:
         return one.cache_parameters()["maxsize"] is not None
-    if type(one) in (dict, list, set) or not isinstance(one, dict | list | set):
+    if type(one) in (dict, list, set) or not issubclass(type(one), dict | list | set):
         return False
     return any(type(vars(one).get(name)) is int for name in LIMITS) if hasattr(one, "__dict__") else False
 
