@@ -90,7 +90,11 @@ class Pairs:
         return [Difference(metric.sign * by, error) for by, error in zip(ratios, spreads, strict=True)]
 
     def add(self, runners: Sequence[Runner], watch: Watch) -> tuple[Measurement, Measurement] | None:
-        """Launch both sides. None if a script has no room for so many steps: the next pair makes what it has."""
+        """Launch both sides. None if a script has no room for so many steps: the next pair makes what it has.
+
+        If the first pair fails at once, its sides are launched one after the other from then on: a script may have a
+        fixed port, or need most of the memory.
+        """
         for runner in runners:
             runner.settings = self.settings
         pair = self._launched(runners, watch)
@@ -99,6 +103,9 @@ class Pairs:
             fewest = min(filter(None, made), default=0)
             self.settings = replace(self.settings, steps=max(self.least, fewest))
             return None
+        if self.in_turns and None in made and not len(self):
+            self.in_turns = False
+            pair = self._launched(runners, watch)
         self.keep(pair[0], pair[1])
         return pair[0], pair[1]
 

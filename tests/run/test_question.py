@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Cut:
     return Cut(noisy(), ["msgspec"]).put(monkeypatch)  # type: ignore[return-value]
 
 
-def ask(folder: Path, kept: Path | None = None, changes: tuple[Change, ...] = (CHANGE,), **options: Any) -> Question:
-    """About all cells, with that change and without."""
+def ask(
+    folder: Path,
+    kept: Path | None = None,
+    changes: tuple[Change, ...] = (CHANGE,),
+    cells: Sequence[str] = CELLS,
+    **options: Any,
+) -> Question:
+    """About these cells, with that change and without."""
     how = measuring(folder)
     both = Sides(how.catalog, folder)
     hints = {"step_seconds": HINTS, "store": KeptPairs(kept), **options}
-    return Question(how, both.without(changes), both.without([]), CELLS, **hints)
+    return Question(how, both.without(changes), both.without([]), cells, **hints)
 
 
 def test_every_cell_has_a_pair_first(world: Cut, tmp_path: Path) -> None:
@@ -91,6 +97,18 @@ def test_every_cell_has_a_pair_first(world: Cut, tmp_path: Path) -> None:
     assert all(later.waiting <= len(CELLS) for later in rounds)
     assert world.servers[:4] == [0, 0, 2 * PER_SERVERS, 2 * PER_SERVERS]
     assert {one.comparison(cell).verdict.status for cell in CELLS} == {Status.OK}
+
+
+@pytest.mark.parametrize("slower", [0.0, 0.3])
+def test_what_cannot_run_beside_itself_is_launched_alone(world: Cut, tmp_path: Path, slower: float) -> None:
+    """A script may have a fixed port. The first pair shows it, and the question is answered all the same."""
+    world.alone, world.readings = True, noisy(slower)
+    one = ask(tmp_path, cells=CELLS[:1])
+    one.compare_times()
+
+    pairs = len(one.pairs[CELLS[0]])
+    assert one.comparison(CELLS[0]).verdict.status == (Status.REGRESSED if slower else Status.OK)
+    assert len(world.launched) == 2 * (pairs + 1)
 
 
 def test_the_cells_of_an_engine_are_red_together(world: Cut, tmp_path: Path) -> None:

@@ -420,6 +420,14 @@ def test_what_a_trial_says_stands_below_what_changed():
     ) in render(tried)
 
 
+def test_an_incomparable_cell_without_a_reason_is_counted():
+    """Its times are incomparable, since the other side could not run: the trial says why."""
+    lines = [msgspec.structs.replace(line, status=Status.INCOMPARABLE) for line in STYLE_VERDICT.lines[:1]]
+    verdict = msgspec.structs.replace(STYLE_VERDICT, status=Status.INCOMPARABLE, lines=lines, reason=None)
+
+    assert render(verdict).splitlines()[0] == f"{verdict.cell}: 1 of 1 metric incomparable"
+
+
 def test_the_last_lines_of_a_comparison_say_whose_they_are():
     """Both sides may have some."""
     failure = Failure(kind="raised", rank=None, message="It ended.", tail="ImportError")

@@ -53,9 +53,9 @@ class Launched:
 @dataclass
 class World:
     """``readings`` are those of every cell, or ``of_cell`` those of some. ``changed`` are the names of all changes.
-    ``unbuildable`` says why sides with just these changes cannot be built. ``forced`` are packages that
-    the older side has in addition. ``launched`` are the launches so far, ``built`` the changes that each other side
-    lacks, and ``servers`` the launches before each start of rank servers.
+    ``unbuildable`` says why sides with just these changes cannot be built. ``forced`` are packages that the older side
+    has in addition. ``alone``: of two launches at once, one fails. ``launched`` are the launches so far, ``built`` the
+    changes that each other side lacks, and ``servers`` the launches before each start of rank servers.
     """
 
     readings: Readings
@@ -63,6 +63,7 @@ class World:
     of_cell: dict[str, Readings] = field(default_factory=dict)
     unbuildable: Mapping[frozenset[str], str] = field(default_factory=dict)
     forced: tuple[tuple[str, str], ...] = ()
+    alone: bool = False
     launched: list[Launched] = field(default_factory=list)
     built: list[tuple[str, ...]] = field(default_factory=list)
     servers: list[int] = field(default_factory=list)
@@ -88,7 +89,8 @@ class World:
 
         def in_turns(runners: Sequence[Any], cells: Sequence[Cell], *_: Any, **options: Any) -> list[Measurement]:
             pairs = zip(runners, cells, strict=True)
-            return [runner.measure(cell, None, times_only=options["times_only"]) for runner, cell in pairs]
+            both = [runner.measure(cell, None, times_only=options["times_only"]) for runner, cell in pairs]
+            return [samples.measurement("failed"), both[1]] if world.alone else both
 
         def without(sides: Sides, changes: Sequence[Change]) -> Side:
             world.build(changes)

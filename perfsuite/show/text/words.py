@@ -340,7 +340,7 @@ def _said(verdict: Verdict) -> str:
     if why and why.because == Because.WRONG:
         return f"there is no baseline, and {said}"
     if verdict.status == Status.INCOMPARABLE:
-        return f"incomparable, {said}"
+        return f"incomparable, {said}" if said else _count(verdict)
     if why and why.because in (Because.NEITHER_SIDE, Because.SIDES):
         return f"{verdict.status}: {said}"
     if why:
