@@ -141,7 +141,7 @@ def _trace(text: str) -> Json:
 
 
 def _message(text: str) -> Json:
-    return {"because": "message", "facts": {"message": text}}
+    return {"because": "in words", "message": text}
 
 
 def _status(text: str) -> str:
