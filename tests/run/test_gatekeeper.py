@@ -10,6 +10,7 @@ from world import BOTH, NEW, OLD, Few, World, measuring, memory_of, slower_with
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
+from perfsuite.records.reasons import InWords
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
@@ -230,4 +231,4 @@ def test_a_baseline_that_cannot_be_written_after_the_question_is_red(keeper, mon
     [settled] = one.settle()
 
     assert settled.verdict.status == "failed"
-    assert settled.verdict.reason.facts["message"] == "No space left on device."
+    assert settled.verdict.reason == InWords(message="No space left on device.")

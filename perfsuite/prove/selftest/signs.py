@@ -27,7 +27,7 @@ class Sign(Record, frozen=True, kw_only=True):
     change: float | tuple[float, float] | None = None
     part: str = ""
     because: str = ""
-    facts: dict[str, str | int] = {}
+    facts: dict[str, str | int | bool] = {}
     has: tuple[str, ...] = ()
     changed: str = ""
     kind: FailureKind | None = None
