@@ -2,7 +2,7 @@
 
 import re
 from enum import StrEnum
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -28,7 +28,7 @@ from perfsuite.show.text.words import limit_text, note_text, trace_text, trial_o
 from perfsuite.units import BYTES, ERROR, SECONDS, WHOLE
 
 CELL = "t5_tiny-zero3-cpu_x2"
-OOM = {"outcome": "oom", "message": "Rank 1: it does not fit."}
+OOM: dict[str, Any] = {"outcome": "oom", "message": "Rank 1: it does not fit."}
 OOM |= {"missing_bytes": 2**30, "part": "activations", "part_bytes": 2**20}
 OWN_CODE = Change("perfsuite's code", "1a", "2b", ChangeKind.OWN_CODE)
 REASONS: list[Reason] = [
