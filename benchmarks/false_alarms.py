@@ -2,11 +2,10 @@
 
     python benchmarks/false_alarms.py [--rungs 10] [--folder FOLDER]
 
-Runs each rung once, as `perfsuite ladder run` does, judges every position as `perfsuite ladder publish` would have on
-the day that rung was the newest, and runs every alarm again, as it does. All alarms are false, also those that a new
-rung raises over an older one. Prints their count before and after the confirmation; exit code 1 if one is left, or
-more than one was raised. Also prints how many slow-downs in the newest rung's recorded numbers raise an alarm, since a
-ladder that never warns is useless.
+Runs each rung once, as `perfsuite ladder run` does, and judges every position as `perfsuite ladder publish` would have
+on the day that rung was the newest. All alarms are false, also those that a new rung raises over an older one. Prints
+their count; exit code 1 if more than one was raised. Also prints how many slow-downs in the newest rung's recorded
+numbers raise an alarm, since a ladder that never warns is useless.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.environments import lockfile
-from perfsuite.ladder import asv, building, confirm, ladder, story
+from perfsuite.ladder import asv, building, ladder, story
 from perfsuite.ladder import asv_results as results
 from perfsuite.ladder import series_steps as steps
 from perfsuite.ladder.asv_results import Benchmark, Key, Run, Value, show
@@ -28,16 +27,15 @@ from perfsuite.units import show_ratio
 
 SUITE = Path(__file__).parent / "identical"
 RELEASE = "packaging==24.0"
-ALLOWED = 1  # alarms before they are run again
+ALLOWED = 1  # alarms
 SLOWER = (1.2, 1.5, 2.0, 3.0)
 PARTS = ("value", "low", "high")
 
 
 def main() -> int:
-    """Run, judge, confirm, count."""
+    """Run, judge, count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rungs", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=confirm.ROUNDS)
     parser.add_argument("--folder", type=Path, help="Keep the ladder here, and continue with it.")
     arguments = parser.parse_args()
     folder = (arguments.folder or Path(tempfile.mkdtemp(prefix="false-alarms-"))).absolute()
@@ -50,20 +48,16 @@ def main() -> int:
     judged = len(known) * (len(built.rungs) - 1)
     for step in alarms:
         print(f"rung {step.new_rung}: {show(step.key)} {step.old:.3g} -> {step.new:.3g} s")
-    refused = confirm.confirm(folder, built, alarms, arguments.rounds)
-    for reason in dict.fromkeys(refused.values()):
-        print(f"not run again: {reason}")
-    held = [step for step in alarms if (check := confirm.known(folder, step)) and check.confirmed]
     for key in sorted({key for run in runs.values() for key, _ in run.by_key()}):
         numbers = [
             value.value for run in runs.values() for at, value in run.by_key() if at == key and value.value is not None
         ]
         apart = show_ratio(max(numbers) / min(numbers) - 1)
         print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {apart} apart")
-    print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them confirmed by new runs")
+    print(f"{len(alarms)} alarms in {judged} judgements")
     for factor in SLOWER:
         print(f"{factor} times slower: {len(warned(built, runs, known, factor))} of {judged} raise an alarm")
-    return 1 if held or refused or len(alarms) > ALLOWED else 0
+    return int(len(alarms) > ALLOWED)
 
 
 def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> list[Step]:

@@ -71,7 +71,7 @@ class Entry(Record, frozen=True, kw_only=True):
     consent: str
     reason: str
     outcome: str
-    changed: list[Change | str]  # texts before format 3
+    changed: list[Change]
     metrics: dict[str, Magnitude]
     commit: str
     digest: str = ""

@@ -8,6 +8,7 @@ have it, and is 0 on the others.
 """
 
 import hashlib
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -190,7 +191,7 @@ def _fold(metric: Metric, ranks: Sequence[RankSample], alone: bool) -> Reading |
     for rank, reading in by_rank.items():
         _check(metric, rank, reading)
     readings = list(by_rank.values())
-    samples = _fold_samples(metric, readings)
+    samples = _longest(metric, readings) if rule_of(metric).is_open_ended else _fold_samples(metric, readings)
     values = [reading.value for reading in readings]
     summary = rule_of(metric).summary
     value = _summary(metric, summary, samples, readings) if summary else _apply(metric, values)
@@ -234,6 +235,12 @@ def _fold_samples(metric: Metric, readings: Sequence[Reading]) -> list[float | N
         numbers = [number for number in column if number is not None]
         folded.append(_apply(metric, numbers) if len(numbers) == len(column) else None)
     return folded
+
+
+def _longest(metric: Metric, readings: Sequence[Reading]) -> list[float | None]:
+    """Fold sample by sample those that are there: a rank may have made more steps than another."""
+    columns = itertools.zip_longest(*(reading.samples for reading in readings))
+    return [_apply(metric, [number for number in column if number is not None]) for column in columns]
 
 
 def _summary(metric: Metric, summary: Summary, samples: Sequence[float | None], readings: Sequence[Reading]) -> float:

@@ -59,13 +59,23 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
                     for name in readings[metric.name].phases
                 },
             )
+    uncounted = dict(first.uncounted)
     for metric in metrics:
-        if metric.derive is not None and metric.name in readings:
-            made = derived(metric, readings, first.world_size)
-            if made is not None:
-                readings[metric.name] = made
+        if metric.derive is not None and any(metric.name in one.readings for one in measurements):
+            _derive(metric, readings, uncounted, first.world_size)
     more: dict[str, Any] = {"launches": launches, "wall_seconds": wall_seconds, "unrepeated": unrepeated}
+    more |= {"uncounted": uncounted}
     return msgspec.structs.replace(first, readings=readings, **more)
+
+
+def _derive(metric: Metric, readings: dict[str, Reading], uncounted: dict[str, str], world_size: int) -> None:
+    """Put the metric that its formula makes of the pooled readings into them, or the reason why it is left out."""
+    readings.pop(metric.name, None)
+    uncounted.pop(metric.name, None)
+    if (made := derived(metric, readings, world_size)) is not None:
+        readings[metric.name] = made
+    elif metric.underived:
+        uncounted[metric.name] = metric.underived
 
 
 def _differing(
@@ -80,9 +90,12 @@ def _differing(
 
 
 def _absent(first: Measurement, other: Measurement, metrics: Iterable[Metric], number: int) -> str:
-    """The first number that launch ``number`` or the first lacks, as an error; empty if there is none."""
+    """The first number that launch ``number`` or the first lacks, as an error; empty if there is none.
+
+    A formula may leave its metric out for the times of one launch, such as an MFU above 100 %. Its inputs are checked.
+    """
     for metric in metrics:
-        if (metric.name in first.readings) != (metric.name in other.readings):
+        if metric.derive is None and (metric.name in first.readings) != (metric.name in other.readings):
             return f"{metric.title} was measured in launch {number} or in the first, but not in both."
     return ""
 

@@ -17,7 +17,7 @@ from perfsuite.compare.pooling import LOOKS, Effect
 from perfsuite.compare.scope import line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.reasons import BeyondHarmless, NoInterval, Reason, SomeSteps, Undecided, WithGroup
+from perfsuite.records.reasons import BeyondHarmless, NoInterval, NothingShown, Reason, SomeSteps, Undecided, WithGroup
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Bound, Interval, Limit, Line, Status
 
@@ -174,7 +174,16 @@ def _why(effect: Effect) -> Reason | None:
     """What is to be said of a cell that is judged alone."""
     here, tolerance = effect.interval, effect.tolerance
     if effect.status == Status.OPEN:
-        return Undecided(change=tolerance, worse=None if here.low <= 0 <= here.high else here.low > 0)
+        return _undecided(effect)
     if effect.status != Status.OK and min(abs(here.low), abs(here.high)) < math.log1p(tolerance):
         return BeyondHarmless(change=harmless(tolerance))  # it is "allowed" too
     return None
+
+
+def _undecided(effect: Effect) -> Reason:
+    """What the pairs do show."""
+    here, tolerance = effect.interval, effect.tolerance
+    if here.low <= 0 <= here.high:
+        return NothingShown(change=tolerance)
+    far = here.decide(tolerance)[0] in (Status.REGRESSED, Status.IMPROVED)
+    return Undecided(worse=here.low > 0, few_pairs=far)

@@ -37,6 +37,7 @@ FEWEST_ALONE = 4  # pairs of a cell that is convicted by itself, and of a group
 CLIPPED = 2.5  # deviations
 PRIOR_OF_GROUP = 4  # pairs that the spread of all counts as
 PRIOR_OF_CELL = 10
+GROSS, FEWEST_GROSS = math.log(1.3), 2  # a slow-down that no noise of steps in turns makes, and its fewest pairs
 FEWEST_CELLS = 4  # whose differences tell how far cells differ from each other
 SMALLEST = 0.3  # of a cell's tolerance: that of a large group
 MOST_EFFECTS = 12
@@ -189,7 +190,7 @@ class Pool:
         )  # another pair can show that; until then its mean is clipped
         if status == Status.OPEN and not soon and these.not_slower(tolerance):
             status, decided = Status.OK, these.narrow
-        if pairs < FEWEST_PAIRS:
+        if pairs < _fewest(interval, FEWEST_PAIRS):
             status, decided = Status.OPEN, interval
         last = groups[-1] if groups else Group(REST if self.found else ALL, "", frozenset(cells))
         return Effect(last.kind, last.name, groups, tuple(cells), decided, status, tolerance, pairs)
@@ -241,9 +242,9 @@ class Pool:
             if self._count(group.cells) >= FEWEST_ALONE:
                 yield from self._if_shown(self._of_group(tuple(group.cells), self._error(group)), group)
         for cell, differences in self.differences.items():
-            if len(differences) >= (FEWEST_PAIRS if self._only else FEWEST_ALONE):
-                alone = Group(CELL, cell, frozenset([cell]))
-                yield from self._if_shown(self._of_cell(cell, self._errors[CELL], self._offsets[cell]), alone)
+            beyond = self._of_cell(cell, self._errors[CELL], self._offsets[cell])
+            if len(differences) >= _fewest(beyond, FEWEST_PAIRS if self._only else FEWEST_ALONE):
+                yield from self._if_shown(beyond, Group(CELL, cell, frozenset([cell])))
 
     def _count(self, cells: Iterable[str]) -> int:
         """Their pairs."""
@@ -319,6 +320,11 @@ class Pool:
         freedom = prior + len(weights) - 1
         variance = (prior * self.scale**2 + squares) / freedom / sum(weights)
         return Interval(mean - offset, math.sqrt(variance), freedom, error)
+
+
+def _fewest(interval: Interval, usual: int) -> int:
+    """How many pairs must have said it."""
+    return FEWEST_GROSS if interval.low > GROSS else usual
 
 
 def open_cells(pools: Sequence[Pool]) -> list[str]:

@@ -11,13 +11,15 @@ from perfsuite.records.change import Change
 class Announcement:
     """A comparison of these ``cells`` begins, or the search for a cause goes on with only the ``kept`` changes: it may
     take minutes. ``against`` are the changes that the other side lacks. ``titles`` are the metrics that it is about,
-    all if there are none.
+    all if there are none. ``brought`` is what moves with ``against`` and was not asked for, ``unmet`` what it breaks.
     """
 
     cells: Sequence[str]
     against: Sequence[Change] = ()
     titles: Sequence[str] = ()
     kept: Sequence[Change] = ()
+    brought: Sequence[Change] = ()
+    unmet: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.environments.bounded import output, run
+from perfsuite.environments.requirements import pinned
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder, check_executable
 from perfsuite.records.builds import kept
@@ -52,14 +53,16 @@ _ORIGINS = (
 @dataclass(frozen=True)
 class Environment:
     """``python`` runs the ranks; the folders ``path`` precede all others. ``installed`` are name and version of the
-    packages that replace inherited ones: the requested ones, and those that they force. ``overrides`` are environment
-    variables with other values than here; None: not set. ``root`` is the root of the repository's copy in which ranks
-    run, and ``folder`` the copy of the current folder; both are empty if ranks run here.
+    packages that replace inherited ones: the requested ones, and those that they force. ``unmet`` are an inherited
+    package and its requirement each, which holds here and not there. ``overrides`` are environment variables with other
+    values than here; None: not set. ``root`` is the root of the repository's copy in which ranks run, and ``folder``
+    the copy of the current folder; both are empty if ranks run here.
     """
 
     python: str = sys.executable
     path: tuple[str, ...] = ()
     installed: tuple[tuple[str, str], ...] = ()
+    unmet: tuple[tuple[str, str], ...] = ()
     overrides: tuple[tuple[str, str | None], ...] = ()
     root: str = ""
     folder: str = ""
@@ -100,7 +103,10 @@ def with_releases(texts: Sequence[str]) -> Environment:
         lambda part: _install(part, requirements, inherited, list(there.values())),
     )
     own = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[site_packages(folder)]))
-    environment = Environment(python=str(folder / "bin" / "python"), installed=tuple(sorted(own)))
+    replaced = tuple(sorted(own))
+    environment = Environment(
+        python=str(folder / "bin" / "python"), installed=replaced, unmet=_unmet(there, dict(replaced))
+    )
     names = [requirement.name for requirement in requirements]
     found = json.loads(output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
     for requirement, version in zip(requirements, found, strict=True):
@@ -130,21 +136,6 @@ def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
     for found in metadata.distributions(path=list(folders)):
         there.setdefault(_key(found.name), found)
     return there
-
-
-def pinned(text: str, option: str = "", alone: bool = False) -> Requirement:
-    """A requirement whose meaning does not change with time; ``alone``: one version, and neither another condition nor
-    an address. Raises UsageError, naming the option.
-    """
-    given = f"{option} {text!r}".strip()
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement as error:
-        raise UsageError(f"{given} is not a requirement: write name==version.") from error
-    exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
-    if (alone or not requirement.url) and (len(exact) != 1 or (alone and len(requirement.specifier) != 1)):
-        raise UsageError(f"{given} does not pin one version: write {requirement.name}==version.")
-    return requirement
 
 
 def _content(requirement: Requirement) -> str:
@@ -279,6 +270,19 @@ def _unfit(packages: Path) -> list[str]:
         if any(version and not one.specifier.contains(version, prereleases=True) for one, version in versions):
             unfit.append(found.name)
     return sorted(set(unfit) - {"torch"})
+
+
+def _unmet(there: Mapping[str, metadata.Distribution], replaced: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The inherited packages with each of their requirements that held before these versions came, and no more."""
+    new = {_key(name): version for name, version in replaced.items()}
+    old = {name: found.version for name, found in there.items()}
+    texts = [(found, text) for name, found in there.items() if name not in new for text in found.requires or ()]
+    named = [(found, text) for found, text in texts if _key(re.split(r"[^\w.-]", text, maxsplit=1)[0]) in new]
+    return tuple(
+        (canonicalize_name(found.name), text)
+        for found, text in named
+        if _holds(text, old) and not _holds(text, old | new)
+    )
 
 
 def uv_command() -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from perfsuite.environments import bounded, environments
+from perfsuite.environments import bounded, requirements
 from perfsuite.environments.bounded import FRAMES, output
 from perfsuite.environments.environments import uv_command, uv_variables
 from perfsuite.errors import UsageError
@@ -60,7 +60,7 @@ def pinned(text: str, option: str = "--hold") -> tuple[str, str]:
     """``datasets==2.10.1`` → its name and version. Raises UsageError, naming the option, for a text that does not pin
     one version.
     """
-    requirement = environments.pinned(text, option, alone=True)
+    requirement = requirements.pinned(text, option, alone=True)
     return canonicalize_name(requirement.name), next(iter(requirement.specifier)).version
 
 

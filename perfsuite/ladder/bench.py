@@ -21,13 +21,12 @@ Number = float | None  # None: the benchmark fails
 
 class Seen(Record, frozen=True, kw_only=True):
     """A fresh run during a bisection: the releases, its number, and which end of the ladder is nearer. ``between``: it
-    is like neither end. ``again`` are the numbers of further runs, if any.
+    is like neither end.
     """
 
     releases: tuple[str, ...]
     value: Number
     bad: bool | None
-    again: tuple[Number, ...] = ()
     between: bool = False
 
 
@@ -65,19 +64,19 @@ class Judge:
 
 @dataclass
 class Bench:
-    """Fresh runs of a ladder's rungs, each made at most once for all series. A rung's first run gives its number."""
+    """Fresh runs of a ladder's rungs, each made at most once for all series."""
 
     folder: Path
     ladder: Ladder
     keys: Sequence[Key]
     ran: Callable[[Run], None]
-    known: dict[str, list[Run]] = field(default_factory=dict)
+    known: dict[str, Run] = field(default_factory=dict)
 
     def value(self, rung: str, key: Key) -> Number:
         """The rung's number. Raises UsageError if it cannot run."""
         found = self._found(rung, key)
         if found is None:
-            why = self.known[rung][0].failure or "the benchmark does not apply there."
+            why = self.known[rung].failure or "the benchmark does not apply there."
             raise UsageError(f"{self.ladder.definition.library} {rung} cannot run: {why}")
         return found.value
 
@@ -89,12 +88,10 @@ class Bench:
     def at(self, rung: str, key: Key, judge: Judge) -> Seen:
         """Number and side, with the releases."""
         found = self._found(rung, key)
-        again = [run.at(key) for run in self.known[rung][1:]]
         return Seen(
             releases=self.ladder.rung(rung).releases,
             value=found.value if found else None,
             bad=self.side(rung, key, judge),
-            again=tuple(value.value if value else None for value in again),
             between=found is not None and judge.between(found.value),
         )
 
@@ -102,27 +99,12 @@ class Bench:
         """All fresh runs."""
         return tuple(self.at(name, key, judge) for name in self.known)
 
-    def repeats(self, rungs: Sequence[str], key: Key, judge: Judge, rounds: int) -> bool:
-        """Whether each of these rungs is on one side every time, run so many times in turn with the others."""
-        for number in range(rounds):
-            for name in rungs if number % 2 == 0 else reversed(rungs):
-                self._run(name, number)
-        values = [[run.at(key) for run in self.known[name][:rounds]] for name in rungs]
-        sides = [{judge.bad_at(value.value) if value else None for value in again} for again in values]
-        return all(found in ({True}, {False}) for found in sides)
-
     def _found(self, rung: str, key: Key) -> Value | None:
-        """The value of a series in the rung's first run; None if there is none."""
-        return self._run(rung, 0).at(key)
-
-    def _run(self, rung: str, number: int) -> Run:
-        """The rung's run of that number."""
-        runs = self.known.setdefault(rung, [])
-        if len(runs) <= number:
-            run = asv.run(self.folder, self.ladder, self.ladder.rung(rung), fresh=True, only=self.keys)
-            self.ran(run)
-            runs.append(run)
-        return runs[number]
+        """The value of a series in the rung's run; None if there is none."""
+        if rung not in self.known:
+            self.known[rung] = asv.run(self.folder, self.ladder, self.ladder.rung(rung), fresh=True, only=self.keys)
+            self.ran(self.known[rung])
+        return self.known[rung].at(key)
 
 
 class Grid:

@@ -2,7 +2,8 @@
 
 Some changes need two: a release of the ladder's library and one of a library that it pins. If the change is absent
 with an older release of the other library, that one is bisected too, at the ladder's first bad release. Then all four
-corners are run several times: it is the pair only if neither release alone shows the change.
+corners are run: it is the pair only if neither release alone shows the change. Each rung is run once for the search;
+the answer is confirmed as an alarm is (confirm.py).
 
 If the ends differ by more than one change, the larger one is found, and the verdict says where the others are.
 """
@@ -26,18 +27,19 @@ from perfsuite.ladder.story import show_move
 from perfsuite.records.record import Record
 
 P = TypeVar("P")
+EDGES = ((0, 1), (0, 2), (1, 3), (2, 3))  # corners of a pair between which one release differs
 
 
 class Found(Record, frozen=True, kw_only=True):
     """A release: ``good`` is the last without the change, ``bad`` the first with it; ``untold`` between them are
-    undecided. ``confirmed``: it was the same when everything was run again, several times.
+    undecided. ``confirmed``: it was the same in new runs; None if nothing confirms it, a time of asv's own benchmark.
     """
 
     library: str
     good: str
     bad: str
     untold: tuple[str, ...] = ()
-    confirmed: bool = False
+    confirmed: bool | None = False
 
 
 class Answer(Record, frozen=True, kw_only=True):
@@ -57,9 +59,10 @@ class Answer(Record, frozen=True, kw_only=True):
     unpaired: str = ""
 
     @property
-    def confirmed(self) -> bool:
-        """Whether all parts of the answer were confirmed by new runs."""
-        return self.found.confirmed and (self.other is None or self.other.confirmed)
+    def confirmed(self) -> bool | None:
+        """Whether new runs confirmed all parts of the answer; None if they can neither confirm nor refute it."""
+        parts = [found.confirmed for found in (self.found, self.other) if found]
+        return False if False in parts else None if None in parts else True
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def first_bad(points: Sequence[P], bad: Callable[[P], bool | None]) -> tuple[P, 
             low = middle
 
 
-def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: Other | None = None) -> Answer:
+def bisect(bench: Bench, key: Key, good: str, bad: str, other: Other | None = None) -> Answer:
     """Find the release of one series between two rungs, and with ``other`` whether it causes the change alone.
 
     Raises UsageError if the ends do not differ, or if an end cannot run.
@@ -123,11 +126,8 @@ def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: Othe
         )
     low, high, untold = first_bad(between, lambda name: bench.side(name, key, judge))
     step = Step(key, noisy, low, high, bench.value(low, key), bench.value(high, key))
-    confirm.confirm(bench.folder, bench.ladder, [step], rounds, bench.ran)
-    check = confirm.known(bench.folder, step)
-    found = Found(
-        library=library, good=low, bad=high, untold=tuple(untold), confirmed=check is not None and check.confirmed
-    )
+    confirmed = _confirmed(bench, judge, key, [(low, high)])
+    found = Found(library=library, good=low, bad=high, untold=tuple(untold), confirmed=confirmed)
     verdict = f"{library} {high}" + ("" if not untold else f", or one of {', '.join(untold)}, which are undecided")
     more = _more(judge, step, unit)
     answer = Answer(series=show(key), unit=unit, found=found, verdict=verdict + more, seen=bench.seen(key, judge))
@@ -136,10 +136,22 @@ def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: Othe
     if more:
         judge = Judge(step.old, step.new, noisy)
     try:
-        paired = _pair(bench, key, judge, answer, other, rounds)
+        paired = _pair(bench, key, judge, answer, other)
     except PerfsuiteError as error:
         return msgspec.structs.replace(answer, unpaired=str(error))
     return msgspec.structs.replace(paired, verdict=paired.verdict + more)
+
+
+def _confirmed(bench: Bench, judge: Judge, key: Key, edges: Sequence[tuple[str, str]]) -> bool | None:
+    """Whether new runs confirm that the series changes between the rungs of each edge; None if nothing can."""
+    if any(bench.side(rung, key, judge) is None for edge in edges for rung in edge):
+        return False
+    steps = [Step(key, judge.noisy, low, high, bench.value(low, key), bench.value(high, key)) for low, high in edges]
+    if not all(confirm.is_checkable(bench.ladder, step) for step in steps):
+        return None
+    confirm.confirm(bench.folder, bench.ladder, steps, bench.ran)
+    checks = [confirm.known(bench.folder, step) for step in steps]
+    return all(check is not None and check.confirmed for check in checks)
 
 
 def _more(judge: Judge, step: Step, unit: str) -> str:
@@ -158,15 +170,16 @@ def _more(judge: Judge, step: Step, unit: str) -> str:
     return "; ".join([f", {move(step.old, step.new)}", *(f"{move(old, new)} is {where}" for old, new, where in others)])
 
 
-def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other, rounds: int) -> Answer:
+def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other) -> Answer:
     """Whether the change also needs a release of the other library, and which."""
     found, name = answer.found, other.name
     grid = Grid(bench, name, {release.version: release.moment for release in other.releases})
     versions = [release.version for release in other.releases]
-    bench, rounds = grid.bench, confirm.often(judge.noisy, rounds)
+    bench = grid.bench
     oldest = grid.rung(found.bad, versions[0])
     if judge.bad_at(bench.value(oldest, key)):
-        again = found.confirmed and bench.repeats([oldest], key, judge, rounds)
+        below = grid.rung(found.good, versions[0])
+        again = found.confirmed and _confirmed(bench, judge, key, [(below, oldest)])
         return msgspec.structs.replace(
             answer,
             found=msgspec.structs.replace(found, confirmed=again),
@@ -176,13 +189,14 @@ def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other, ro
     lower, upper, untold = first_bad(versions, lambda version: bench.side(grid.rung(found.bad, version), key, judge))
     places = [(found.good, lower), (found.bad, lower), (found.good, upper), (found.bad, upper)]
     rungs = [grid.rung(*place) for place in places]
-    repeats = bench.repeats(rungs, key, judge, rounds)
     corners = tuple(bench.at(rung, key, judge) for rung in rungs)
     cause = _cause(found, name, lower, upper, corners, judge.noisy)
+    edges = [(rungs[low], rungs[high]) for low, high in EDGES if corners[low].bad != corners[high].bad]
     unclear = f"the four corners of {found.library} {found.bad} and {name} {upper} are contradictory or undecided"
+    again = bool(cause) and _confirmed(bench, judge, key, edges)
     return msgspec.structs.replace(
         answer,
-        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=bool(cause) and repeats),
+        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=again),
         corners=corners,
         verdict=cause or f"unknown: {unclear}",
         seen=answer.seen + bench.seen(key, judge),

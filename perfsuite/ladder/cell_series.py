@@ -14,12 +14,11 @@ from perfsuite.predict.traced_memory import attempt_each
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.memory.anatomy import CATEGORIES
 from perfsuite.records.failure import Failure
-from perfsuite.records.measurement import Measurement
+from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.prediction import Prediction
 from perfsuite.run.runner import Runner, Settings
 
 PEAK = "peak_memory_bytes"
-TERA = 1e12
 COUNTED = {  # series → metric
     "peak_memory": PEAK,
     "communication": "communication_bytes",
@@ -88,19 +87,11 @@ def measured(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[s
         found = {one: runner.measure(parse_cell(one, catalog)) for one in ids}
     if folder:
         failures = {repr(one): run.failure.message for one, run in found.items() if run.failure}
-        speeds = {repr(one): {"TFLOP/s per rank": speed} for one, run in found.items() if (speed := _tflops(run))}
-        add(Path(folder), commit, {f"{suite}.track_failures": failures, f"{suite}.track_seconds_per_tflop": speeds})
+        add(Path(folder), commit, {f"{suite}.track_failures": failures})
     return {one: _times(run) for one, run in found.items()}
 
 
 def _times(run: Measurement) -> dict[str, Any]:
     if run.failure:
         return {"failures": 1}
-    seconds = run.readings["step_time_seconds"].value
-    speed = _tflops(run)
-    return {"failures": 0, "step_time": seconds} | ({"seconds_per_tflop": 1 / speed} if speed else {})
-
-
-def _tflops(run: Measurement) -> float:
-    """0 for a cell that has failed, and for one whose FLOPs could not be counted."""
-    return run.readings["flops_per_rank"].value / TERA if "flops_per_rank" in run.readings else 0.0
+    return {"failures": 0, "step_time": run.readings[STEP_TIME].value}

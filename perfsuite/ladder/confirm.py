@@ -1,185 +1,176 @@
-"""Confirms alarms before they are reported: asv runs both rungs again in turn, several times, apart from the results.
+"""Confirms alarms before they are reported.
 
-A counter is confirmed if it gives the recorded numbers every time. A time is confirmed if every time of one rung is
-beyond every time of the other by more than the threshold. With two equal rungs, all four times of one are on one side
-of the other's once in 70 alarms, so it must also be the recorded side. A round in which a rung could not run does not
-count: it is not kept, and the next publishing repeats it.
+An alarm over a launched cell is a Question (run/question.py) between the environments of its two rungs; alarms over
+several cells between the same rungs are one. An exact number of any other benchmark is run once more at both rungs,
+apart from the results, and must be the recorded one. Nothing confirms a time of such a benchmark.
+
+An alarm that could not run again has no check, and the next publishing tries it again.
 """
 
+import ast
 import hashlib
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.judge import OUTCOME
+from perfsuite.compare.rounds import Round
+from perfsuite.environments.environments import with_releases
+from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.ladder import asv
-from perfsuite.ladder.asv import THRESHOLD
-from perfsuite.ladder.asv_results import Run, show
-from perfsuite.ladder.ladder import Ladder
-from perfsuite.ladder.series_steps import Step, ratio
+from perfsuite.ladder.asv_results import Key, Run, show
+from perfsuite.ladder.bench import Bench, Number
+from perfsuite.ladder.ladder import Ladder, suite_folder
+from perfsuite.ladder.series_steps import Step
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import STEP_TIME
 from perfsuite.records.record import Record
+from perfsuite.records.verdict import Line
+from perfsuite.run.causes import problem_of
+from perfsuite.run.kept_pairs import KeptPairs
+from perfsuite.run.measuring import Measuring
+from perfsuite.run.question import Question
+from perfsuite.run.runner import Settings
+from perfsuite.run.sides import Side
 
-ROUNDS = 4
-EXACT_ROUNDS = 2  # of numbers that repeat themselves
-LEAST = 3  # rounds of a time: fewer are not enough
-
-Ran = Callable[[Run], None]
+MEASURED = "series.Measured.track_"  # the launched series of the suite of cells, and their metrics
+METRICS = {"failures": OUTCOME, "step_time": STEP_TIME}
 
 
 class Check(Record, frozen=True, kw_only=True):
-    """An alarm that was run again, with the number of each round; None if the benchmark fails, as recorded, or no
-    longer fails. Format 1: 2026-11, first.
-
-    It is written after each round, and is valid only after ``rounds`` of them.
+    """An alarm that was run again. ``again`` are the new numbers of both rungs, of an exact number; ``line`` is what
+    the comparison of the rungs says about a cell's time. Format 1: 2026-11, first.
     """
 
     format: int = 1
     date: str
-    benchmark: str
-    old_rung: str
-    new_rung: str
-    old: float | None
-    new: float | None
-    old_again: tuple[float | None, ...]
-    new_again: tuple[float | None, ...]
+    step: Step
+    again: tuple[Number, Number] | None = None
+    line: Line | None = None
     confirmed: bool
-    rounds: int = 0
+
+
+def is_checkable(ladder: Ladder, step: Step) -> bool:
+    """Whether new runs can confirm the alarm: they cannot if it is a time of asv's own benchmark."""
+    return step.is_exact or _cell_of(ladder, step.key) is not None
 
 
 def known(folder: Path, step: Step) -> Check | None:
     """The check of exactly this alarm: recorded numbers that have changed since make another alarm."""
-    check = _begun(folder, step)
-    return None if check and len(check.new_again) < max(check.rounds, LEAST if step.noisy else 0) else check
-
-
-def confirm(
-    folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ran: Ran = lambda _: None
-) -> dict[Step, str]:
-    """Run the rungs of all unchecked alarms, and keep the checks. Returns the alarms that could not run again, each
-    with the reason: they stay unchecked.
-
-    Counters share the runs of a rung; the rungs of a time's alarm run in turn.
-    """
-    refused: dict[Step, str] = {}
-    for names, alarms, done, count in _batches(folder, ladder, steps, rounds):
-        again = {step: _again(folder, step) for step in alarms}
-        for number in range(done, count):
-            runs = {}
-            for name in names if number % 2 == 0 else reversed(names):
-                keys = list(dict.fromkeys(step.key for step in again if name in (step.old_rung, step.new_rung)))
-                if keys:
-                    runs[name] = asv.run(folder, ladder, ladder.rung(name), fresh=True, only=keys)
-                    ran(runs[name])
-            for step, (old, new) in list(again.items()):
-                if reason := _why_none(folder, ladder, runs, step):
-                    refused[step] = reason
-                    del again[step]
-                    continue
-                old.append(_value(runs[step.old_rung], step))
-                new.append(_value(runs[step.new_rung], step))
-                codec.write(_path(folder, step), _check(step, old, new, count))
-    return refused
-
-
-def _why_none(folder: Path, ladder: Ladder, runs: Mapping[str, Run], step: Step) -> str:
-    """Why these runs do not decide an alarm; empty if they do.
-
-    A benchmark that was recorded as failing, and fails, is an answer; one that fails only now may do so for a full
-    disk.
-    """
-    for name, recorded in ((step.old_rung, step.old), (step.new_rung, step.new)):
-        run, release = runs[name], f"{ladder.definition.library} {name}"
-        if run.failure and not run.at(step.key):
-            return f"{release} could not run again: {run.failure}"
-        if recorded is not None and _value(run, step) is None:
-            why = run.failure or f"see {asv.log_of(folder, name, fresh=True)}"
-            return f"{show(step.key)} gave no number at {release} this time, but it had one: {why}"
-    return ""
-
-
-def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None], rounds: int) -> Check:
-    """The state of an alarm after this many rounds."""
-    return Check(
-        date=timestamp(),
-        benchmark=show(step.key),
-        old_rung=step.old_rung,
-        new_rung=step.new_rung,
-        old=step.old,
-        new=step.new,
-        old_again=tuple(old),
-        new_again=tuple(new),
-        confirmed=len(new) >= rounds and holds(step, old, new),
-        rounds=rounds,
-    )
-
-
-def runs_needed(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int) -> int:
-    """The number of runs of a rung that `confirm` will make."""
-    return sum(len(names) * (count - done) for names, _, done, count in _batches(folder, ladder, steps, rounds))
-
-
-def _batches(
-    folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int
-) -> list[tuple[list[str], list[Step], int, int]]:
-    """The rungs to run for each set of alarms, the rounds that all of them already have, and the number to reach."""
-    waiting = [step for step in steps if known(folder, step) is None]
-    exact = [step for step in waiting if not step.noisy]
-    involved = {name for step in exact for name in (step.old_rung, step.new_rung)}
-    rungs = [rung.name for rung in ladder.rungs if rung.name in involved]
-    pairs: dict[tuple[str, str], list[Step]] = {}
-    for step in waiting:
-        if step.noisy:
-            pairs.setdefault((step.old_rung, step.new_rung), []).append(step)
-    batches = [([*pair], alarms, often(True, rounds)) for pair, alarms in pairs.items()]
-    if exact:
-        batches.insert(0, (rungs, exact, often(False, rounds)))
-    found = []
-    for names, alarms, count in batches:
-        done = min(len(_again(folder, step)[1]) for step in alarms)
-        found.append((names, alarms, done, max(count, done + 1)))
-    return found
-
-
-def often(noisy: bool, rounds: int) -> int:
-    """How many times a rung runs again if ``rounds`` are requested."""
-    return max(rounds, LEAST) if noisy else min(rounds, EXACT_ROUNDS)
-
-
-def holds(step: Step, old: Sequence[float | None], new: Sequence[float | None]) -> bool:
-    """Whether fresh runs of both rungs show the recorded change."""
-    if not old or not new:
-        return False
-    if not step.noisy or step.kind in ("broke", "mended"):
-        return all(_same(step, step.old, value) for value in old) and all(_same(step, step.new, v) for v in new)
-    olds, news = ([value for value in values if value is not None] for values in (old, new))
-    if len(olds) < max(LEAST, len(old)) or len(news) < max(LEAST, len(new)):
-        return False
-    apart = max(olds) < min(news) if step.kind == "regressed" else min(olds) > max(news)
-    return apart and ratio(statistics.median(olds), statistics.median(news)) - 1 > THRESHOLD
-
-
-def _same(step: Step, recorded: float | None, value: float | None) -> bool:
-    """The same number; for a time, only that there is one."""
-    return (recorded is None) == (value is None) if step.noisy else recorded == value
-
-
-def _value(run: Run, step: Step) -> float | None:
-    """A run's number for the alarm's benchmark; None if it failed."""
-    found = run.at(step.key)
-    return None if found is None else found.value
-
-
-def _begun(folder: Path, step: Step) -> Check | None:
-    """The alarm's check so far."""
     path = _path(folder, step)
     return codec.read(path, Check) if path.is_file() else None
 
 
-def _again(folder: Path, step: Step) -> tuple[list[float | None], list[float | None]]:
-    """The numbers of an interrupted check's rounds, of the old rung and of the new."""
-    check = _begun(folder, step)
-    return (list(check.old_again), list(check.new_again)) if check else ([], [])
+def unchecked(folder: Path, ladder: Ladder, steps: Iterable[Step]) -> list[Step]:
+    """The alarms that `confirm` will run again."""
+    return [step for step in steps if is_checkable(ladder, step) and known(folder, step) is None]
+
+
+def confirm(
+    folder: Path,
+    ladder: Ladder,
+    steps: Iterable[Step],
+    ran: Callable[[Run], None] = lambda run: None,
+    tell: Callable[[Round], None] = lambda progress: None,
+) -> dict[Step, str]:
+    """Run all unchecked alarms again, and keep the checks. Returns the alarms that could not run, with the reasons."""
+    refused: dict[Step, str] = {}
+    of_cells: dict[tuple[str, str], list[Step]] = {}
+    others = []
+    for step in unchecked(folder, ladder, steps):
+        if _cell_of(ladder, step.key):
+            of_cells.setdefault((step.old_rung, step.new_rung), []).append(step)
+        else:
+            others.append(step)
+    bench = Bench(folder, ladder, list(dict.fromkeys(step.key for step in others)), ran)
+    for step in others:
+        try:
+            _repeat(bench, step)
+        except PerfsuiteError as error:
+            refused[step] = str(error)
+    for alarms in of_cells.values():
+        refused |= _compare(folder, ladder, alarms, 1 / len(of_cells), tell)
+    return refused
+
+
+def _repeat(bench: Bench, step: Step) -> None:
+    """Run an exact number once more. Raises UsageError if a rung does not give one that it had: a full disk refutes
+    nothing.
+    """
+    again = bench.value(step.old_rung, step.key), bench.value(step.new_rung, step.key)
+    recorded = step.old, step.new
+    for rung, before, now in zip((step.old_rung, step.new_rung), recorded, again, strict=True):
+        if before is not None and now is None:
+            log = asv.log_of(bench.folder, rung, fresh=True)
+            release = f"{bench.ladder.definition.library} {rung}"
+            raise UsageError(f"{show(step.key)} gave no number at {release} this time, but it had one: see {log}")
+    if step.noisy:  # the benchmark broke, or was mended: its times may be any
+        is_same = [number is None for number in again] == [number is None for number in recorded]
+    else:
+        is_same = again == recorded
+    codec.write(_path(bench.folder, step), Check(date=timestamp(), step=step, again=again, confirmed=is_same))
+
+
+def _compare(
+    folder: Path, ladder: Ladder, alarms: Sequence[Step], share: float, tell: Callable[[Round], None]
+) -> dict[Step, str]:
+    """Ask about the alarms over cells between two rungs. Returns those without an answer, with the reasons. The
+    question has this ``share`` of the error rate of all.
+    """
+    asked = {step: found for step in alarms if (found := _cell_of(ladder, step.key))}
+    cells = list(dict.fromkeys(cell for cell, _ in asked.values()))
+    timed = {cell for cell, metric in asked.values() if metric != OUTCOME}
+    rungs, catalog = (alarms[0].old_rung, alarms[0].new_rung), Catalog()
+    how = Measuring(catalog, Settings(), Path.cwd(), cells=len(cells))
+    refused = {}
+    try:
+        a, b = (_side(ladder, rung, catalog) for rung in rungs)
+        store = KeptPairs.of([ladder.rung(rung).releases for rung in rungs], how)
+        question = Question(how, a, b, cells, store=store, tell=tell, share=share)
+        with closing(question):
+            question.launch_once(cell for cell in cells if cell not in timed)
+            question.compare_times(cell for cell in cells if cell in timed)
+    except PerfsuiteError as error:
+        return dict.fromkeys(alarms, str(error))
+    for step, (cell, metric) in asked.items():
+        try:
+            _answer(folder, question, step, cell, metric)
+        except PerfsuiteError as error:
+            refused[step] = str(error)
+    return refused
+
+
+def _answer(folder: Path, question: Question, step: Step, cell: str, metric: str) -> None:
+    """Keep what the question says about the alarm. Raises PerfsuiteError if it says nothing."""
+    comparison = question.comparison(cell)
+    if metric == OUTCOME:
+        again = float(bool(comparison.a.failure)), float(bool(comparison.b.failure))
+        check = Check(date=timestamp(), step=step, again=again, confirmed=again == (step.old, step.new))
+    else:
+        line = next((line for line in comparison.verdict.lines if line.metric == metric), None)
+        if line is None:
+            raise UsageError(f"{cell}, {step.old_rung} and {step.new_rung}: {problem_of(comparison).message}")
+        check = Check(date=timestamp(), step=step, line=line, confirmed=line.status == step.kind)
+    codec.write(_path(folder, step), check)
+
+
+def _side(ladder: Ladder, rung: str, catalog: Catalog) -> Side:
+    """The environment of a rung's cells. Raises UsageError if it cannot be built."""
+    environment = with_releases(ladder.rung(rung).releases)
+    overrides = (*environment.overrides, *ladder.definition.variables.items())
+    return Side(rung, catalog, replace(environment, overrides=overrides))
+
+
+def _cell_of(ladder: Ladder, key: Key) -> tuple[str, str] | None:
+    """The cell that is launched for a series, and its metric; None if the series is none of a launched cell."""
+    metric = METRICS.get(key[0].removeprefix(MEASURED)) if key[0].startswith(MEASURED) else None
+    definition = ladder.definition
+    if metric is None or not definition.inherit or Path(definition.suite) != suite_folder("cells"):
+        return None
+    return str(ast.literal_eval(key[1])), metric
 
 
 def _path(folder: Path, step: Step) -> Path:

@@ -40,6 +40,11 @@ class Step:
     drift: int = 0
 
     @property
+    def is_exact(self) -> bool:
+        """Whether its numbers repeat themselves; whether a benchmark fails always does."""
+        return not self.noisy or self.old is None or self.new is None
+
+    @property
     def kind(self) -> str:
         """What happened; lower is better."""
         if self.new is None:

@@ -16,6 +16,7 @@ from perfsuite.ladder.rung_evidence import why
 from perfsuite.ladder.series_steps import Step
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
+from perfsuite.show.text.words import note_text
 from perfsuite.units import show_bytes, show_change, show_count, show_time, show_whole
 
 FORMAT = 1
@@ -29,10 +30,10 @@ CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 class Change(Record, frozen=True, kw_only=True):
     """A step of one benchmark. ``kind`` is regressed, improved, broke or mended; None is a failure of the benchmark.
 
-    ``status``: confirmed, unconfirmed (new runs did not show it) or unchecked (not run again). ``again`` are the new
-    numbers of the old and of the new rung. ``series`` has a number for each of the story's rungs. ``between`` are the
-    rungs without a number between the two, which may have caused it; ``beside`` is then what else differs between the
-    two. ``drift``: it moved a little with each of so many releases; 0 if it stepped.
+    ``status``: confirmed, unconfirmed (new runs did not show it) or unchecked (not run again). ``series`` has a number
+    for each of the story's rungs. ``between`` are the rungs without a number between the two, which may have caused it;
+    ``beside`` is then what else differs between the two. ``drift``: it moved a little with each of so many releases; 0
+    if it stepped.
     """
 
     benchmark: str
@@ -46,7 +47,6 @@ class Change(Record, frozen=True, kw_only=True):
     old: float | None
     new: float | None
     status: str
-    again: tuple[tuple[float | None, ...], tuple[float | None, ...]] = ((), ())
     why: str = ""
     series: tuple[float | None, ...] = ()
     between: tuple[str, ...] = ()
@@ -187,6 +187,7 @@ def read_story(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]
         benchmark = known[step.key[0]]
         old, new = rungs[step.old_rung], rungs[step.new_rung]
         between = () if step.drift else tuple(names[names.index(old.name) + 1 : names.index(new.name)])
+        evidence = why(folder / "evidence", old.commit, new.commit, *step.key)
         changes.append(
             Change(
                 benchmark=step.key[0],
@@ -200,8 +201,7 @@ def read_story(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]
                 old=step.old,
                 new=step.new,
                 status=UNCHECKED if check is None else CONFIRMED if check.confirmed else UNCONFIRMED,
-                again=(check.old_again, check.new_again) if check else ((), ()),
-                why=why(folder / "evidence", old.commit, new.commit, *step.key),
+                why="; ".join(filter(None, [evidence, note_text(check.line) if check and check.line else ""])),
                 series=_series(ladder, runs, step),
                 between=between,
                 beside=_beside(folder, ladder, old, new) if between else (),

@@ -204,7 +204,8 @@ def _ask_for_stacks(servers: Sequence[RankServer], folder: Path, running: Sequen
 def _server_failure(message: str, server: RankServer, explained: bool = False) -> Failure:
     """Of a server. What its node's scheduler or a script's command explains stands for itself."""
     whose = "" if explained else f"Node {server.node}: " if server.node else "The rank server failed: "
-    return Failure(kind="raised", rank=None, message=f"{whose}{message}", tail=server.tail())
+    message = f"{whose}{message}"
+    return Failure(kind="raised", rank=None, message=message, tail=server.tail(), of_command=server.starts_command)
 
 
 def at_node(failure: Failure, nodes: Sequence[str]) -> Failure:

@@ -69,6 +69,8 @@ WhyLost = Callable[[NodeAgent], str]  # as its scheduler knows it
 class NodeServer:
     """A rank server on another node, through its agent."""
 
+    starts_command = False
+
     def __init__(self, agent: NodeAgent, why_lost: WhyLost, trouble: Callable[[], str]) -> None:
         self.node = agent.name
         self._held = Workspace("node")

@@ -18,23 +18,27 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+import msgspec
+
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.scripts import assignments, words_of
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.launch.script_copy import copy_folder, moved
+from perfsuite.launch.script_copy import copy_folder, copy_neighbours, moved, place_below
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.rank.script.boot import EARLY
+from perfsuite.rank.script.later import MEASURED, end_of_script
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import ATTACHED, PID
 from perfsuite.records.measurement import COMMAND
 from perfsuite.records.processes import end_with_parent
 from perfsuite.records.progress import read_progress
+from perfsuite.records.sample import RankSample
 from perfsuite.records.waits import wait_readable
 from perfsuite.records.workspaces import Workspace
 from perfsuite.units import printable, show_several
@@ -42,6 +46,7 @@ from perfsuite.units import printable, show_several
 HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
 HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
 LOG = "script.log"
+ROOT = "root"  # the folder with the script's copy, whose path in it is that of the user's folder
 REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
 MOST_OF_ERROR = 500  # characters
 END_SECONDS = 10.0
@@ -52,6 +57,7 @@ class ScriptServer:
     """A server of one script; launch/servers.py has the protocol."""
 
     node = ""
+    starts_command = True
 
     def __init__(self, kind: ServerKind) -> None:
         assert kind.script
@@ -86,8 +92,10 @@ class ScriptServer:
 
     def _run(self) -> None:
         top = self._top()
-        copy = self.folder / "copy"
+        root, own = self.folder / ROOT, self._own(top)
+        copy = place_below(root, own)
         copy_folder(top, copy)
+        copy_neighbours(root, own)
         here = copy / Path(self.model.folder).resolve().relative_to(top.resolve())
         command = words_of(self._model(top), len(self._wanted), free_port())
         assigned, words = assignments(moved(command, top, copy))
@@ -112,6 +120,13 @@ class ScriptServer:
         root, folder = Path(self.environment.root).resolve(), Path(self.model.folder).resolve()
         return root if self.environment.root and folder.is_relative_to(root) else git.repository_of(folder)
 
+    def _own(self, top: Path) -> Path:
+        """The user's folder, of which this side may have other content elsewhere."""
+        if not self.environment.folder:
+            return top.resolve()
+        levels = len(Path(self.environment.folder).relative_to(self.environment.root).parts)
+        return [here := Path.cwd().resolve(), *here.parents][levels]
+
     def _model(self, top: Path) -> Model:
         """The script, with the command of its baseline if a trial reverts that."""
         line = dict(self.environment.overrides).get(COMMAND)
@@ -126,6 +141,7 @@ class ScriptServer:
             "PERFSUITE_SCRIPT": str(self.folder),
             "PERFSUITE_HOME": str(HOME),
             "PERFSUITE_COPY": f"{copy}{os.pathsep}{top}",
+            "PERFSUITE_ROOT": str(self.folder / ROOT),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), path])),
             "PATH": os.pathsep.join([str(Path(self.environment.python).parent), os.environ.get("PATH", os.defpath)]),
             "PYTHONUNBUFFERED": "1",
@@ -158,6 +174,8 @@ class ScriptServer:
         for rank in sorted(self._running):
             done = (self.folder / f"rank{rank}.json").exists()
             failed = (self.folder / f"rank{rank}.failure.json").exists()
+            if over and not done:
+                done = self._ended_later(rank)
             if over or ((done or failed) and not self._lives(rank)):
                 self._running.discard(rank)
                 if not done and not failed:
@@ -220,6 +238,17 @@ class ScriptServer:
         message = f"The script ended {how} after {show_several(made, 'iteration')}, before all steps were measured."
         codec.write(self.folder / f"rank{rank}.failure.json", Failure(kind="raised", rank=rank, message=message))
 
+    def _ended_later(self, rank: int) -> bool:
+        """Whether a rank ended its process itself after its measured steps; then this is its sample."""
+        measured = self.folder / MEASURED.format(rank=rank)
+        if not measured.exists():
+            return False
+        assert self._process
+        sample, status = codec.read(measured, RankSample), self._process.wait()
+        readings = sample.readings | end_of_script(0, True, f"status {status}" if status else "")
+        codec.write(self.folder / f"rank{rank}.json", msgspec.structs.replace(sample, readings=readings))
+        return True
+
     def fileno(self) -> int:
         """Readable when the command has ended."""
         return self._exit
@@ -252,7 +281,7 @@ class ScriptServer:
         deadline = time.monotonic() + END_SECONDS
         while any(map(psutil.pid_exists, family)) and time.monotonic() < deadline:
             time.sleep(0.01)
-        shutil.rmtree(self.folder / "copy", ignore_errors=True)
+        shutil.rmtree(self.folder / ROOT, ignore_errors=True)
 
     def _daemons(self) -> Iterator[int]:
         """What the command has started, whoever its parent is by now."""

@@ -51,10 +51,12 @@ class RankServer(Protocol):
     """What the launcher needs of a server: it starts the ranks of one node and says when they end.
 
     ``node`` is the node's name, empty for this machine. ``workspace`` is a folder of the parent for its cells' folders.
+    ``starts_command`` says that its last lines are those of a script's command.
     """
 
     node: str
     workspace: Path
+    starts_command: bool
 
     def alive(self) -> bool:
         """Whether it can still start ranks."""
@@ -88,6 +90,7 @@ class LocalServer:
     """A rank server of this machine. ``alive()`` is False once it has died. ``code`` is what its Python runs."""
 
     node = ""
+    starts_command = False
     code = ("-m", "perfsuite.launch.server")
 
     def __init__(self, kind: ServerKind) -> None:

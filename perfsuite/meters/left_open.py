@@ -1,11 +1,16 @@
-"""What a script leaves open: file descriptors that each measured step adds, and the processes at the end.
+"""What a script leaves open: file descriptors that each step adds, and the processes at the end.
 
 Both are of a whole training: a descriptor of each step ends it when the process may have no more, and a process that
-each epoch leaves takes memory and cores from the others.
+each epoch leaves takes memory and cores from the others. Later steps count if each of their last two blocks adds as
+many, since an epoch may end in one of them.
 """
 
+import functools
+import itertools
+import operator
 import os
 from collections import Counter
+from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
@@ -14,6 +19,10 @@ from perfsuite.rank.script.family import running, with_children
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.units import WHOLE
+
+BLOCK = 10  # later steps between two looks
+LAST = 2  # blocks, each of which has what counts
+PROCESSES = "processes"  # the part of suspects
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable that all processes of a script have
 
@@ -26,6 +35,8 @@ class LeftOpen(Meter):
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
         self.before, self.steps = descriptors(), 0
+        self.later_files: list[Counter[str]] = []
+        self.later_processes: list[Counter[str]] = []
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         self.steps += 1
@@ -38,8 +49,31 @@ class LeftOpen(Meter):
         return {
             "open_files_left": Reading(value=sum(left.values()), parts=left),
             "processes_at_end": Reading(
-                value=there.total(), suspects={f"processes: {name}": number for name, number in there.items()}
+                value=there.total(), suspects={f"{PROCESSES}: {name}": number for name, number in there.items()}
             ),
+        }
+
+    def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
+        if step % BLOCK == 0:
+            self.later_files.append(descriptors())
+            self.later_processes.append(processes() if self.session.rank == 0 else Counter())
+
+    def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
+        if len(self.later_files) <= LAST:
+            return {}
+        files, before = self.later_files[-LAST - 1 :], readings["open_files_left"].parts
+        grown = {kind: min(b[kind] - a[kind] for a, b in itertools.pairwise(files)) // BLOCK for kind in files[-1]}
+        left = {kind: max(before.get(kind, 0), number) for kind, number in (before | grown).items()}
+        left = {kind: number for kind, number in left.items() if number > 0}
+        # Workers of an evaluation come and go, and those of the data are others in each epoch.
+        first, *_ = self.later_processes
+        more = functools.reduce(operator.and_, self.later_processes[-LAST:]) - first
+        there = Counter(readings["processes_at_end"].suspects) + Counter(
+            {f"{PROCESSES}: {name}": number for name, number in more.items()}
+        )
+        return {
+            "open_files_left": Reading(value=sum(left.values()), parts=left),
+            "processes_at_end": Reading(value=there.total(), suspects=dict(there)),
         }
 
 

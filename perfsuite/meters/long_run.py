@@ -28,6 +28,7 @@ from perfsuite.records.step_kinds import LONG_BLOCKS
 from perfsuite.units import BYTES, SECONDS, WHOLE
 
 LEAST = 128  # bytes of host memory per step: less is what a log of losses keeps
+FEWEST = 4  # small blocks of Python's per step: fewer are what the log's numbers keep
 FIRST = 2  # counts: before all blocks and after the first, which fills caches
 
 
@@ -101,8 +102,8 @@ class LongRun(Meter):
     def grown(self) -> dict[str, int]:
         """What grows per step, by metric."""
         grown = {name: _least([one[name] for one in self.counts], self.block) for name in self.counts[0]}
-        if grown["kept_host_bytes"] < LEAST:
-            grown["kept_host_bytes"] = 0
+        for name, least in (("kept_host_bytes", LEAST), ("kept_blocks", FEWEST)):
+            grown[name] = grown[name] if grown[name] >= least else 0
         grown["kept_objects"] = sum((self.left or {}).values())
         return {name: number for name, number in grown.items() if number}
 

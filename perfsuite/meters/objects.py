@@ -14,12 +14,14 @@ import contextlib
 import functools
 import gc
 import itertools
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
+from perfsuite.meters._growth import goes_on, is_asked_at
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
@@ -41,9 +43,12 @@ class Objects(Meter):
         super().__init__(session)
         self.counts: list[dict[str, int]] = []
         self.cached: list[dict[str, int]] = []  # the same of what bounded caches hold
+        self.held: dict[str, int] = {}
         self.own = session.strategy.engine.own
         self.between: list[int] = []  # steps before each count, since the one before it
         self.steps = 0  # since the last count
+        self.left: dict[str, int] = {}  # by each step, by type
+        self.later_counts: list[dict[str, int]] = []
 
     def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
         first = self.own and kind == "timed" and not self.counts  # a script's timed steps are a long block
@@ -61,9 +66,30 @@ class Objects(Meter):
     def readings(self) -> dict[str, Reading]:
         if len(self.counts) <= FEWEST:  # of a cell with a capacity, or with too few steps
             return {}
-        cached = self._least(self.cached)
-        readings = {"leaked_objects": by_part(self._least(self.counts))}
-        return readings | ({"cached_objects": by_part(cached)} if cached else {})
+        self.left, self.held = self._least(self.counts), self._least(self.cached)
+        self.has_grown = bool(self.left)
+        return self._readings(self.left, self.held)
+
+    def _readings(self, leaked: dict[str, int], cached: dict[str, int]) -> dict[str, Reading]:
+        readings = {"leaked_objects": by_part(leaked)}
+        return readings | ({"cached_objects": by_part(cached)} if cached or self.own else {})
+
+    def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
+        if self.has_grown and is_asked_at(step):
+            self.later_counts.append(count()[0])
+
+    def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
+        """A type that no longer grows is of a cache, although no bound of it was seen."""
+        if not self.has_grown:
+            return {}
+        leaked, cached = dict[str, int](), Counter(self.held)
+        for call, number in self.left.items():
+            name = call.partition(": ")[2]
+            if goes_on([one.get(name, 0) for one in self.later_counts], number):
+                leaked[call] = number
+            else:
+                cached[call] += number
+        return self._readings(leaked, cached)
 
     def _least(self, counts: list[dict[str, int]]) -> dict[str, int]:
         """How many of each type a step leaves, in the block that left fewest."""
@@ -87,7 +113,7 @@ def count() -> tuple[dict[str, int], dict[str, int]]:
         if is_bounded(one):
             for inner in gc.get_referents(one):
                 held.add(id(inner))
-                if not isinstance(inner, SHARED):
+                if not issubclass(type(inner), SHARED):
                     held.update(map(id, gc.get_referents(inner)))
     free = _named(one for one in objects if id(one) not in held)
     return free, _named(one for one in objects if id(one) in held)
@@ -99,7 +125,7 @@ def is_bounded(one: Any) -> bool:
         return one.maxlen is not None
     if type(one) is CACHE:
         return one.cache_parameters()["maxsize"] is not None
-    if type(one) in (dict, list, set) or not isinstance(one, dict | list | set):
+    if type(one) in (dict, list, set) or not issubclass(type(one), dict | list | set):
         return False
     return any(type(vars(one).get(name)) is int for name in LIMITS) if hasattr(one, "__dict__") else False
 

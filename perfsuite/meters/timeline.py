@@ -125,7 +125,7 @@ class Timeline(Meter):
         if memory is None:
             return
         times, live = memory.times, dict.fromkeys(CATEGORIES, 0)
-        changes = list(levels(memory.events, memory.marks))
+        changes = list(levels(memory.events, memory.marks, self.session.strategy.engine.own))
         used = {name for _, changed in changes for name, size in changed.items() if size}
         for index, changed in changes:
             live |= changed

@@ -1,6 +1,7 @@
 """What a run tells of its cells: a line and a record of each as it ends, and the summary at the end."""
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,7 @@ from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
 from perfsuite.show.text.words import trace_text
-from perfsuite.units import listed, show_ratio, show_several
+from perfsuite.units import listed, show_ratio, show_several, some
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
@@ -43,10 +44,14 @@ LEFT_OUT = (
 )
 BUSY = (
     "The times of {} are not stored, since other processes used up to {} of the machine. Exact metrics are. Record "
-    "again when it is idle, or allow more with --perf-busy-share."
+    "again when it is idle, or allow more with -o perf_busy_share=1."
+)
+UNTESTED = (
+    "{} {} no test here, so nothing is compared with {}: {}. Write a test again, or remove what you no longer need: {}"
 )
 
 
+MOST_NAMED = 3
 IsRed = Callable[[Result | PredictedResult], bool]
 
 
@@ -161,6 +166,8 @@ class Output:
                 terminalreporter.write_line(note)
         for stranger in selection.strangers:
             write(terminalreporter, stranger, yellow=True)
+        if selection.untested:
+            write(terminalreporter, self._untested_text(), yellow=True)
         if self.reports.unwritten:
             terminalreporter.write_line(self.reports.unwritten, red=True)
         if self.results or self.skipped:
@@ -171,6 +178,14 @@ class Output:
         if self.results or self.skipped:
             write_summary(terminalreporter, self.results, self.skipped, self.metrics)
             self._write_notes(terminalreporter)
+
+    def _untested_text(self) -> str:
+        """The baselines without a test, and the command that removes them."""
+        cells = self.selection.untested
+        tests = [os.path.relpath(path) for path in self.config.args]
+        remove = shlex.join(["perfsuite", "baseline", "prune", "--tests", *tests])
+        verb, them = ("has", "it") if len(cells) == 1 else ("have", "them")
+        return UNTESTED.format(show_several(len(cells), "baseline"), verb, them, some(cells, MOST_NAMED), remove)
 
     def _write_notes(self, terminalreporter: Any) -> None:
         """What to know beyond the table: nothing was compared, where traces are, baselines that may be wrong."""
@@ -210,7 +225,8 @@ class Output:
         """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached. Nor is
         one whose time ended before its cells.
         """
-        ran = bool(self.results or self.reasons)
+        chosen = self.selection.cells and not session.config.option.collectonly  # --setup-plan runs none of them
+        ran = bool(self.results or self.reasons or chosen)
         if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, self.results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
         if session.exitstatus == pytest.ExitCode.OK and any(map(self.is_red, self.results)):

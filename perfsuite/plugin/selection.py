@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from perfsuite.baselines.orphans import orphans
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.project import Project
 from perfsuite.errors import PerfsuiteError
@@ -33,6 +34,7 @@ class Selection:
         self.history = History()
         self.notes: list[str] = []  # what was not chosen, and why
         self.strangers: list[str] = []  # keys of the project that match no cell
+        self.untested: list[str] = []  # cells that have a baseline and no test
         self.known: set[str] = set()  # cells that were collected, whether chosen or not
         self.emptied = False  # whether no cell was chosen
         self.equal = False  # whether both sides of --perf-against are the same
@@ -47,9 +49,11 @@ class Selection:
         self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Choose the cells, after -k has, and count them. Give each item that uses pytest-benchmark its own clock."""
         self.strangers = self.project.strangers({*self.known, *self.store.cells()})
+        if self.known and not session.testsfailed and (is_worker(self.config) or self._collects_all()):
+            self.untested = orphans(self.store, catalog_of(self.config), self.known)
         self._choose(items)
         self.cells = len(items)
         if not self.config.pluginmanager.hasplugin("benchmark"):
@@ -57,6 +61,14 @@ class Selection:
         for item in items:
             if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
                 give_clock(item)
+
+    def _collects_all(self) -> bool:
+        """Whether this run asks for all tests of the project, on their own hardware."""
+        config = self.config
+        narrowed = ("keyword", "ignore", "ignore_glob", "lf")
+        if config.args_source is pytest.Config.ArgsSource.ARGS or config.invocation_params.dir != config.rootpath:
+            return False
+        return not config.getoption("--perf-hardware") and not any(config.getoption(name, None) for name in narrowed)
 
     def _choose(self, items: list[pytest.Item]) -> None:
         """Deselect what --perf-changed, --perf-shard and --perf-budget leave out."""
@@ -96,8 +108,10 @@ class Selection:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker of pytest-xdist has ended: all of them have chosen the same cells."""
-        ours = self.notes, self.strangers, self.emptied
-        self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
+        ours = self.notes, self.strangers, self.untested, self.emptied
+        sent = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
+        self.notes, self.strangers, untested, self.emptied = sent
+        self.untested = untested if self._collects_all() else []  # a worker has the paths as if they were asked for
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """That nothing differs, or that a change reaches no cell, is an answer. A worker of pytest-xdist sends what it
@@ -107,4 +121,5 @@ class Selection:
         if self.emptied and answered and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK
         if is_worker(self.config):
-            self.config.workeroutput[CHOSEN] = self.notes, self.strangers, self.emptied  # type: ignore[attr-defined]
+            chosen = self.notes, self.strangers, self.untested, self.emptied
+            self.config.workeroutput[CHOSEN] = chosen  # type: ignore[attr-defined]

@@ -7,10 +7,12 @@ or merely unused by this rank.
 
 A release of an index is known by its version, since an index does not replace files. All others also have an origin
 (direct_url.json, see packaging.python.org): the commit of one that was installed from git, or else a digest of its
-files. The files of an editable one are the user's own: they are compared one by one, and it has no entry here.
+files. So has one of which a file was changed in place. The files of an editable one are the user's own: they are
+compared one by one, and it has no entry here.
 """
 
 import ast
+import base64
 import contextlib
 import functools
 import hashlib
@@ -29,6 +31,8 @@ from perfsuite.rank.loaded import PACKAGES, imported, shared_libraries, users_fi
 from perfsuite.records.installed import Installed
 
 DIGITS = 12
+EDITED = "edited-"  # before the digest of files that were changed in place
+MOMENT = 2.0  # seconds in which an installer writes its last files
 IDLE = ("tqdm",)  # packages whose threads only watch
 OWN = "perfsuite"  # it measures and is not measured
 LIBRARIES = ".libs"  # behind the name of a distribution: the folder of what auditwheel put into its wheel
@@ -52,7 +56,7 @@ def installed(in_steps: Collection[str] = (), named: Iterable[str] = ()) -> Inst
         modules={name: versions[name] for name in sorted(modules)},
         libraries={name: versions[name] for name in sorted(libraries)},
         unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
-        origins=there.origins,
+        origins=there.origins | there.edited(imported()),
         builds=_builds(),
         in_steps=sorted(reached),
     )
@@ -98,6 +102,7 @@ class Known:
     def __init__(self, folders: Iterable[str]) -> None:
         self.versions: dict[str, str] = {}
         self.origins: dict[str, str] = {}
+        self._abouts: dict[str, Path] = {}
         self._tops: dict[tuple[str, str], dict[str, Distribution]] = {}  # by folder and first name of a path
         for folder in folders:
             place = os.path.realpath(folder)
@@ -115,12 +120,28 @@ class Known:
             return
         self.versions[name] = version.partition("-py")[0] or distribution.version
         self.origins |= {name: origin} if origin else {}
+        self._abouts[name] = path
         for top in [*tops(distribution), f"{text}{LIBRARIES}"]:
             self._tops.setdefault((folder, top), {})[name] = distribution
 
     def owners(self, files: Iterable[str]) -> set[str]:
         """The names of the distributions that have these files."""
         return {name for file in files if (name := self._owner(file))}
+
+    def edited(self, files: Iterable[str]) -> dict[str, str]:
+        """The distributions of which somebody has changed one of these files where it lies: a digest of those files. An
+        installer writes the list of the files last, so only a file that is newer is read.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for file in files:
+            name = self._owner(file)
+            if not name or not _is_newer(file, self._abouts[name]):
+                continue
+            path = next(file.rpartition(f"/{kind}/")[2] for kind in PACKAGES if f"/{kind}/" in file)
+            listed, now = _hashes(self._abouts[name]).get(path, ""), hashlib.sha256(Path(file).read_bytes()).digest()
+            if listed and base64.urlsafe_b64decode(f"{listed}==") != now:
+                found.setdefault(name, {})[path] = now.hex()
+        return {name: f"{EDITED}{_digest_of(texts)}" for name, texts in found.items()}
 
     def _owner(self, file: str) -> str:
         for kind in PACKAGES:
@@ -185,6 +206,29 @@ def tops(distribution: Distribution) -> set[str]:
         return set(text.split())
     firsts = {line.partition("/")[0].partition(",")[0] for line in _record(distribution).splitlines()}
     return {first.partition(".")[0] for first in firsts if not first.endswith((LIBRARIES, ".dist-info"))}
+
+
+def _is_newer(file: str, about: Path) -> bool:
+    """Whether the file was written after the list of its distribution's files; not if one of them is not there."""
+    with contextlib.suppress(OSError):
+        return os.stat(file).st_mtime > _written(about / "RECORD") + MOMENT
+    return False
+
+
+@functools.cache
+def _written(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+@functools.cache
+def _hashes(about: Path) -> dict[str, str]:
+    """What the list says of each file that is a digest of the usual kind."""
+    lines = (line.rsplit(",", 2) for line in (about / "RECORD").read_text().splitlines() if ",sha256=" in line)
+    return {path: digest.removeprefix("sha256=") for path, digest, _ in lines}
+
+
+def _digest_of(texts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 @functools.cache

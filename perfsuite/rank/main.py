@@ -190,7 +190,8 @@ def memory_curve(session: Session) -> dict[str, str]:
     memory = session.memory
     if memory is None:
         return {}
-    return pack(curve(whole_steps(memory.events, memory.marks), memory.marks, POINTS), CATEGORIES)
+    events, own = whole_steps(memory.events, memory.marks), session.strategy.engine.own
+    return pack(curve(events, memory.marks, POINTS, own), CATEGORIES)
 
 
 def kinds_of(session: Session) -> list[str]:

@@ -43,6 +43,8 @@ class Meter:
     "long"     of a long run, at whose blocks' ends all is counted that grows
     "named"    after it: the lines are named at which it grows
     "profiled" one step under torch's profiler, only on CUDA and in launches that are traced
+
+    A script goes on after these for a while, watched by ``later`` alone.
     """
 
     processes: tuple[str, ...] = OF_MODELS  # the kinds of cells that it watches
@@ -55,6 +57,7 @@ class Meter:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.uncounted: dict[str, str] = {}  # metrics that cannot be counted here, with the reasons
+        self.has_grown = False  # whether readings have something that ends, or grows for ever: later steps tell
 
     def prepared(self, trainer: Trainer) -> None:
         """The engine is ready and checked; no step has run."""
@@ -81,3 +84,10 @@ class Meter:
     def readings(self) -> dict[str, Reading]:
         """All that was measured, by the metric's name. What is missing is in ``uncounted`` from now on."""
         raise NotImplementedError
+
+    def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
+        """That step of a script after all measured ones is done, and 0 is before the first. The readings are made."""
+
+    def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
+        """What these steps change of the readings. The script may be in the middle of a step, in another thread."""
+        return {}

@@ -121,12 +121,13 @@ class Problem(Record, frozen=True, kw_only=True, gc=False):
 
 class Trial(Record, frozen=True, kw_only=True, gc=False):
     """What a trial did and found. ``against`` are the changes that the other side has not, ``pairs`` those of launches,
-    0 if each side was launched once. ``unmoved`` are metrics that were the same in the baseline's environment.
-    ``fixed`` changes were not tried. Without ``against`` nothing was tried; ``own_code`` is then a change of
-    perfsuite's code. ``said`` are the sentences of a report before format 5.
+    0 if each side was launched once. ``brought`` are changes that ``against`` forces. ``unmoved`` are metrics that were
+    the same in the baseline's environment. ``fixed`` changes were not tried. Without ``against`` nothing was tried;
+    ``own_code`` is then a change of perfsuite's code.
     """
 
     against: list[Change] = []
+    brought: list[Change] = []
     pairs: int = 0
     seconds: float | None = None
     causes: list[Cause] = []
@@ -137,4 +138,3 @@ class Trial(Record, frozen=True, kw_only=True, gc=False):
     whole: bool = False  # every metric was compared, without a baseline
     unfinished: str = ""  # what ended it before everything was decided
     more_seconds: float | None = None  # about how long deciding the rest would take
-    said: list[str] = []

@@ -15,7 +15,6 @@ import msgspec
 from perfsuite.catalog.cell_id import is_cell_id
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.older_formats import modern
 from perfsuite.records.parts import replace
 from perfsuite.records.record import Record
 from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
@@ -236,16 +235,7 @@ def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
 
 def decode_line(line: bytes, where: str) -> AnyLine:
     """A line of a report, of whatever kind. Raises FileError as ``decode`` does."""
-    kind = _kind_of(line)
-    return decode(modern_line(line) if kind in (Result, PredictedResult) else line, kind, where)
-
-
-def modern_line(line: bytes) -> bytes:
-    """The line, with today's verdict if it is of an older format. One that is malformed is left to its decoder."""
-    try:
-        return modern(line)
-    except (*UNREADABLE, AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        return line
+    return decode(line, _kind_of(line), where)
 
 
 def is_cut(path: Path) -> bool:

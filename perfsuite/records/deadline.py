@@ -70,6 +70,16 @@ def excused() -> Iterator[None]:
             one.at += (time.monotonic() - begin) * one.patient
 
 
+@contextmanager
+def unlimited() -> Iterator[None]:
+    """No limit holds in this block, which keeps what was made in time."""
+    token = _INNERMOST.set(None)
+    try:
+        yield
+    finally:
+        _INNERMOST.reset(token)
+
+
 def left() -> float:
     """The seconds that are left, 0 if the limit is used up; infinite without a limit."""
     return max(0.0, min((one.at for one in _limits()), default=math.inf) - time.monotonic())

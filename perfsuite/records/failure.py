@@ -14,7 +14,8 @@ class Failure(Record, frozen=True, kw_only=True):
     After an out-of-memory, ``parts`` are the tensors on that rank by category, including the failed request; empty if
     that is unknown, as before the first step. ``add`` are techniques with which an unsupported cell may run,
     ``world_size`` the ranks of a script whose cell has another number, ``timed_steps`` those that a script has left
-    room for, if it made fewer than were asked for.
+    room for, if it made fewer than were asked for. Without a rank, the last lines are the rank server's, or those of
+    the script's command.
     """
 
     kind: FailureKind
@@ -29,6 +30,7 @@ class Failure(Record, frozen=True, kw_only=True):
     add: tuple[str, ...] = ()
     world_size: int | None = None
     timed_steps: int | None = None
+    of_command: bool = False
 
     @property
     def alone(self) -> str:

@@ -1,7 +1,7 @@
 """The formats of stored records, and the format of their dates. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
-    5   2026-11   a verdict is data: numbers, reasons, moves, causes (older_formats.py reads 1 to 4);
+    5   2026-11   a verdict is data: numbers, reasons, moves, causes;
                 a report begins with the tests that were selected, and ends with pytest's exit status; a run of times
                 keeps its imports, and a machine its name; a measurement keeps what was
                 installed, and which metrics could not be counted

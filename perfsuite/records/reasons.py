@@ -168,11 +168,17 @@ class WithGroup(_Because, frozen=True, kw_only=True):
     pairs: int
 
 
-class Undecided(_Because, frozen=True, kw_only=True):
-    """The pairs show too little. ``worse`` is the direction that they show; None: the share ``change`` is possible."""
+class NothingShown(_Because, frozen=True, kw_only=True):
+    """The pairs show no difference, and do not rule out the share ``change`` either."""
 
     change: float
-    worse: bool | None = None
+
+
+class Undecided(_Because, frozen=True, kw_only=True):
+    """The pairs show a difference, but they are too few to decide it, or it may be too little to matter."""
+
+    worse: bool
+    few_pairs: bool = False
 
 
 class BeyondHarmless(_Because, frozen=True, kw_only=True):
@@ -315,7 +321,7 @@ OfNumbers = (
 OfSteps = FewerSamples | StepDiffers | NoCommonStep | SomeSteps | BySteps
 OtherMachine = OtherGpus | NoIdentity | OtherComputer | OtherDriver
 OfTimes = OtherMachine | Capped | NoTimes | Drifted | NotRuledOut | Slower
-OfPairs = NoInterval | WithGroup | Undecided | BeyondHarmless | NotAllTried
+OfPairs = NoInterval | WithGroup | NothingShown | Undecided | BeyondHarmless | NotAllTried
 OfOutcomes = InWords | Ended | NoBaseline | SideFailed | SidesEnded | Predicted | NotPredicted
 OfBaselines = NoRealGpu | OtherKernels | OtherCell | UnknownOutcome | OtherRanks | FewerSteps | LessWarmup
 Reason = OfNumbers | OfSteps | OfTimes | OfPairs | OfOutcomes | OfBaselines

@@ -3,7 +3,6 @@
 REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a file of constraints.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,8 +16,8 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import judge, verdict_of
 from perfsuite.environments import git
-from perfsuite.environments.environments import pinned
-from perfsuite.errors import FileError, UsageError
+from perfsuite.environments.requirements import constraints, pinned, release_of
+from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import CODE, Change, ChangeKind
@@ -51,6 +50,7 @@ class Against:
         """Build the other environment for all cells of the run. Raises UsageError if it cannot be built."""
         sides, turns = self.trial.sides, [cell.id for cell in cells if self.trial.takes_turns(cell)]
         self._exact = Question(self.trial.how, sides.without(self.changes), sides.without([]), turns)
+        self.trial.tell_brought(self.changes)
 
     def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Compare the cell's exact metrics with one launch of each side; its times wait for ``settle``. Raises
@@ -100,7 +100,8 @@ class Against:
             verdict = judge(comparison.b, baseline, metrics, strategy=cell.strategy.name)
         elif verdict.status == Status.IMPROVED:  # the other environment cannot run it: nothing was compared
             verdict = msgspec.structs.replace(verdict, status=Status.NOT_COMPARED)
-        report = TrialReport(against=list(self.changes), whole=True)
+        brought = self.trial.sides.without(self.changes).brought
+        report = TrialReport(against=list(self.changes), brought=brought, whole=True)
         return msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
 
 
@@ -142,30 +143,5 @@ def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> It
         if not here:
             if all_here:
                 raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.")
-        elif requirement.url:
-            yield Change(requirement.name, requirement.url, here)
-        elif not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
-            version = next(part.version for part in requirement.specifier if part.operator == "==")
-            yield Change(requirement.name, version, here)
-
-
-def constraints(path: Path) -> Iterator[Requirement]:
-    """The pins of a file of constraints that apply to this machine. Raises FileError for a line that is not a pin."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path} cannot be read: {error}.") from error
-    for number, line in enumerate(lines, 1):
-        text = re.sub(r"(^|\s)#.*", "", line).rstrip("\\").strip()  # pip's comments, and its continued lines
-        if re.match(r"-(r|c|-requirement|-constraint)\b", text):
-            raise FileError(
-                f"{path}:{number}: {text!r} refers to another file: give a file that lists the releases itself."
-            )
-        if not text or text.startswith("-"):
-            continue
-        try:
-            requirement = pinned(text)
-        except UsageError as error:
-            raise FileError(f"{path}:{number}: {error}") from error
-        if requirement.marker is None or requirement.marker.evaluate():
-            yield requirement
+        elif requirement.url or not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
+            yield Change(requirement.name, release_of(requirement), here)

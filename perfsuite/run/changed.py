@@ -13,7 +13,7 @@ from perfsuite.environments.contents import DIGITS
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
-from perfsuite.rank.installed import known
+from perfsuite.rank.installed import imports_of, known
 from perfsuite.records.change import NONE
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
@@ -22,6 +22,7 @@ from perfsuite.run.imports import by_module, hash_of, reached
 
 NO_RECORD = "no record of what it imports"
 CODE = (".py", ".pyc", ".md", ".rst")  # no data: what is imported is known, and no code reads texts
+AT_EACH_START = ("sitecustomize", "usercustomize")
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,21 @@ class Changed:
             place = PurePosixPath(path)
             home = self._home(place)
             data = place.suffix not in CODE and home in (folders if home == place.parent else above)
-            if path in mine or data:
+            if path in mine or data or self._is_found_now(place, record):
                 return f"{path} changed"
         return _other_libraries(measurement, self.root)
+
+    def _is_found_now(self, place: PurePosixPath, record: Mapping[str, str]) -> bool:
+        """Whether Python finds this new module where a recorded file asks for that name, which it found elsewhere or
+        nowhere until now; or runs it at each start.
+        """
+        if place.suffix != ".py" or str(place) in self.hashes:
+            return False
+        folders = {PurePosixPath(), *(PurePosixPath(path).parent for path in record)}
+        tops = {place.relative_to(one).parts[0].removesuffix(".py") for one in folders if place.is_relative_to(one)}
+        return not tops.isdisjoint(AT_EACH_START) or any(
+            not tops.isdisjoint(_asked_for(self.root / path)) for path in record if path.endswith(".py")
+        )
 
     def _home(self, place: PurePosixPath) -> PurePosixPath:
         """The file's folder; the nearest one that the commit has, for a file in a new folder."""
@@ -87,6 +100,12 @@ class Changed:
     @functools.cached_property
     def _modules(self) -> dict[str, set[str]]:
         return by_module(path for path in {*self.hashes, *self.files} if path.endswith(".py"))
+
+
+@functools.cache
+def _asked_for(path: Path) -> frozenset[str]:
+    """The first names of all modules that a file imports."""
+    return frozenset(name.partition(".")[0] for name in imports_of([str(path)]))
 
 
 def _others_installed(recorded: Installed) -> str:

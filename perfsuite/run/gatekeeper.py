@@ -13,15 +13,15 @@ from perfsuite.baselines.own_times import TimesOfMachine
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
 from perfsuite.compare.judge import judge
-from perfsuite.compare.machines import BUSY_SHARE, fewer_steps, others_share
+from perfsuite.compare.machines import fewer_steps, others_share
 from perfsuite.compare.merge_launches import merge
-from perfsuite.compare.noise import LAUNCHES
 from perfsuite.compare.pool import Times, own_code_since, run_of
 from perfsuite.environments import git
 from perfsuite.errors import FileError
 from perfsuite.launch.machine import why_missing
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import Change
+from perfsuite.records.deadline import unlimited
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
@@ -32,6 +32,7 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
+from perfsuite.settings.keys import BUSY_SHARE, LAUNCHES
 
 WITH_A_TRIAL = ("", Consent.TIMES, Consent.IMPROVED)  # consents that accept no slow-down
 NO_NEWS = {Status.OK, Status.UNSUPPORTED, Consent.TIMES}  # the consent "all" accepts nothing of these
@@ -62,11 +63,11 @@ class Gatekeeper:
     how: Measuring
     consent: str | None = None
     reason: str = ""
-    launches: int = LAUNCHES
+    launches: int = LAUNCHES.default
     trial: Trial | None = None
     always: bool = False
     tracer: Tracer | None = None
-    most_busy: float = BUSY_SHARE
+    most_busy: float = BUSY_SHARE.default
     _asked: dict[str, Asked] = field(default_factory=dict)
 
     def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
@@ -134,13 +135,14 @@ class Gatekeeper:
     ) -> Result:
         """The final result: accepted if the user has consented, remembered if it is good, and traced."""
         updated = ""
-        if consent := self._consent(baseline, verdict):
-            try:
-                updated = self._accept(cell, consent, measurement, baseline, verdict)
-            except FileError as error:
-                raise NotAccepted(str(error), measurement, baseline) from error
-        if baseline and not updated and not faults:
-            self._remember(cell, measurement, baseline, verdict)
+        with unlimited():
+            if consent := self._consent(baseline, verdict):
+                try:
+                    updated = self._accept(cell, consent, measurement, baseline, verdict)
+                except FileError as error:
+                    raise NotAccepted(str(error), measurement, baseline) from error
+            if baseline and not updated and not faults:
+                self._remember(cell, measurement, baseline, verdict)
         if self.tracer and not updated:
             verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)

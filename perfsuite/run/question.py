@@ -139,6 +139,10 @@ class Question:
         else:
             self.store.forget()
 
+    def is_answered(self, name: str) -> bool:
+        """Whether anything of both sides is known, so that comparing them launches nothing."""
+        return len(self.pairs.get(name, ())) > 0 or {(A, name), (B, name)} <= self.known.keys()
+
     def comparison(self, name: str) -> Comparison:
         """What is known of the cell: its exact metrics, if both sides were launched for them, and its times, by its
         pairs together with those of the cells that it is judged with. Raises PerfsuiteError if a side lacks the cell.

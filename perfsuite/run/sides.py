@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from perfsuite.catalog.cell import Cell, make_cell, parse_cell
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Model
@@ -14,6 +17,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.environments.environments import HERE, Environment, with_releases
 from perfsuite.environments.sides import at_revision, side_with, sources
 from perfsuite.errors import UnknownName, UsageError
+from perfsuite.launch.machine import version_of
 from perfsuite.records.change import NONE, SET, Change, ChangeKind
 from perfsuite.run.environment_changes import code_of, requirement_of
 from perfsuite.units import listed
@@ -27,6 +31,7 @@ _COMMIT = "Commit {}, or give another side, such as here or name==version."
 class Side:
     """One side. ``strategy`` replaces the cells'; ``copy`` is the root of a revision's copy, if it is one, and
     ``working`` the catalog outside of it. With a ``root``, that of the repository, a cell may use none of its code.
+    ``asked`` are the packages of which it names a release.
     """
 
     name: str
@@ -36,6 +41,15 @@ class Side:
     copy: Path | None = None
     working: Catalog | None = None
     root: Path | None = None
+    asked: frozenset[str] = frozenset()
+
+    @property
+    def brought(self) -> list[Change]:
+        """What differs from here in addition to the releases that were asked for, since these force it."""
+        moved = [
+            (name, there, version_of(name)) for name, there in self.environment.installed if name not in self.asked
+        ]
+        return [Change(name, there, here or NONE) for name, there, here in moved if there != here]
 
     def cell(self, text: str) -> Cell:
         """The cell on this side. Raises UsageError if the side's revision contains none of its code."""
@@ -103,7 +117,8 @@ def kind_of(text: str) -> str:
 
 def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revision: bool) -> Side:
     if kind == "release":
-        return Side(text, catalog, with_releases([text] if "@" in text else text.split()))
+        texts = [text] if "@" in text else text.split()
+        return Side(text, catalog, with_releases(texts), asked=_names(texts))
     if kind == "strategy":
         return Side(text, catalog, strategy=text)
     if kind == "revision":
@@ -112,6 +127,11 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
     if beside_revision:
         return Side(text, catalog, Environment(path=tuple(map(str, sources(repository)))))
     return Side(text, catalog)
+
+
+def _names(texts: Iterable[str]) -> frozenset[str]:
+    """Of these requirements."""
+    return frozenset(canonicalize_name(Requirement(text).name) for text in texts)
 
 
 def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catalog:
@@ -169,9 +189,10 @@ class Sides:
         environment = replace(environment, overrides=tuple(overrides))
         code = next((change for change in changes if change.kind == ChangeKind.CODE), None)
         if code is None:
-            return Side(name, self.catalog, environment)
+            return Side(name, self.catalog, environment, asked=_names(releases))
         older, root, copy = side_with(code, self.repository)
-        there = replace(older, python=environment.python, installed=environment.installed)
+        there = replace(older, python=environment.python, installed=environment.installed, unmet=environment.unmet)
         there = replace(there, overrides=(*older.overrides, *overrides))
         catalog = catalog_at(self.catalog, root, copy, code.before)
-        return Side(name, catalog, there, copy=None if code.contents else copy, working=self.catalog, root=root)
+        copied = None if code.contents else copy
+        return Side(name, catalog, there, copy=copied, working=self.catalog, root=root, asked=_names(releases))

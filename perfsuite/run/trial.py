@@ -28,7 +28,7 @@ from perfsuite.run.asked import INNOCENT, Asked, together
 from perfsuite.run.causes import Causes, problem_of
 from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.measuring import Measuring
-from perfsuite.run.question import A, Question
+from perfsuite.run.question import Question
 from perfsuite.run.sides import Sides
 
 NODES = "the nodes of a cluster cannot run both sides in turns"
@@ -58,6 +58,12 @@ class Trial:
         for changes, members in together(asked for asked in cells if asked not in unasked):
             yield from self._settled(changes, members)
 
+    def tell_brought(self, changes: Sequence[Change]) -> None:
+        """Say what else moves in the environment without these changes, before anything runs there."""
+        side = self.sides.without(changes)
+        if side.brought or side.environment.unmet:
+            self.tell(Announcement([], changes, brought=side.brought, unmet=side.environment.unmet))
+
     def _unasked(self, asked: Asked) -> Verdict:
         """No difference can be reverted here. If somebody made one, the question stays without an answer; where only
         parts of the machine differ, no second environment can be tried.
@@ -78,6 +84,8 @@ class Trial:
             check()
             self.tell(Announcement([asked.cell.id for asked in members], changes, sorted(titles)))
             question = self._question(changes, members)
+            if members[0].reference is None:  # else it was said when the other side was made
+                self.tell_brought(changes)
             with patch.dict(os.environ, members[0].variables, clear=True), closing(question):
                 question.launch_once(red)
                 question.compare_times([name for name, metrics in timed.items() if metrics])
@@ -140,7 +148,7 @@ class Trial:
             report = TrialReport(problems=[Problem(message=str(question.problems[name]))])
             return asked.answered(report, {}, Status.INCOMPARABLE, metrics)
         lines: dict[str, Line] = {}
-        if name in question.pairs or (A, name) in question.known:
+        if question.is_answered(name):
             compared = question.comparison(name)
             lines = {line.metric: line for line in compared.verdict.lines}
             if not lines and OUTCOME not in asked.worse:
@@ -154,6 +162,7 @@ class Trial:
         undecided = [effect for metric, effect in effects.items() if timed[metric].status == Status.OPEN]
         report = TrialReport(
             against=asked.tried,
+            brought=question.a.brought,
             pairs=len(question.pairs[name]) if name in question.pairs else 0,
             seconds=time.monotonic() - begin,
             causes=found,

@@ -10,12 +10,11 @@ from packaging.version import Version
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.environments import index
-from perfsuite.environments.environments import pinned
+from perfsuite.environments.requirements import constraints, pinned, release_of
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.prove.compatibility.proofs import LIBRARIES
 from perfsuite.records.change import Change
-from perfsuite.run.against import constraints
 
 TORCH = "torch"  # its default build needs gigabytes of CUDA, so it is tried only if it is named
 Pins = Mapping[str, str]  # a version or an address, by name
@@ -154,8 +153,7 @@ def _of_file(path: Path, libraries: Sequence[str], notes: list[str]) -> dict[str
 
 
 def _pin(requirement: Requirement) -> tuple[str, str]:
-    version = next((part.version for part in requirement.specifier if part.operator == "=="), "")
-    return canonicalize_name(requirement.name), requirement.url or version
+    return canonicalize_name(requirement.name), release_of(requirement)
 
 
 def _installed(name: str) -> str:

@@ -101,8 +101,10 @@ class Bench:
                 self._sides[kept] = str(error)
         return self._sides[kept]
 
-    def brings(self, kept: Kept) -> list[str]:
-        """``tokenizers 0.22.0``: what else differs from the old side, or for the old side from what is installed."""
+    def brings(self, kept: Kept) -> list[Change]:
+        """What else differs from the old side, or for the old side from what is installed; ``before`` is its release
+        with these changes.
+        """
         side, base = self.side(kept), self.side(())
         if isinstance(side, str) or isinstance(base, str):
             return []
@@ -112,7 +114,12 @@ class Bench:
         both = {
             name: (before.get(name) or version_of(name), after.get(name) or version_of(name)) for name in before | after
         }
-        return [f"{name} {new}" for name, (old, new) in both.items() if new and old != new and name not in named]
+        return [Change(name, new, old) for name, (old, new) in both.items() if new and old != new and name not in named]
+
+    def breaks(self, kept: Kept) -> list[tuple[str, str]]:
+        """Packages and their requirements that hold here and not with these changes."""
+        side = self.side(kept)
+        return [] if isinstance(side, str) else list(side.environment.unmet)
 
     def measure(self, kept: Kept, cells: Iterable[Cell]) -> None:
         """Measure the cells with these changes, unless that is known, with one rank server for all of them."""

@@ -28,8 +28,8 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
     """The content of ``--json``. Format 1: 2026-11, first. Format 2: 2026-11, changes and effects
     as data, ``times``, ``left_out`` and ``limit_seconds``.
 
-    ``failed`` are the cells that cannot run before the upgrade either, with the reasons. ``undecided`` and ``untimed``
-    are cells whose times are not known; ``times`` says of every cell whether they were compared. ``left_out`` are the
+    ``failed`` are the cells that cannot run before the upgrade either, with the reasons. ``times`` says of every cell
+    whether they were compared. ``left_out`` are the
     cells that the limit of time left out, each with the attempts that are missing: the changes of each, and none of
     them for the old side. ``launches`` counts what was not known before.
     """
@@ -39,11 +39,8 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
     base: str
     changes: list[Change]
     cells: list[str]
-    floor: float = 0.0  # of older files: now each metric has its materiality
     findings: list[Finding]
     failed: dict[str, str]
-    undecided: list[str]
-    untimed: list[str]
     launches: int
     times: dict[str, Times] = msgspec.field(default_factory=dict)
     left_out: dict[str, list[list[Change]]] = msgspec.field(default_factory=dict)
@@ -82,8 +79,6 @@ def nothing(cells: Sequence[Cell], limit_seconds: float | None) -> UpgradeReport
         cells=names,
         findings=[],
         failed={},
-        undecided=[],
-        untimed=names,
         launches=0,
         times=dict.fromkeys(names, "limit"),
         left_out={name: [[]] for name in names},
@@ -128,8 +123,6 @@ def judge(bench: Bench, cells: Sequence[Cell], seconds: float, limit_seconds: fl
         cells=[cell.id for cell in cells],
         findings=findings([*blamed, *slower], timed),
         failed={cell: reason for cell, reason in failed.items() if cell not in again},
-        undecided=[cell for cell, status in times.items() if status == "undecided"],
-        untimed=[cell for cell, status in times.items() if status in ("limit", "not asked")],
         launches=bench.launches,
         times={cell.id: times[cell.id] for cell in cells},
         left_out={cell: [list(kept) for kept in missing] for cell, missing in left.items()},

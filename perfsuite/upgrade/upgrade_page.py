@@ -6,6 +6,7 @@ from perfsuite.compare.judge import OUTCOME
 from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
 from perfsuite.show.text.words import change_text, changes_text, note_text, sides_text
 from perfsuite.units import show_part, show_several
+from perfsuite.upgrade.coverage import times_lines
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
@@ -24,8 +25,7 @@ def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -
     sections = [_finding(number, one, report, commands) for number, one in enumerate(report.findings, 1)]
     rest = [
         ("Do not run with the old releases either", [f"{cell}: {why}" for cell, why in report.failed.items()]),
-        ("Times that could not be decided", report.undecided),
-        ("Times that were not compared, by --minutes", report.untimed),
+        ("Times", list(times_lines(report, True))),
         ("Left out, by --minutes", [_left_out(cell, report) for cell in report.left_out]),
     ]
     sections += [Section(heading=heading, text="\n".join(lines), folded=True) for heading, lines in rest if lines]

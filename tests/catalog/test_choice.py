@@ -258,6 +258,31 @@ def test_a_new_folder_beside_a_script_at_the_top_reaches_it(repository):
     assert why(repository, record(repository, ("train.py",))) == "data/new.bin changed"
 
 
+@pytest.mark.parametrize(
+    ("file", "reaches"),
+    [
+        ("fast/kernels.py", True),  # which an optional import did not find
+        ("fast.py", True),
+        ("scripts/fast.py", True),
+        ("scripts/json.py", True),  # before that of Python
+        ("sitecustomize.py", True),
+        ("slow.py", False),
+        ("other/fast.py", False),  # where Python does not look
+    ],
+)
+def test_a_new_module_reaches_what_asks_for_its_name(repository, file, reaches):
+    """Python may find it now: next to the script, or in the repository's folder."""
+    (repository / "scripts").mkdir()
+    text = "import json\ntry:\n    from fast import kernels\nexcept ImportError:\n    kernels = None\n"
+    (repository / "scripts/train.py").write_text(text)
+    commit(repository)
+    measured = record(repository, ("scripts/train.py",))
+    (repository / file).parent.mkdir(exist_ok=True)
+    (repository / file).write_text("kernels = 1\n")
+
+    assert why(repository, measured) == (f"{file} changed" if reaches else "")
+
+
 def test_what_is_removed_has_changed(repository):
     """Its cell would fail."""
     measured = record(repository)

@@ -291,6 +291,16 @@ def test_a_sure_change_within_what_is_allowed_says_why_it_is_red() -> None:
     assert note_text(line).endswith(" pairs; all beyond the 0.7 % that need not be reported")
 
 
+@pytest.mark.parametrize(("slower", "what"), [(0.3, "worse"), (-0.3, "better")])
+def test_two_pairs_that_agree_are_too_few(slower: float, what: str) -> None:
+    """Their whole interval is slower by far more than the tolerance: it is not said to be too little to matter."""
+    found = simulated(Noise(1, dict.fromkeys(NAMES, slower), dict.fromkeys(NAMES, 1e-3)), 2, None)
+    line = found.verdict.lines[0]
+
+    assert line.status == "open"
+    assert note_text(line).endswith(f" 2 pairs; {what}, but too few pairs decide that")
+
+
 @pytest.mark.parametrize(
     ("slower", "status", "change", "note"),
     [(math.log(3), "regressed", "+66.7 %", "mean of all steps; the median step +0.0 %"), (0.2, "ok", "+0.0 %", "")],

@@ -140,9 +140,9 @@ def test_a_cell_without_pairs_is_no_evidence():
 
 @pytest.mark.parametrize(("pairs", "status"), [(1, Status.OPEN), (2, Status.OPEN), (3, Status.REGRESSED)])
 def test_few_pairs_of_one_cell_decide_nothing(pairs, status):
-    """However far apart they are: a run of one cell asks as carefully as one of many."""
+    """However alike they are: a run of one cell asks as carefully as one of many."""
     one = Pool(
-        {"t5-ddp": [Difference(0.5, 0.0)] * pairs},
+        {"t5-ddp": [Difference(0.2, 0.0)] * pairs},
         groups_of({"t5-ddp": TRAITS["t5-ddp"]}),
         tolerance=0.03,
         error=0.0025,
@@ -150,6 +150,16 @@ def test_few_pairs_of_one_cell_decide_nothing(pairs, status):
 
     assert [effect.status for effect in one.effects] == [status]
     assert open_cells([one]) == ([] if status == Status.REGRESSED else ["t5-ddp"])
+
+
+@pytest.mark.parametrize(("pairs", "status"), [(1, Status.OPEN), (2, Status.REGRESSED)])
+def test_two_pairs_show_a_step_that_is_twice_as_long(pairs, status):
+    """Alone or among others: the limit of time may allow no third round."""
+    slow = [Difference(math.log(by), 0.01) for by in (2.1, 1.9)][:pairs]
+    others = {cell: [Difference(0.001 * number, 0.01) for number in range(pairs)] for cell in ("b", "c", "d", "e")}
+    for differences in ({"a": slow}, {"a": slow} | others):
+        one = Pool(differences, groups_of({cell: [] for cell in differences}), tolerance=0.03, error=0.0025)
+        assert one.of("a").status == status
 
 
 def test_a_pair_of_uncertain_steps_counts_for_little():

@@ -347,7 +347,7 @@ def test_runs_that_lie_far_apart_hide_no_change():
     scope = Scope(of(0.056), of(0.4), "zero3", TERMS, pool, [Change("torch", "2.12.0", "2.13.0")])
     line = line_in(scope)
 
-    assert line.change < -0.05
+    assert line.change is not None and line.change < -0.05
     assert line.status == "open"
 
 

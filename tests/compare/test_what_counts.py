@@ -122,7 +122,7 @@ ROWS: dict[str, Callable[[], list[Change]]] = {
         of(but(modules={"tqdm": "4.70.0", "certifi": "2026.2"}))
     ),
     "the commit or the files of a package that was no release": lambda: changes_to(of(but(origins={"mine": "ba98"}))),
-    "a package with a release's version and other content, such as `5.23.0+ours`": lambda: [
+    "a package with a release's version and other content, such as `5.23.0+ours`, or edited files": lambda: [
         *changes_to(of(but(modules={"numpy": "2.4.6+ours"}))),
         *changes_to(of(but(origins={"numpy": "1f0c93ab"}))),
     ],

@@ -8,9 +8,10 @@ import pytest
 from package_index import Index, Upload, wheel
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.commands.ab import _with_brought
 from perfsuite.environments import environments
-from perfsuite.run.sides import Side
+from perfsuite.records.change import Change
+from perfsuite.run.sides import Sides, sides
+from perfsuite.show.text.words import brought_text
 
 
 @pytest.fixture
@@ -57,13 +58,29 @@ def test_what_is_required_does_not_bring_old_conflicts_with_it(install):
     assert environments.with_releases(["demo-app==1.1"]).installed == (("demo-app", "1.1"),)
 
 
-def test_what_the_release_itself_moves_is_said(install):
-    """It was right before: so it comes along, and the first lines of ab name it."""
+def test_what_the_release_itself_moves_is_said(install, tmp_path):
+    """It was right before: so it comes along, and whatever compares the two sides names it."""
     install("demo-lib", "1.5", installed=True)
     install("demo-lib", "2.0")
     install("demo-user", "1.0", ["demo-lib<2"], installed=True)
     install("demo-user", "2.0", ["demo-lib>=2"])
-    environment = environments.with_releases(["demo-lib==2.0"])
+    there, _ = sides(("demo-lib==2.0", "here"), Catalog(), tmp_path)
+    without = Sides(Catalog(), tmp_path).without([Change("demo-lib", "2.0", "1.5")])
 
-    assert environment.installed == (("demo-lib", "2.0"), ("demo-user", "2.0"))
-    assert _with_brought(Side("demo-lib==2.0", Catalog(), environment)) == "demo-lib==2.0 (brings demo-user 2.0)"
+    assert there.environment.installed == (("demo-lib", "2.0"), ("demo-user", "2.0"))
+    for side in (there, without):
+        assert [(change.name, change.before) for change in side.brought] == [("demo-user", "2.0")]
+        assert side.environment.unmet == ()
+    assert brought_text(there.brought, there.environment.unmet) == " (brings demo-user 2.0)"
+
+
+def test_what_the_release_breaks_for_good_is_said(install, tmp_path):
+    """No release of a package fits: it stays, and is named with what it needs. What was wrong before is not."""
+    install("demo-lib", "1.5", installed=True)
+    install("demo-lib", "2.0")
+    install("demo-user", "1.0", ["demo-lib<2", "demo-lib!=1.5"], installed=True)
+    there, _ = sides(("demo-lib==2.0", "here"), Catalog(), tmp_path)
+
+    assert there.environment.installed == (("demo-lib", "2.0"),)
+    assert there.environment.unmet == (("demo-user", "demo-lib<2"),)
+    assert brought_text(there.brought, there.environment.unmet) == " (demo-user needs demo-lib<2)"

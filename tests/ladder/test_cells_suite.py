@@ -134,15 +134,11 @@ def test_a_cell_that_no_trace_can_tell_of_is_refused():
 
 
 @pytest.mark.slow
-def test_a_launch_gives_times_of_which_less_is_better(measure, tmp_path):
-    """Seconds per TFLOP are the step's, by the arithmetic of a rank; TFLOP/s, where more is better, are evidence."""
-    found = measured([CELL], str(tmp_path), "now", "series.Measured")[CELL]
-    (speed,) = read(tmp_path, "now")["series.Measured.track_seconds_per_tflop"][repr(CELL)].values()
-    tflop = measure(CELL).readings["model_flop"].value / 2 / 1e12
+def test_a_launch_gives_a_time():
+    """Of its steps, and says that it did not fail."""
+    found = measured([CELL], "", "now", "series.Measured")[CELL]
 
     assert found["failures"] == 0 and found["step_time"] > 0
-    assert found["seconds_per_tflop"] == pytest.approx(found["step_time"] / tflop)
-    assert speed == pytest.approx(1 / found["seconds_per_tflop"])
 
 
 @pytest.mark.parametrize(

@@ -27,18 +27,16 @@ from package_index import Index, Upload
 from perfsuite.cli.main import main
 from perfsuite.environments import index, lockfile
 from perfsuite.errors import UsageError
-from perfsuite.ladder import asv, confirm, story
+from perfsuite.ladder import asv, story
 from perfsuite.ladder import asv_results as results
 from perfsuite.ladder import asv_site as site
 from perfsuite.ladder import series_steps as steps
-from perfsuite.ladder.asv import THRESHOLD
 from perfsuite.ladder.asv_results import Benchmark, Run, Value
 from perfsuite.ladder.asv_site import markdown
 from perfsuite.ladder.bench import Bench, Grid, Judge, Seen
 from perfsuite.ladder.bisection import Found, _cause, bisect, first_bad, other_held
 from perfsuite.ladder.building import build
 from perfsuite.ladder.ladder import Definition, Ladder, Rung, locked, read_ladder, read_suite
-from perfsuite.ladder.series_steps import Step
 from perfsuite.ladder.story import Change, RungState, Story
 from perfsuite.records import codec
 
@@ -164,7 +162,7 @@ def without_npm(tmp_path_factory):
 def published(resumed, without_npm):
     """The ladder, published on a machine without npm: its folder, the story and what was printed."""
     folder, _ = resumed
-    words = ["--markdown", folder / "story.md", "--rounds", "2"]
+    words = ["--markdown", folder / "story.md"]
     done = _perfsuite("ladder", "publish", folder, *words, env=without_npm)
     return folder, json.loads((folder / "html" / "story.json").read_text()), done
 
@@ -315,7 +313,7 @@ def test_running_again_loses_nothing(published):
 def bisected(published, tmp_path_factory):
     """A change that takes two releases, bisected: what was printed, and the answer."""
     path = tmp_path_factory.mktemp("bisect") / "found.json"
-    options = ["--benchmark", "versions.track_pair", "--with", "six==1.15.0", "--rounds", "2", "--json", path]
+    options = ["--benchmark", "versions.track_pair", "--with", "six==1.15.0", "--json", path]
     done = _perfsuite("ladder", "bisect", published[0], *options)
     return done, json.loads(path.read_text())["answers"][0]
 
@@ -371,7 +369,7 @@ def test_the_front_page_in_a_browser(served, tmp_path):
 
     assert "2 of 4 series got worse with 22.0; 1 got better." in page
     assert "22.0: 2 series worse (The class of versions that packaging 22.0 removed; What takes two releases)" in page
-    assert "confirmed by 2 fresh runs of both releases" in page
+    assert "confirmed by new runs of both releases" in page
 
 
 def test_without_npm_the_graphs_have_asv_s_own_links(published):
@@ -856,33 +854,6 @@ def test_order_by_chance_is_kendall_s(chance):
     assert [steps.in_order(order, chance) for order in orders] == [one <= chance for one in chances]
 
 
-UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
-EXACT = Step(("b", ""), False, "1", "2", 10, 12)
-BROKE = Step(("b", ""), False, "1", "2", 10, None)
-
-
-@pytest.mark.parametrize(
-    ("step", "old", "new", "held"),
-    [
-        (UP, (1.0, 1.1, 1.0, 1.0), (2.0, 1.9, 2.0, 2.0), True),
-        (UP, (1.0, 1.1, 1.0, 2.5), (2.0, 1.9, 2.0, 2.0), False),  # they overlap
-        (UP, (2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0), False),  # the other way round
-        (UP, (1.0,) * 3, (1 + 0.9 * THRESHOLD,) * 3, False),  # by no more than the threshold
-        (UP, (1.0, None), (2.0, 2.0), False),
-        (UP, (1.0, 1.0), (2.0, 2.0), False),  # by too few
-        (UP, (), (), False),
-        (EXACT, (10, 10), (12, 12), True),
-        (EXACT, (10, 10), (12, 11), False),  # it does not repeat itself
-        (EXACT, (9, 9), (12, 12), False),  # not what was recorded
-        (BROKE, (10, 10), (None, None), True),
-        (BROKE, (10, 10), (None, 10), False),
-    ],
-)
-def test_confirmation(step, old, new, held):
-    """An alarm holds only if every fresh run shows it."""
-    assert confirm.holds(step, old, new) is held
-
-
 @pytest.mark.parametrize(
     ("runs", "inherit", "last"),
     [
@@ -956,30 +927,6 @@ def test_only_rooms_that_make_numbers_count(changed, moves, tmp_path, monkeypatc
     (package / changed).write_text((package / changed).read_text() + "# a comment\n")
 
     assert (results._source() != before) == moves
-
-
-@pytest.mark.parametrize("noisy", [True, False])
-def test_an_interrupted_confirmation_goes_on(noisy, tmp_path, monkeypatch):
-    """The rounds that were finished are not run again, and say nothing until the others are."""
-    ladder, step = _ladder(tmp_path), Step(("b", ""), noisy, "1", "2", 1.0, 2.0)
-    often = confirm.often(noisy, confirm.ROUNDS)
-
-    def answer(rung, _, time):
-        if (rung, time) == ("1", often):
-            raise KeyboardInterrupt
-        return float(rung)
-
-    _runs(monkeypatch, answer)
-    with pytest.raises(KeyboardInterrupt):
-        confirm.confirm(tmp_path, ladder, [step], confirm.ROUNDS)
-    between = confirm.known(tmp_path, step), confirm.runs_needed(tmp_path, ladder, [step], confirm.ROUNDS)
-    ran = _runs(monkeypatch, lambda rung, *_: float(rung))
-    confirm.confirm(tmp_path, ladder, [step], confirm.ROUNDS)
-    check = confirm.known(tmp_path, step)
-
-    assert between == (None, 2)
-    assert sorted(ran) == ["1", "2"]
-    assert (check.old_again, check.new_again, check.confirmed) == ((1.0,) * often, (2.0,) * often, True)
 
 
 @pytest.mark.parametrize(("version", "refused"), [("3.11", False), ("3.12", True)])
@@ -1216,7 +1163,7 @@ def test_bisection_passes_over_a_rung_without_an_environment(tmp_path, monkeypat
     ladder = _ladder(tmp_path, names="12345")
     _benchmarks(tmp_path, b="samples")
     _runs(monkeypatch, lambda rung, *_: {} if rung == "3" else 7 if rung > "3" else 0)
-    answer = bisect(Bench(tmp_path, ladder, [("b", "")], lambda _: None), ("b", ""), "1", "5", 2)
+    answer = bisect(Bench(tmp_path, ladder, [("b", "")], lambda _: None), ("b", ""), "1", "5")
 
     assert (answer.found.good, answer.found.bad, answer.found.untold) == ("2", "4", ("3",))
     assert next(seen for seen in answer.seen if seen.releases == ("lib==3",)).bad is None
@@ -1279,7 +1226,7 @@ def _pair(folder, monkeypatch, answer, unit="samples"):
     found = [index.Release(version, datetime(2024, 1, 1, tzinfo=UTC)) for version in ("1.0", "2.0")]
     monkeypatch.setattr(index, "chosen", lambda *_: found)
     ran = _runs(monkeypatch, lambda rung, _, time: answer(rung[0] == "2", not rung.endswith("six-1.0"), time))
-    return bisect(bench, ("b", ""), "1", "2", 2, other_held(bench.ladder, "six==1.0")), ran
+    return bisect(bench, ("b", ""), "1", "2", other_held(bench.ladder, "six==1.0")), ran
 
 
 @pytest.mark.parametrize(
@@ -1308,11 +1255,12 @@ def test_a_pair_is_confirmed_by_repetition(answer, verdict, confirmed, tmp_path,
     assert found.confirmed is confirmed
 
 
-def test_the_corners_of_a_time_are_run_often(tmp_path, monkeypatch):
-    """No less often than an alarm over a time."""
-    _, ran = _pair(tmp_path, monkeypatch, lambda lib, six, _: 7.0 if lib and six else 1.0, unit="seconds")
+def test_new_runs_say_nothing_of_a_time_of_asv_s_own(tmp_path, monkeypatch):
+    """Its answer is neither confirmed nor refuted, and no corner is run twice."""
+    found, ran = _pair(tmp_path, monkeypatch, lambda lib, six, _: 7.0 if lib and six else 1.0, unit="seconds")
 
-    assert [ran.count(f"{lib}+six-{six}") for lib in "12" for six in ("1.0", "2.0")] == [confirm.LEAST] * 4
+    assert found.confirmed is None
+    assert [ran.count(f"{lib}+six-{six}") for lib in "12" for six in ("1.0", "2.0")] == [1] * 4
 
 
 def test_corners_that_say_the_other_release_alone(tmp_path):
@@ -1359,7 +1307,7 @@ def test_what_lies_beside_the_release_is_told(numbers, unit, verdict, between, t
     _benchmarks(tmp_path, b=unit)
     _runs(monkeypatch, lambda rung, *_: numbers[int(rung) - 1])
     bench = Bench(tmp_path, _ladder(tmp_path, names="123456"), [("b", "")], lambda _: None)
-    answer = bisect(bench, ("b", ""), "1", "6", 4)
+    answer = bisect(bench, ("b", ""), "1", "6")
 
     assert answer.verdict == verdict
     assert sorted({cast(float, seen.value) for seen in answer.seen if seen.between}) == between

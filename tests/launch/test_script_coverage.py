@@ -43,3 +43,25 @@ def test_a_sparse_product_has_the_elements_that_are_there(tmp_path, kind):
     found = measured(tmp_path, START + SPARSE.format(kind=kind))
 
     assert found.readings["model_flop"].value == 2 * 2 * 50 * 4
+
+
+EVALUATES = """
+import time
+for epoch in range(6):
+    for update in range(5): step()
+    model.eval()
+    with torch.no_grad():
+        for _ in range(40): model(torch.randn(20000, 8))
+    model.train()
+time.sleep(0.5)
+"""
+
+
+def test_the_wall_time_is_split(cold, tmp_path):
+    """The shares add up to all of it. What evaluates between steps is named, and so is what comes after the last."""
+    found = measured(tmp_path, START + EVALUATES).readings["steps_share"]
+
+    assert found.value + sum(found.phases.values()) == pytest.approx(1)
+    assert found.phases["evaluation"] > found.value
+    assert {"imports", "set-up of data and model", "after the last step"} <= found.phases.keys()
+    assert min(found.phases.values()) >= 0

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from perfsuite.paths import temporary_folder
-from perfsuite.records import workspaces
 from perfsuite.records.workspaces import LOCK, Workspace
 
 STRANGER = 4242  # a user that is not this one
@@ -201,7 +200,7 @@ def test_without_locks_nothing_is_removed(place: Path, monkeypatch: pytest.Monke
         raise OSError("Function not implemented")
 
     (place / "server-x").mkdir()
-    monkeypatch.setattr(workspaces.parts, "lock", refuse)
+    monkeypatch.setattr("perfsuite.records.parts.lock", refuse)
     with Workspace("next") as there:
         assert there.is_dir()
 

@@ -2,13 +2,15 @@
 
 import dataclasses
 import importlib.util
+import itertools
 
 import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import PerfsuiteError
-from perfsuite.meters.long_run import _least, _slope
-from perfsuite.run.runner import FEWEST_LONG, Runner, Settings, check_settings
+from perfsuite.meters.long_run import LongRun, _least, _slope
+from perfsuite.run.runner import Runner
+from perfsuite.settings.options import FEWEST_LONG, LONG
 
 CELL = "gpt2_tiny-single-cpu_x1"
 STEPS = 500
@@ -83,6 +85,18 @@ def test_the_block_that_grew_least_counts():
     assert _least([0, 900, 900 + 50 * 7, 5000, 5000 + 50 * 9], 50) == 9
 
 
+@pytest.mark.parametrize(("blocks", "left"), [((1, 2, 1), 0), ((3, 3, 3), 0), ((4, 5, 4), 4)])
+def test_a_log_of_numbers_is_no_leak(blocks, left):
+    """A script that logs its loss keeps a number or two per step, not the same in every launch."""
+    meter = object.__new__(LongRun)
+    meter.block, meter.left = 10, None
+    zero = {"kept_tensor_bytes": 0, "kept_host_bytes": 0, "kept_files": 0}
+    totals = [0, *itertools.accumulate((900, *(10 * number for number in blocks)))]
+    meter.counts = [zero | {"kept_blocks": total} for total in totals]
+
+    assert meter.grown() == ({"kept_blocks": left} if left else {})
+
+
 def test_slope_ignores_a_slow_period():
     """The machine is slow for one block."""
     assert _slope([1.0, 1.0, 9.0, 1.0, 1.0]) == 0
@@ -92,4 +106,4 @@ def test_slope_ignores_a_slow_period():
 def test_too_short_a_long_run_is_refused():
     """Its blocks would have too few steps to tell a leak from a cache."""
     with pytest.raises(PerfsuiteError, match="at least 100 steps, not 99"):
-        check_settings(Settings(long=99))
+        LONG.value_of("99")

@@ -150,8 +150,6 @@ def upgrade(folder, *found, libraries=("transformers",), left_out=()):
         cells=[CELL],
         findings=findings,
         failed={},
-        undecided=[],
-        untimed=[],
         launches=1,
         left_out={cell: [[]] for cell in left_out},
     )

@@ -112,7 +112,16 @@ def test_live_line_on_a_terminal(tmp_path):
     (tmp_path / "test_perf.py").write_text(
         f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_cell(perf_cell): perf_cell.check()\n"
     )
-    command = [sys.executable, "-m", "pytest", "--perf", "--perf-steps=200", "--perf-launches=1", "--perf-update=new"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--perf",
+        "--perf-steps=200",
+        "-o",
+        "perf_launches=1",
+        "--perf-update=new",
+    ]
     environment = {**os.environ, "TERM": "xterm"}
     environment.pop("CI", None)
     pid, terminal = pty.fork()
@@ -137,7 +146,7 @@ def test_live_line_on_a_terminal(tmp_path):
     assert b"\b" in output.rpartition(b"/209")[2]
 
 
-def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
+def _false_alarms(numbers, folder, monkeypatch):
     """benchmarks/false_alarms.py with rungs whose runs gave these times: what it judges, and how its command ends."""
     found = importlib.util.spec_from_file_location("false_alarms", BENCHMARKS / "false_alarms.py")
     assert found
@@ -154,8 +163,6 @@ def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
     monkeypatch.setattr(script.results, "last_run", lambda *_: True)
     monkeypatch.setattr(script.story, "last_runs", lambda *_: runs)
     monkeypatch.setattr(script.results, "benchmarks", lambda *_: known)
-    monkeypatch.setattr(script.confirm, "confirm", lambda *_: {})
-    monkeypatch.setattr(script.confirm, "known", lambda *_: SimpleNamespace(confirmed=confirmed))
     monkeypatch.setattr(sys, "argv", ["false_alarms.py", f"--folder={folder}"])
     return [(step.new_rung, step.kind) for step in script.judge(built, runs, known)], script.main()
 
@@ -168,16 +175,11 @@ def test_an_alarm_over_an_older_rung_is_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("numbers", "confirmed", "alarms", "status"),
-    [
-        ([1.0] * 5, False, 0, 0),
-        ([1.0, 1.0, 2.0, 2.0], False, 1, 0),
-        ([1.0, 1.0, 2.0, 2.0], True, 1, 1),
-        ([1.0, 1.0, 2.0, 2.0, 4.0, 4.0], False, 2, 1),
-    ],
+    ("numbers", "alarms", "status"),
+    [([1.0] * 5, 0, 0), ([1.0, 1.0, 2.0, 2.0], 1, 0), ([1.0, 1.0, 2.0, 2.0, 4.0, 4.0], 2, 1)],
 )
-def test_more_than_one_false_alarm_is_red(numbers, confirmed, alarms, status, tmp_path, monkeypatch):
-    """And any that held when it was run again."""
-    found, ended = _false_alarms(numbers, tmp_path, monkeypatch, confirmed)
+def test_more_than_one_false_alarm_is_red(numbers, alarms, status, tmp_path, monkeypatch):
+    """By the exit code."""
+    found, ended = _false_alarms(numbers, tmp_path, monkeypatch)
 
     assert (len(found), ended) == (alarms, status)

@@ -25,16 +25,6 @@ EXPRESSIONS = {
         r"HLO temporaries \((?P<size>[\d.]+)(?P<unit>[KMGT])\)": "the refusal of XLA's compiler for TPUs",
         r"Used (?P<size>[\d.]+)(?P<unit>[KMGT]) of [\d.]+[KMGT] hbm": "the refusal of XLA's compiler for TPUs",
     },
-    "records/older_formats.py": {
-        "(.+?) (\\S+) -> (\\S+?)(?: \\((.*)\\))?": "files of formats 1 to 4, which older releases wrote",
-        "([+-]?\\d+(?:\\.\\d+)?(?:e[+-]?\\d{1,2})?) %": "files of formats 1 to 4, which older releases wrote",
-        "([+-]\\S+) % to ([+-]\\S+) %, (\\d+) pairs?(?:; )?": "files of formats 1 to 4, which older releases wrote",
-        "(?:^|; )(?:([^:;]+): )?caused by (.+?)( alone|, each alone| together: (?:neither|none) does it alone)?(?=$|; | \\()": "files of formats 1 to 4, which older releases wrote",  # noqa: E501
-        ", | and ": "files of formats 1 to 4, which older releases wrote",
-        "(.*) -k (\\S+) --perf-update=(\\w+)": "files of formats 1 to 4, which older releases wrote",
-        "(-?)([\\d.]+ \\w+) of ([\\d.]+ \\w+) are left": "files of formats 1 to 4, which older releases wrote",
-        "(\\S+\\.json\\.gz): open it in \\S+": "files of formats 1 to 4, which older releases wrote",
-    },
     "catalog/project.py": {
         r"[*?\[]": "the user's pyproject.toml: a pattern of cells",
         r"[-+*?\[\]]+": "the user's pyproject.toml: a pattern of cells",
@@ -85,6 +75,7 @@ EXPRESSIONS = {
     },
     "environments/environments.py": {
         r"@[0-9a-fA-F]{40}$": "an option: a requirement, the address of a commit",
+        r"[^\w.-]": "a distribution's metadata: a requirement",
         "_ABSENT.format(re.escape(one.name))": "uv's messages: a release that the index does not have",
         r"^[\w.-]+=(?=\w+://)": "uv's variables: an index with its name",
         r"^(?:global|install)\.index-url='(.*)'$": "pip's output: its configuration",
@@ -149,7 +140,7 @@ EXPRESSIONS = {
         r'rb"\x7f|\xc2[\x80-\x9f]"': "a report, which may be a stranger's: control characters",
     },
     "records/packed.py": {r"[0-9a-f]+(\.[0-9a-f]+)?": "a committed baseline, of any branch: digests of files"},
-    "run/against.py": {
+    "environments/requirements.py": {
         r"(^|\s)#.*": "a file of constraints: pip's comments",
         r"-(r|c|-requirement|-constraint)\b": "a file of constraints: pip's options",
     },

@@ -64,7 +64,7 @@ def test_a_strangers_report_is_harmless(tmp_path: Path, capsys: pytest.CaptureFi
         reason=InWords(message=EVIL),
         lines=[Line(metric=EVIL, title=EVIL, status=Status.REGRESSED, unit=EVIL, old=EVIL, new=EVIL)],
         changed=[change],
-        trial=Trial(against=[change], problems=[Problem(message=EVIL)], said=[EVIL]),
+        trial=Trial(against=[change], problems=[Problem(message=EVIL)]),
         traces=[Trace(kind=TraceKind.PERFETTO, path=EVIL)],
         accept=Consent.REGRESSED,
         collect=EVIL,

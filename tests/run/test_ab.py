@@ -32,8 +32,8 @@ def test_the_same_twice_is_ok() -> None:
     """Equal metrics and equal times are ok, with an interval."""
     found = compared(launched(8), launched(8))
 
-    assert (found.verdict.status, comparison_summary(found.verdict)) == ("ok", "ok")
-    assert render_ab(found).startswith(f"{samples.CELL}: ok\n")
+    assert (found.verdict.status, comparison_summary(found.verdict)) == ("ok", "B against A: ok")
+    assert render_ab(found).startswith(f"{samples.CELL}: B against A: ok\n")
     assert [(one.ratio, len(one.differences)) for one in found.times] == [(1.0, 8)]
 
 
@@ -45,6 +45,14 @@ def test_a_slower_side_regresses() -> None:
     assert found.verdict.status == "regressed"
     assert found.times[0].low <= 1.05 <= found.times[0].high + 1e-9
     assert found.times[0].error == MOST_RED_RATE / len(LOOKS)
+
+
+@pytest.mark.parametrize(("a", "b", "said"), [(2, 3, "regressed"), (3, 2, "improved")])
+def test_the_direction_is_said(a: int, b: int, said: str) -> None:
+    """A reader may have given the newer release as A."""
+    old, new = (launched(1, peak_memory_bytes=samples.memory(gib * samples.GIB)) for gib in (a, b))
+
+    assert render_ab(compared(old, new)).startswith(f"{samples.CELL}: B against A: {said}: peak memory\n")
 
 
 def test_one_launch_says_nothing_of_time() -> None:
@@ -109,7 +117,7 @@ def test_two_sides_that_need_too_much_have_no_baseline() -> None:
     """Both outcomes are said, as for sides that differ."""
     found = compared([samples.measurement("oom")], [samples.measurement("oom")])
 
-    assert comparison_summary(found.verdict) == "ok: oom -> oom: Rank 1: 2.00 GiB do not fit."
+    assert comparison_summary(found.verdict) == "B against A: ok: oom -> oom: Rank 1: 2.00 GiB do not fit."
 
 
 def test_a_time_that_is_not_decided_says_what_is_known() -> None:

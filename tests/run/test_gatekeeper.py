@@ -1,20 +1,25 @@
 """What is accepted into a baseline, of measurements that no rank has made."""
 
 import itertools
+from typing import Any
 
 import msgspec
 import pytest
 from gate_samples import CELL, GIB, VERSIONS, measurement, memory, times
-from world import BOTH, NEW, OLD, Few, World, measuring, memory_of, slower_with
+from world import BOTH, NEW, OLD, Few, World, measuring, memory_of, seconds, slower_with
 
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
+from perfsuite.records import deadline
+from perfsuite.records.deadline import check, limit
 from perfsuite.records.reasons import InWords
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
+
+OTHER = "gpt2_tiny-zero3-cpu_x2"
 
 
 class Told(Runner):
@@ -149,8 +154,9 @@ class InWorld(Told):
 def keeper(tmp_path, monkeypatch):
     """``keeper(readings, **options)``: one whose baselines are of the OLD versions, and that now has the NEW ones."""
 
-    def keeper(readings, cells=(CELL,), **options):
-        world, store, how = World(readings, BOTH).put(monkeypatch), Store(tmp_path / "baselines"), measuring(tmp_path)
+    def keeper(readings, cells=(CELL,), of_cell=None, **options):
+        world = World(readings, BOTH, of_cell or {}).put(monkeypatch)
+        store, how = Store(tmp_path / "baselines"), measuring(tmp_path)
         for cell in cells:
             Gatekeeper(InWorld(world, OLD), store, how, consent="new").check(parse_cell(cell, how.catalog))
         world.launched.clear()
@@ -175,7 +181,7 @@ def test_a_time_that_is_open_waits_for_all_cells(keeper):
 
 def test_cells_of_one_change_are_one_question(keeper):
     """Pairs of both cells, and one other environment."""
-    cells = (CELL, "gpt2_tiny-zero3-cpu_x2")
+    cells = (CELL, OTHER)
     one, world = keeper(slower_with("msgspec"), cells)
     for cell in cells:
         checked(one, cell)
@@ -232,3 +238,36 @@ def test_a_baseline_that_cannot_be_written_after_the_question_is_red(keeper, mon
 
     assert settled.verdict.status == "failed"
     assert settled.verdict.reason == InWords(message="No space left on device.")
+
+
+@pytest.mark.parametrize("worse", [lambda new: {}, memory_of("packaging")], ids=["equal", "memory"])
+@pytest.mark.parametrize("launches", range(24))
+def test_every_cell_has_a_verdict_whenever_the_limit_ends(keeper, worse, launches):
+    """Also one that was decided before, which is kept with its times."""
+    left: list[int] = [launches]
+    begun: list[Any] = []
+
+    def measured(slow):
+        def readings(new):
+            if begun:
+                left[0] -= 1
+                if left[0] < 0:
+                    begun[0].at = 0.0
+                    check()
+            return slow(new) | worse(new)
+
+        return readings
+
+    slow, even = measured(slower_with("msgspec", by=1.05)), measured(lambda new: seconds(0.4))
+    cells = (CELL, OTHER)
+    one, _ = keeper(slow, cells, of_cell={OTHER: even}, always=True)
+    for cell in cells:
+        checked(one, cell)
+    with limit(3600, "the 60 s"):
+        begun.append(deadline._INNERMOST.get())
+        results = {result.measurement.cell: result.verdict for result in one.settle()}
+
+    assert results.keys() == set(cells)
+    assert {verdict.status for verdict in results.values()} <= {"open", "regressed", "ok"}
+    if launches == 0:
+        assert "ok" not in {verdict.status for verdict in results.values()}

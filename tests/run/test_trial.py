@@ -323,6 +323,21 @@ def test_a_trial_says_at_once_what_it_does(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_the_older_side_moves_is_said_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """Before anything runs, and in the verdict; with a baseline, and with --perf-against."""
+    told: list[tuple[Announcement, int]] = []
+    world = World(memory_of("msgspec"), BOTH, forced=(("pytest", "1.0"), ("pluggy", "0.1"))).put(monkeypatch)
+    trial = Trial(measuring(tmp_path), tell=lambda one: told.append((one, len(world.launched))))
+    verdict = next(iter(settled(trial, asked(world)).values())) if stored else against(trial).verdict
+    said = [(announcement_text(one), launched) for one, launched in told if one.brought]
+
+    assert said == [("the other side: msgspec 0.1 and packaging 1.0 (brings pytest 1.0, pluggy 0.1)", 0)]
+    assert " (brings pytest 1.0, pluggy 0.1): " in trial_of(verdict)[0]
+
+
 def test_a_time_that_cannot_be_decided_alone(hold: Hold) -> None:
     """Open is not innocent: the search says that it does not know."""
     noise = itertools.cycle([0.9, 1.0, 1.15])

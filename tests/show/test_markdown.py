@@ -139,7 +139,7 @@ def test_a_hostile_report_is_only_text():
         status=Status.REGRESSED,
         reason=InWords(message=HOSTILE),
         changed=[change],
-        trial=Trial(problems=[Problem(message=HOSTILE)], said=[HOSTILE]),
+        trial=Trial(problems=[Problem(message=HOSTILE)]),
         traces=[Trace(kind=TraceKind.FAILED, message=HOSTILE)],
         accept=Consent.REGRESSED,
         collect=HOSTILE,

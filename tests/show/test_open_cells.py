@@ -52,10 +52,12 @@ def judged(measured: Measurement) -> Result:
 
 
 def test_the_time_that_makes_a_cell_open_is_named():
-    """The table's column shows the step, which is faster; it is another time that no trial could decide."""
+    """The table's column shows the step as its line does, which is faster; it is another time that no trial could
+    decide.
+    """
     seen = msgspec.structs.replace(judged(measurement()), verdict=OPENED)
 
-    assert rows([seen], METRICS)[1][:4] == [CELL, "open", "20.00 GiB (=)", "410 ms (-5.8 % trial)"]
+    assert rows([seen], METRICS)[1][:4] == [CELL, "open", "20.00 GiB (=)", "370 ms (-5.8 % trial)"]
     assert open_times([seen]) == [
         f"{CELL} (open): processor time +9.0 % (-2.0 % to +21.0 %, 24 pairs; stored times: +38.0 %)"
     ]

@@ -242,7 +242,8 @@ def test_an_open_cell_is_no_regression(night, all_metrics):
     ("low", "high", "pairs", "why", "told"),
     [
         (0.989, 1.003, 3, NotAllTried(), ", but a change that cannot be tried here may be slower"),
-        (1.002, 1.041, 8, Undecided(change=0.03, worse=True), ": a difference, but perhaps too"),
+        (1.002, 1.041, 8, Undecided(worse=True), ": a difference, but perhaps too"),
+        (1.183, 1.453, 2, Undecided(worse=True, few_pairs=True), ": a difference, but too few pairs decide it."),
     ],
 )
 def test_an_open_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):
@@ -371,7 +372,7 @@ def test_a_stranger_s_text_stays_text():
     change = Change(NASTY, NASTY, NASTY, files=(NASTY,))
     trial = Trial(
         against=[change], causes=[Cause(changes=[change], how=How.ALONE)], problems=[Problem(message=NASTY)],
-        unmoved=[NASTY], fixed=[msgspec.structs.replace(change, fixed=Fixed.NOT_KEPT, obstacle=NASTY)], said=[NASTY],
+        unmoved=[NASTY], fixed=[msgspec.structs.replace(change, fixed=Fixed.NOT_KEPT, obstacle=NASTY)],
     )  # fmt: skip
     verdict = Verdict(
         cell="t5_tiny-zero3-cpu_x2",

@@ -116,10 +116,12 @@ def test_a_failure_ends_with_the_rank_s_last_lines():
 
 
 def test_the_server_s_last_lines_are_not_a_rank_s():
-    """A failure without a rank is the rank server's."""
+    """A failure without a rank is the rank server's, or that of a script's command."""
     failure = Failure(kind="raised", rank=None, message="The rank server failed.", tail="ImportError")
+    command = msgspec.structs.replace(failure, of_command=True)
 
     assert render(STYLE_VERDICT, failure).endswith("the last lines of the rank server:\n  | ImportError")
+    assert render(STYLE_VERDICT, command).endswith("the last lines of the command:\n  | ImportError")
 
 
 def test_a_failure_without_output_has_no_tail():
@@ -387,7 +389,7 @@ def test_the_reason_why_times_are_not_compared_is_said_once():
         "times are not compared in 2 cells: no times from this machine: recorded on another machine (Xeon, 2 cores, "
         "0123456789ab)",
         "open: 1 cell slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
-        f"to decide: pytest --perf -k {CELL} --perf-against=abc; to let such cells fail: --perf-open=fail",
+        f"to decide: pytest --perf -k {CELL} --perf-against=abc; to let such cells fail: -o perf_open=fail",
     ]
 
 

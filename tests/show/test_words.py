@@ -22,7 +22,7 @@ from perfsuite.records.verdict import (
     TraceKind,
     Verdict,
 )
-from perfsuite.show.text.reasons import words_of
+from perfsuite.show.text.reasons import most_in, words_of
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import limit_text, note_text, trace_text, trial_of
 from perfsuite.units import BYTES, ERROR, SECONDS, WHOLE
@@ -63,7 +63,8 @@ REASONS: list[Reason] = [
     reasons.NoInterval(),
     reasons.WithGroup(kind="engine", name="zero3", cells=23, own=0.05, pairs=2),
     reasons.WithGroup(kind="all", name="", cells=93, own=-0.01, pairs=1),
-    *(reasons.Undecided(change=0.03, worse=worse) for worse in (None, True, False)),
+    reasons.NothingShown(change=0.03),
+    *(reasons.Undecided(worse=worse, few_pairs=few) for worse in (True, False) for few in (True, False)),
     reasons.BeyondHarmless(change=0.01),
     reasons.NotAllTried(),
     reasons.InWords(message="The file is broken."),
@@ -200,10 +201,16 @@ def test_a_line_says_all_of_its_data():
         compared=True,
         ratio=1.03,
         interval=Interval(low=0.989, high=1.071, pairs=3),
-        reason=reasons.Undecided(change=0.03),
+        reason=reasons.NothingShown(change=0.03),
         phases=[Move(part="backward", by=0.012)],
     )
 
     assert note_text(line) == (
         "-1.1 % to +7.1 %, 3 pairs; no difference shown, but 3.0 % is not ruled out; backward +12.0 ms"
     )
+
+
+def test_a_sentence_names_the_first_of_many_tensors():
+    """The evidence has the others."""
+    assert most_in({"a": 0.5, "b": 0.25}) == "most in a (0.5), b (0.25)"
+    assert most_in(dict.fromkeys("abcde", 1)) == "most in a (1), b (1), c (1) and 2 more"

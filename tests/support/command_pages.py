@@ -78,6 +78,6 @@ def upgraded() -> Document:
     findings = [Finding(changes=changes, how=ALONE, effects=[one]) for one in effects]
     report = UpgradeReport(
         date="2026-11-23", base="lib 1", changes=changes, cells=["c", "d"], findings=findings,
-        failed={}, undecided=[], untimed=["d"], launches=4,
+        failed={}, launches=4,
     )  # fmt: skip
     return upgrade_page(report, {"perfsuite ab …": [1]})

@@ -53,14 +53,16 @@ class Launched:
 @dataclass
 class World:
     """``readings`` are those of every cell, or ``of_cell`` those of some. ``changed`` are the names of all changes.
-    ``unbuildable`` says why sides with just these changes cannot be built. ``launched`` are the launches so far,
-    ``built`` the changes that each other side lacks, and ``servers`` the launches before each start of rank servers.
+    ``unbuildable`` says why sides with just these changes cannot be built. ``forced`` are packages that
+    the older side has in addition. ``launched`` are the launches so far, ``built`` the changes that each other side
+    lacks, and ``servers`` the launches before each start of rank servers.
     """
 
     readings: Readings
     changed: Collection[str]
     of_cell: dict[str, Readings] = field(default_factory=dict)
     unbuildable: Mapping[frozenset[str], str] = field(default_factory=dict)
+    forced: tuple[tuple[str, str], ...] = ()
     launched: list[Launched] = field(default_factory=list)
     built: list[tuple[str, ...]] = field(default_factory=list)
     servers: list[int] = field(default_factory=list)
@@ -91,7 +93,9 @@ class World:
         def without(sides: Sides, changes: Sequence[Change]) -> Side:
             world.build(changes)
             overrides = tuple((change.name, "") for change in changes)
-            return Side("here" if not changes else "older", sides.catalog, Environment(overrides=overrides))
+            forced = world.forced if changes else ()
+            environment = Environment(overrides=overrides, installed=forced)
+            return Side("here" if not changes else "older", sides.catalog, environment)
 
         patch.setattr("perfsuite.run.question.Runner", RunnerHere)
         patch.setattr("perfsuite.run.pairs.measure_in_turns", in_turns)

@@ -30,15 +30,17 @@ class Metric:
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
     the step time), "min", "sum" or "mean". ``hold`` names a rule of ``compare/rules`` or of the user's ``rules/``:
     "exact" (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most
-    twice the baseline's, or what the precision explains), "about" (worse by the ``bound`` at most), "time" (the median,
-    on the machine that recorded it), "shown" (must exist and be finite, without a limit) or "zero" ("exact", and more
-    than 0 is red without a baseline too). ``worse`` says which direction is bad: "higher", "lower" or "different".
+    twice the baseline's, or what the precision explains), "about" (worse by the ``bound`` at most), "most" (the same,
+    of the largest sample of the steps that both sides have made), "time" (the median, on the machine that recorded it),
+    "shown" (must exist and be finite, without a limit) or "zero" ("exact", and more than 0 is red without a baseline
+    too). ``worse`` says which direction is bad: "higher", "lower" or "different".
     ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
     ``processes`` are the kinds of cells (Engine.process) that have it, by default those of its meter. ``depends_on``
     names versions ("python") whose minor release must be the same on both sides, or the metric is not compared.
     ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger one.
-    ``materiality`` is for an "exact" metric. ``coarse`` marks a time with few samples per launch: it gets a wider
-    tolerance on a shared machine, where a slow period outlasts a step.
+    ``materiality`` is for an "exact" metric. An "about" or "most" one may be worse by the ``slack``, in its unit,
+    however small it is. ``coarse`` marks a time with few samples per launch: it gets a wider tolerance on a shared
+    machine, where a slow period outlasts a step.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Metric:
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
     materiality: Materiality = EVERY_DIFFERENCE
+    slack: float = 0.0
     coarse: bool = False
     rule: Any = None  # the user's own rule that hold names, set by the catalog; None for perfsuite's
 

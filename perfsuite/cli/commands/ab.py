@@ -10,21 +10,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from perfsuite.catalog.cell import make_cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.cell_options import add_cells, cells_of
-from perfsuite.cli.shared_options import add_catalog, add_html, add_settings, catalog_of, count, html_of, settings_of
+from perfsuite.cli.shared_options import (
+    add_html,
+    add_settings,
+    add_shared,
+    catalog_of,
+    count,
+    html_of,
+    settings_of,
+    value_of,
+)
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.paired import FEWEST_PAIRS
 from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.rounds import Round
-from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated, require_here, version_of
+from perfsuite.launch.machine import refuse_emulated, require_here
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -33,14 +38,17 @@ from perfsuite.records.verdict import Status
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
 from perfsuite.run.sides import Side, kind_of, sides
+from perfsuite.settings.keys import CATALOG, TIME_TOLERANCE
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import round_text
+from perfsuite.show.text.words import brought_text
 from perfsuite.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
+QUESTION = "compare"
 STARTS_PROCESSES = True
 FORMAT = 3
 EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.OPEN: 3}
@@ -65,12 +73,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="M", help="The model, for two strategies.")
     parser.add_argument("--hardware", metavar="H", help="The hardware, for two strategies, e.g. cpu_x2.")
     parser.add_argument("--pairs", type=count, default=LOOKS[-1], metavar="N", help=_PAIRS)
-    parser.add_argument("--tolerance", type=float, metavar="SHARE", help=_TOLERANCE)
+    add_shared(parser, TIME_TOLERANCE)
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
     add_settings(parser, steps=20, warmup=3)
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 _SIDE = "'name==version …', git:REVISION of this repository, a strategy, or here: the installed releases and this code."
@@ -82,17 +90,13 @@ _INTERLEAVE = (
     "What alternates between the sides: steps or launches. Steps cancel most of a shared machine's noise, but need the "
     "memory of both at once. Default: steps on CPUs, launches elsewhere."
 )
-_TOLERANCE = (
-    "The smallest relative difference of a time that must be detected "
-    f"({SHARED.tolerance} on CPUs, {DEDICATED.tolerance} elsewhere)."
-)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare the exact metrics of each cell, then the times of all, and print what was found."""
     refuse_emulated("perfsuite ab")
     catalog = catalog_of(arguments)
-    settings = settings_of(arguments)
+    settings, tolerance = settings_of(arguments), value_of(arguments, TIME_TOLERANCE)
     _check(arguments)
     page = html_of(arguments)
     cells = _cells(arguments, catalog)
@@ -101,24 +105,23 @@ def run(arguments: argparse.Namespace) -> int:
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
         raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
-    print(f"A: {_with_brought(a)}\nB: {_with_brought(b)}", flush=True)
+    for letter, side in (("A", a), ("B", b)):
+        print(f"{letter}: {side.name}{brought_text(side.brought, side.environment.unmet)}", flush=True)
     comparisons: list[Comparison] = []
     with closing(LiveLine(settings.all_steps_of)) as live:
-        how = Measuring(catalog, settings, Path.cwd(), live.show, arguments.tolerance, len(cells))
+        how = Measuring(catalog, settings, Path.cwd(), live.show, tolerance, len(cells))
         for comparison in _compared(how, (a, b), cells, arguments, live):
             live.clear()
             comparisons.append(comparison)
             print(f"\n{render_ab(comparison)}", flush=True)
     if arguments.report:
-        report = ABReport(
-            date=timestamp(), a=arguments.a, b=arguments.b, tolerance=arguments.tolerance, comparisons=comparisons
-        )
+        report = ABReport(date=timestamp(), a=arguments.a, b=arguments.b, tolerance=tolerance, comparisons=comparisons)
         codec.write(arguments.report, report)
     if page:
         write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
     counts = Counter(each.verdict.status for each in comparisons)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
-    print(f"\n{show_several(len(comparisons), 'cell')}: {statuses}")
+    print(f"\nB against A in {show_several(len(comparisons), 'cell')}: {statuses}")
     if Status.OPEN in counts:
         print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
@@ -149,23 +152,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for options that say nothing."""
     if arguments.pairs != 0 and arguments.pairs < FEWEST_PAIRS:
         raise UsageError(f"--pairs must be 0, or {FEWEST_PAIRS} or more, not {arguments.pairs}.")
-    if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
-        raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
     check_output("--report", arguments.report)
-
-
-def _with_brought(side: Side) -> str:
-    """Its name, with the packages that have other versions there than here, besides those that it names."""
-    if kind_of(side.name) != "release":
-        return side.name
-    texts = [side.name] if "@" in side.name else side.name.split()
-    named = {canonicalize_name(Requirement(text).name) for text in texts}
-    others = [
-        f"{name} {version}"
-        for name, version in side.environment.installed
-        if name not in named and version_of(name) != version
-    ]
-    return f"{side.name} (brings {', '.join(others)})" if others else side.name
 
 
 def _strategy(side: Side, catalog: Catalog) -> str:

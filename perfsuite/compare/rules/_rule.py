@@ -29,7 +29,8 @@ class Rule:
     red. ``summary`` makes the metric's value of its samples; without it the value is that of the ranks. ``differs``
     says whether two launches of one cell contradict each other. ``wrong`` says why a reading is wrong where no baseline
     has the metric, so that none is recorded of it; it takes the metric, the reading and the strategy, and returns None
-    if it is not. ``has_limit`` says that the metric can be red by its value.
+    if it is not. ``has_limit`` says that the metric can be red by its value. If samples are ``is_open_ended``,
+    ranks and launches may have different numbers of them.
     """
 
     hold: Callable[[Metric, Reading, Reading, Scope], Line | None]
@@ -37,3 +38,4 @@ class Rule:
     differs: Callable[[Metric, Reading, Reading, str], bool] = _agree
     wrong: Callable[[Metric, Reading, str], Reason | None] = _not_wrong
     has_limit: bool = True
+    is_open_ended: bool = False

@@ -8,16 +8,21 @@ from perfsuite.records.verdict import Bound, Limit, Line, Status
 
 
 def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """Worse by at most the metric's bound. A better number is as good."""
+    """Worse by at most the metric's bound, or its slack. A better number is as good."""
     limit = Limit(bound=Bound.BELOW, value=metric.bound)
     worse = metric.sign * (new.value - old.value)
-    fine = worse <= metric.bound * abs(old.value)
+    fine = worse <= allowed(metric, old.value)
     return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit)
 
 
 def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
     """Whether it varies by more than that."""
-    return abs(other.value - first.value) > metric.bound * abs(first.value)
+    return abs(other.value - first.value) > allowed(metric, first.value)
+
+
+def allowed(metric: Metric, old: float) -> float:
+    """By how much it may be worse."""
+    return max(metric.bound * abs(old), metric.slack)
 
 
 RULE = Rule(hold=compare, differs=differs)

@@ -142,11 +142,10 @@ def _sent(address: str) -> dict[str, Sent]:
     """By key; empty before the first message. Raises FileError for a damaged file."""
     path = _file(address)
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Sent | str])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Sent])
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise FileError(
             f"{path} cannot be read: {error}. Remove it: the next message then repeats what is red."
         ) from error
-    return {key: Sent(one, [key]) if isinstance(one, str) else one for key, one in found.items()}

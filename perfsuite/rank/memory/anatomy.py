@@ -8,6 +8,7 @@ A block's category is the first of these that applies:
     communication   a collective read or wrote it
     batch           allocated while the batch was made
     activations     allocated in a forward and still alive when the backward began
+    made_before_steps   of a script: allocated before its recorded steps, and never released, such as its data
     temporaries     everything else
 """
 
@@ -19,9 +20,10 @@ from operator import itemgetter
 
 CATEGORIES = (
     "parameters", "master_parameters", "optimizer_state", "gradients", "communication", "batch", "activations",
-    "temporaries",
+    "temporaries", "made_before_steps",
 )  # fmt: skip
 _NAMED = CATEGORIES[:4]
+SETUP = "setup"  # the phase before all marks
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class _Block:
     category: str = ""
     activation: bool = False
     communicated: bool = False
+    stays: bool = False
 
     def kind(self) -> str:
         if self.category:
@@ -48,6 +51,8 @@ class _Block:
             return "communication"
         if self.phase in ("batch", "data"):
             return "batch"
+        if self.stays:
+            return "made_before_steps"
         return "activations" if self.activation else "temporaries"
 
 
@@ -68,8 +73,8 @@ class Anatomy:
     holders: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Anatomy:
-    """Replay the log and return the anatomy of its peak from the first mark of phase "batch" on.
+def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], own: bool = False) -> Anatomy:
+    """Replay the log and return the anatomy of its peak from the first mark of phase "batch" on. ``own``: a script's.
 
     ``events`` are (address, bytes, operator): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark has
     address -1 and its number as the bytes.
@@ -79,7 +84,7 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
     totals, largest = dict.fromkeys(CATEGORIES, 0), dict.fromkeys(CATEGORIES, 0)
     if begin is None:
         return Anatomy(-1, "setup", totals, largest, {}, [])
-    timeline = changes(events, marks)
+    timeline = changes(events, marks, own)
     peak_index, peak_bytes = _find_peak(timeline, begin)
     at_marks = [index for index, (address, _, _) in enumerate(events) if address == -1 and index >= begin]
     live: dict[int, _Block] = {}
@@ -108,14 +113,14 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
 
 
 def curve(
-    events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], most_points: int
+    events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], most_points: int, own: bool = False
 ) -> list[tuple[str, list[int]]]:
     """Live bytes over the last step, as (phase, bytes by category in the order of CATEGORIES), oldest first.
 
     Each of at most ``most_points`` stretches of the step is shown by its fullest moment.
     """
     events = list(events)
-    timeline = changes(events, marks)
+    timeline = changes(events, marks, own)
     last = max(_batches(events, marks), default=0)
     totals = dict.fromkeys(CATEGORIES, 0)
     points: list[tuple[str, list[int]]] = []
@@ -133,7 +138,9 @@ def curve(
     return points
 
 
-def levels(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Iterator[tuple[int, dict[str, int]]]:
+def levels(
+    events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], own: bool = False
+) -> Iterator[tuple[int, dict[str, int]]]:
     """Live bytes by category from the first mark of phase "batch" on, as (index of the event, what it changes).
 
     The first has every category. The largest sum is the peak of ``dissect``.
@@ -142,7 +149,7 @@ def levels(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) ->
     first = min(_batches(events, marks), default=len(events))
     totals = dict.fromkeys(CATEGORIES, 0)
     begun = False
-    for change in changes(events, marks):
+    for change in changes(events, marks, own):
         if change.index > first and not begun:
             yield first, dict(totals)
             begun = True
@@ -162,11 +169,11 @@ class Change:
     size: int
 
 
-def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> list[Change]:
-    """All of them. The category of a block is known when its life is."""
+def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], own: bool = False) -> list[Change]:
+    """All of them. The category of a block is known when its life is. ``own``: a script may hold what it likes."""
     timeline: list[Change] = []
     live: dict[int, _Block] = {}
-    phase = "setup"
+    phase = SETUP
     for index, (address, size, operation) in enumerate(events):
         if address == -1:
             phase = marks[size].phase
@@ -178,6 +185,8 @@ def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
             timeline.append(Change(index, phase, live[address], -live.pop(address).size))
         elif address in live:
             live[address].communicated = True
+    for block in live.values():
+        block.stays = own and block.phase == SETUP
     return timeline
 
 

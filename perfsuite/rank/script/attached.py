@@ -1,8 +1,8 @@
 """Attaches to a process of a measured command once it has imported torch. If it trains, it is a rank.
 
 Its first iterations show how the loop repeats. Then come the steps of a cell, by the same meters: a generator makes
-them, and goes on whenever the script has made one. When all are made, the rank writes its sample and ends at once, so
-nothing of the script runs behind its last step.
+them, and goes on whenever the script has made one. When all are made, some later steps are watched (later.py). Then the
+rank ends at once, wherever the script is.
 """
 
 import atexit
@@ -26,6 +26,7 @@ from perfsuite.rank.main import Waiting, is_out_of_memory, kinds_of, kinds_of_me
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.family import descendants
+from perfsuite.rank.script.later import Later, has_later_steps
 from perfsuite.rank.script.loaders import Loaders, watch_loaders
 from perfsuite.rank.script.loop import MOST, Loop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
@@ -152,6 +153,7 @@ class Attached:
         self.owner = os.getpid()
         self.done = False
         self.proving: Proving | None = None
+        self.later: Later | None = None
         _seed(job.seed + self.session.rank)
         if job.device == "cpu":
             self._begin()
@@ -169,7 +171,7 @@ class Attached:
     def forked(self) -> None:
         """In a child of this process, which may train: it is another rank then."""
         self.watched.forked()
-        self.iterations, self.progress, self.steps, self.shared = [], None, None, None
+        self.iterations, self.progress, self.steps, self.shared, self.later = [], None, None, None, None
 
     def iterated(self, skipped: bool) -> None:
         """The script has made an iteration. Nothing that goes wrong here reaches the script: it might catch it."""
@@ -212,6 +214,9 @@ class Attached:
 
     def _iterated(self, skipped: bool) -> None:
         self.saves.stepped()
+        if self.later:
+            self._made_later(self.later, skipped)
+            return
         if self.progress is None:
             self._join()
         if self.proving:
@@ -316,20 +321,41 @@ class Attached:
             self._finish()
 
     def _finish(self) -> None:
+        """All measured steps are made. What the script does from here on is watched for a while."""
         self.seconds["steps"] += time.perf_counter()
-        self._write(sample_of(self.session, self.meters, self.trainer.check(), self.seconds))
+        sample = sample_of(self.session, self.meters, self.trainer.check(), self.seconds)
+        if not has_later_steps(self.session.job):
+            self._write(sample)
+            return
+        assert self.progress
+        self.session.listeners[:] = [self.progress.mark]
+        self.trainer.reads_norm = False
+        self.later = Later(self.folder, self._complete(sample), self.meters, self._done)
+        self.later.begin(time.perf_counter() - self.begun)
 
-    def _write(self, sample: RankSample) -> None:
-        sample = msgspec.structs.replace(
+    def _made_later(self, later: Later, skipped: bool) -> None:
+        self.watched.events = ""
+        self.count += 1
+        if self.count % self.period == 0:
+            later.stepped(self.trainer.outcome(skipped))
+
+    def _complete(self, sample: RankSample) -> RankSample:
+        """With the files of the user, of which the script has copies."""
+        return msgspec.structs.replace(
             sample,
             files=[self._original(file) for file in sample.files],
             opened=[*map(self._original, sample.opened), *self._read()],
             gradients=self.proving.gradients() if self.proving else None,
         )
-        rank, ranks = self.session.rank, self.session.world_size
-        codec.write(self.folder / f"rank{rank}.json", sample)
+
+    def _write(self, sample: RankSample) -> None:
+        codec.write(self.folder / f"rank{self.session.rank}.json", self._complete(sample))
+        self._done()
+
+    def _done(self) -> None:
+        """This rank's sample is written. The others may still need this one."""
         self.done = True
-        _wait_for([self.folder / f"rank{one}.json" for one in range(ranks)])
+        _wait_for([self.folder / f"rank{one}.json" for one in range(self.session.world_size)])
         _leave(0)
 
     def _read(self) -> list[str]:
@@ -339,10 +365,16 @@ class Attached:
     def _original(self, file: str) -> str:
         """The user's file, of which the script has a copy."""
         copy, original = _folders()
-        return original + file.removeprefix(copy) if file.startswith(f"{copy}/") else file
+        if file.startswith(f"{copy}/"):
+            return original + file.removeprefix(copy)
+        return file.removeprefix(root) if file.startswith(f"{(root := started_with['PERFSUITE_ROOT'])}/") else file
 
     def _failed(self, before: Any) -> Any:
         def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+            if self.later and self._is_rank():
+                before(kind, error, traceback)
+                self.later.write(ended=True, failed="" if isinstance(error, KeyboardInterrupt) else kind.__name__)
+                self._done()
             too_large = self.owner == os.getpid() and is_out_of_memory(error)  # it may be so for its first step
             hint = outside_of_copy(error, started_with)
             if (self._is_rank() or too_large) and not isinstance(error, KeyboardInterrupt):
@@ -355,7 +387,10 @@ class Attached:
         return hook
 
     def _ended(self) -> None:
-        """The script has ended by itself, before its last step was measured."""
+        """The script has ended by itself."""
+        if self.later and self._is_rank():
+            self.later.write(ended=True)
+            self._done()
         if self._is_rank() and not self.done and not self._failure.exists():
             made, job = len(self.iterations) + self.count, self.session.job
             if self.proving:
@@ -369,7 +404,7 @@ class Attached:
             self._report(
                 Unfit(
                     f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}. Let it "
-                    "train longer, or ask for fewer timed steps: --steps, or perf_steps in pytest's ini.",
+                    "train longer, or ask for fewer timed steps: --perf-steps, or --steps of `perfsuite run`.",
                     timed_steps=job.steps + made // self.period - steps if self.period else None,
                 )
             )

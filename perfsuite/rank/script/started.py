@@ -71,6 +71,10 @@ class Started:
         if end == ENDS[-1]:
             self.modules = sorted(sys.modules.keys() - self._own)
 
+    def age(self) -> float:
+        """Seconds since the process was started."""
+        return self._age + time.monotonic() - self._begun
+
     @property
     def is_done(self) -> bool:
         """Whether all phases are known, of this process and not of the one that it was forked from."""

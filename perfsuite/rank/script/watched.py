@@ -20,6 +20,7 @@ from typing import Any
 
 from perfsuite.rank.norms import unwrapped
 from perfsuite.rank.script.batch_size import BatchSize, size_of
+from perfsuite.rank.script.told import Told
 from perfsuite.rank.torch_types import Module, Tensor
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
@@ -41,6 +42,7 @@ class Watched:
         self.autocast: set[str] = set()  # the dtypes of all autocast contexts
         self.optimizers: dict[int, Any] = {}  # that have stepped
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
+        self.told = Told()  # what they were told in their first updates
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
@@ -49,6 +51,7 @@ class Watched:
         self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
         self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
+        self.evaluates = False  # the outermost module that runs is in evaluation mode
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
         self.by_hand = False  # the script says itself where a step ends
@@ -185,7 +188,7 @@ def watch_torch(torch: Any, watched: Watched) -> None:
                 watched.begun()
             if not watched.is_here:
                 return inner(self, *args, **kwargs)
-            watched.optimizers.setdefault(id(self), self)
+            watched.told.note(watched._number(self), self)
             if not watched.updates:
                 closure = kwargs.get("closure", args[0] if args else None)
                 result = closure() if closure else None
@@ -315,6 +318,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             modules.setdefault(id(self), self)
             if not self.training and records_gradients(self):
                 watched.evaluated.add(type(self).__name__)
+            watched.evaluates = not self.training
             watched.begin("forward")
         around = None if recomputing else watched.around_forward
         try:
@@ -326,6 +330,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             if recomputing:
                 watched.recomputing = False
             else:
+                watched.evaluates = False
                 watched.end("forward")
 
     torch.nn.Module.__call__ = calling

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.records.change import Change, How
-from perfsuite.records.reasons import NotAllTried, WithMessage
+from perfsuite.records.reasons import NotAllTried, Undecided, WithMessage
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import OPEN, Line, Move, Status
 from perfsuite.show.html.moved import AnyResult, Moved, in_quarantine, tone_of
@@ -81,7 +81,9 @@ class Cause:
             if isinstance(line.reason, NotAllTried):
                 return f"T{interval}, but {words_of(line.reason)}."
             if not found.low <= 1 <= found.high:
-                return f"T{interval}: a difference, but perhaps too little to matter."
+                few = isinstance(line.reason, Undecided) and line.reason.few_pairs
+                doubt = "too few pairs decide it" if few else "perhaps too little to matter"
+                return f"T{interval}: a difference, but {doubt}."
             said = f"No difference was shown: t{interval}, which includes 0."
             return f"{said} Such a change is not ruled out either. The two sides: {' → '.join(words.sides_text(line))}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."

@@ -249,10 +249,9 @@ def _difference(effect: Moved, metrics: Mapping[str, Metric]) -> str:
     if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.is_time:
         return ""
     new, old = effect.line.new, effect.line.old
-    if isinstance(new, str) or isinstance(old, str):  # of an older report
-        readings = (side.readings.get(metric.name) for side in (result.measurement, result.baseline.measurement))
-        new, old = (reading.value if reading else None for reading in readings)
-    return "" if new is None or old is None else signed(new - old, metric.unit)
+    if isinstance(new, str | None) or isinstance(old, str | None):
+        return ""
+    return signed(new - old, metric.unit)
 
 
 def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:

@@ -1,6 +1,6 @@
 """The text of an A/B comparison: a sentence, a table, the cause of the difference in memory, the versions.
 
-gpt2_tiny-single-cpu_x1: improved: peak memory
+gpt2_tiny-single-cpu_x1: B against A: improved: peak memory
   peak memory   5.12 MiB -> 5.09 MiB   -0.5 %   allowed 0   IMPROVED   (parameters -32.01 KiB: aten::tril)
 peak memory:
   parameters                 583.01 KiB ->   551.00 KiB   -32.01 KiB

@@ -21,6 +21,7 @@ CATEGORIES = {  # the letter in the bar, and the meaning
     "batch": ("B", "token ids, masks, labels"),
     "activations": ("A", "tensors that forward keeps for backward"),
     "temporaries": ("T", "tensors that live within one phase"),
+    "made_before_steps": ("S", "what a script has made before its steps, such as data"),
     "tiles": ("L", "what the device's layout adds to parameters, state and batch"),
     "program": ("X", "its code on the device"),
 }

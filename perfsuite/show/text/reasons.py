@@ -1,5 +1,6 @@
 """The words of every reason. mypy refuses a function that lacks those of a new one."""
 
+import itertools
 from collections.abc import Mapping
 from typing import assert_never
 
@@ -8,6 +9,8 @@ from perfsuite.records.reasons import Reason
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.grid_words import cells_text
 from perfsuite.units import show, show_bytes, show_number, show_ratio, show_several
+
+MOST_NAMED = 3  # tensors in a sentence: a model has hundreds
 
 
 def words_of(reason: Reason) -> str:
@@ -55,8 +58,10 @@ def _of_numbers(reason: reasons.OfNumbers) -> str:
 
 
 def most_in(shares: Mapping[str, float]) -> str:
-    """``most in lm_head.weight (0.5)``."""
-    return f"most in {', '.join(f'{name} ({share:.2g})' for name, share in shares.items())}"
+    """``most in lm_head.weight (0.5), wte.weight (0.2) and 40 more``: the first ones."""
+    named = [f"{name} ({share:.2g})" for name, share in itertools.islice(shares.items(), MOST_NAMED)]
+    more = len(shares) - len(named)
+    return f"most in {', '.join(named)}" + (f" and {more} more" if more else "")
 
 
 def _of_steps(reason: reasons.OfSteps) -> str:
@@ -123,10 +128,11 @@ def _of_pairs(reason: reasons.OfPairs) -> str:
             return "no trial asked for its pairs"
         case reasons.WithGroup(kind=kind, name=name, cells=cells, own=own, pairs=pairs):
             return f"{cells_text(kind, name, cells)}; {show_several(pairs, 'own pair')}: {100 * own:+.1f} %"
-        case reasons.Undecided(worse=None, change=change):
+        case reasons.NothingShown(change=change):
             return f"no difference shown, but {show_ratio(change)} is not ruled out"
-        case reasons.Undecided(worse=worse):
-            return f"{'worse' if worse else 'better'}, but perhaps too little to matter"
+        case reasons.Undecided(worse=worse, few_pairs=few_pairs):
+            doubt = "too few pairs decide that" if few_pairs else "perhaps too little to matter"
+            return f"{'worse' if worse else 'better'}, but {doubt}"
         case reasons.BeyondHarmless(change=change):
             return f"all beyond the {show_ratio(change)} that need not be reported"
         case reasons.NotAllTried():
@@ -192,8 +198,7 @@ def _of_baselines(reason: reasons.OfBaselines) -> str:
         case reasons.OtherRanks(here=here, recorded=recorded):
             return f"{here} ranks against the baseline's {recorded}."
         case reasons.FewerSteps(here=here, recorded=recorded):
-            steps = f"{here} timed steps against the baseline's {recorded}"
-            return f"{steps}: give --perf-steps={recorded} or more (perf_steps)."
+            return f"{here} timed steps against the baseline's {recorded}: give --perf-steps={recorded} or more."
         case reasons.LessWarmup(here=here, recorded=recorded):
-            return f"{here} warm-up steps against the baseline's {recorded}: give --perf-warmup={recorded} or more."
+            return f"{here} warm-up steps against the baseline's {recorded}: give -o perf_warmup={recorded} or more."
     assert_never(reason)

@@ -4,7 +4,7 @@ import math
 
 from perfsuite.compare.rounds import Announcement, Round
 from perfsuite.show.text.grid_words import effect_text
-from perfsuite.show.text.words import before_text, release_text
+from perfsuite.show.text.words import before_text, brought_text, release_text
 from perfsuite.units import listed, show_rough, show_several, some
 
 
@@ -16,6 +16,9 @@ def wait_text(command: str | None, seconds_held: float, waited: float) -> str:
 
 def announcement_text(announcement: Announcement) -> str:
     """What is compared with what; or with which changes the search for the cause goes on."""
+    if announcement.brought or announcement.unmet:
+        both = listed(map(before_text, announcement.against))
+        return f"the other side: {both}{brought_text(announcement.brought, announcement.unmet)}"
     if announcement.kept:
         return f"the search for the cause goes on: only {listed(map(release_text, announcement.kept))}"
     what, cells = listed(announcement.titles or ["all metrics"]), some(announcement.cells, 1)

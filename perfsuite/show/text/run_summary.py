@@ -223,7 +223,8 @@ def _entry(result: Result, metric: Metric) -> str:
     line = next((line for line in result.verdict.lines if line.metric == metric.name and metric.is_time), None)
     if line is not None:  # a time's status follows from its line, which several runs or a trial have made
         said = "=" if line.change == 0 else tried_text(line)
-        return f"{metric.show(new.value)} ({said})" if line.compared else metric.show(new.value)
+        here = line.new if isinstance(line.new, int | float) else new.value  # a trial's launches are later
+        return f"{metric.show(here)} ({said})" if line.compared else metric.show(new.value)
     if metric.hold not in ("exact", "close"):
         step = next((line for line in result.verdict.lines if line.metric == STEP_TIME), None)
         uncompared = step is not None and (step.interval is not None or not step.compared)

@@ -45,7 +45,8 @@ def last_lines(failure: Failure | None, side: str = "") -> list[str]:
     """The last output of the rank that failed, if any. ``side`` is A or B of a comparison."""
     if failure is None or not failure.tail:
         return []
-    whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
+    source = "the command" if failure.of_command else "the rank server"
+    whose = source if failure.rank is None else f"rank {failure.rank}"
     return [
         f"the last lines of {whose}{f' of {side}' if side else ''}:",
         *(f"  | {line}".rstrip() for line in failure.tail.splitlines()),

@@ -173,15 +173,13 @@ def before_text(change: Change) -> str:
     return f"{change.name} {change.before}"
 
 
-def text_of_change(change: Change | str) -> str:
+def text_of_change(change: Change) -> str:
     """The change, with the user's files that differ: ``your code 1f0c93ab -> here (helper.py, net.py and 2 more)``."""
-    if isinstance(change, str):  # of an old ledger
-        return change
     files = f" ({some(change.files, MOST_FILES)})" if change.files else ""
     return release_text(change) + files
 
 
-def changes_text(changes: Sequence[Change | str]) -> str:
+def changes_text(changes: Sequence[Change]) -> str:
     """All of them, separated by commas."""
     return ", ".join(map(text_of_change, changes))
 
@@ -222,12 +220,12 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
     """What a trial did and found, a sentence each. ``titles`` are the metrics' by name."""
     if trial is None:
         return []
-    said = list(trial.said)
+    said: list[str] = []
     if trial.against:
         changes = listed(map(release_text if trial.whole else before_text, trial.against))
         launches = f"{show_several(trial.pairs, 'pair')} of launches" if trial.pairs else "one launch"
         seconds = "" if trial.seconds is None else f", {trial.seconds:.0f} s"
-        said.append(f"against {changes}: {launches}{seconds}")
+        said.append(f"against {changes}{brought_text(trial.brought)}: {launches}{seconds}")
     problems = [f"with {listed(map(release_text, one.kept))}: {_problem(one)}" for one in trial.problems if one.kept]
     blamed = [_of_metrics(cause, trial.causes, titles) for cause in trial.causes]
     if blamed:
@@ -245,7 +243,7 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
     if trial.own_code:
         own = release_text(trial.own_code)
         said.append(f"not tried: {own}: compare its revisions with perfsuite ab --a git:REV --b here")
-    elif not (trial.against or trial.problems or trial.fixed or trial.said):
+    elif not (trial.against or trial.problems or trial.fixed):
         said.append("not tried: nothing that a trial can revert has changed since the baseline")
     said += [
         f"not tried: {release_text(one)} cannot be reverted here: {_FIXED[one.fixed].format(one.obstacle)}"
@@ -253,6 +251,13 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
         if one.fixed
     ]
     return said
+
+
+def brought_text(brought: Sequence[Change], unmet: Sequence[tuple[str, str]] = ()) -> str:
+    """``(brings numpy 1.26.4; pandas needs numpy>=2)``: what releases move that were asked for, and what they break."""
+    moved = [f"brings {', '.join(map(before_text, brought))}"] if brought else []
+    parts = [*moved, *(f"{package} needs {requirement}" for package, requirement in unmet)]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 _ENDED = {"oom": "ran out of memory", "unsupported": "cannot run it"}
@@ -362,18 +367,22 @@ def _is_time(line: Line) -> bool:
     return line.limit is not None and line.limit.bound in (Bound.BEYOND, Bound.PAIRS)
 
 
+DIRECTION = "B against A: "
+
+
 def comparison_summary(verdict: Verdict) -> str:
-    """Of an A/B: ``regressed: step time; improved: peak memory``."""
+    """Of an A/B: ``B against A: regressed: step time; improved: peak memory``. A may well be the newer side."""
     if verdict.reason:
         said = words_of(verdict.reason)
-        return said if isinstance(verdict.reason, SideFailed) else f"{verdict.status}: {said}"
+        of_one_side = isinstance(verdict.reason, SideFailed)
+        return said if of_one_side else f"{DIRECTION}{verdict.status}: {said}"
     known = (Status.FAILED, Status.REGRESSED, Status.OPEN, Status.IMPROVED, Status.IMMATERIAL, Status.DIFFERS)
     parts = [
         f"{status}: {', '.join(titles)}"
         for status in known
         if (titles := [line.title for line in verdict.lines if line.status == status])
     ]
-    return "; ".join(parts) or Status.OK
+    return f"{DIRECTION}{'; '.join(parts) or Status.OK}"
 
 
 def _predicted(verdict: Verdict, said: str, outcome: str) -> str:

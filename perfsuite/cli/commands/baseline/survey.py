@@ -1,9 +1,4 @@
-"""``perfsuite baseline show`` and ``prune``: the state of each stored baseline.
-
-Finding an orphan needs no torch: the catalog no longer parses its id or, if tests are named, pytest collects no cell
-for it. A baseline for absent hardware is never an orphan: tests have cells for ``gpus`` only if there are some, and
-only they know the models of a conftest.
-"""
+"""``perfsuite baseline show`` and ``prune``: the state of each stored baseline."""
 
 import argparse
 import re
@@ -14,23 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.baselines.ledger import Acceptance
+from perfsuite.baselines.orphans import why_orphaned, why_unknown
 from perfsuite.baselines.standing import ORDER, Standing, standing
 from perfsuite.baselines.store import Store
-from perfsuite.catalog.cell import cells_meant, parse_cell, parse_hardware
+from perfsuite.catalog.cell import cells_meant, parse_hardware
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import catalog_of, given, store_of, tolerance_of
+from perfsuite.cli.shared_options import catalog_of, given, store_of, value_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import own_runs, runs_of
 from perfsuite.compare.terms import terms_of
 from perfsuite.environments.bounded import run
 from perfsuite.errors import FileError, UsageError
-from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
+from perfsuite.launch.machine import describe, other_versions, why_absent
 from perfsuite.records.baseline import Baseline
 from perfsuite.run.environment_changes import UNCOMMITTED
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.settings.keys import TIME_TOLERANCE
 from perfsuite.show.text.reasons import other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
 from perfsuite.show.text.tables import bare_table, print_table
@@ -87,42 +84,6 @@ def survey(
     return stored
 
 
-def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
-    """Why no cell has this baseline any more; empty if one has."""
-    if _collected(cell_id, known) or not _is_here(cell_id, catalog) or why_unknown(cell_id, catalog, known, all_tests):
-        return ""
-    try:
-        cell = parse_cell(cell_id, catalog)
-    except UsageError as error:
-        return str(error).split(" Known: ")[0].rstrip(".")
-    if cell.id != cell_id:
-        return f"its cell is {cell.id} now"
-    return "no test has its cell" if all_tests else ""
-
-
-def why_unknown(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
-    """Why only tests can show whether it is an orphan; empty if they were collected, or the catalog can show it."""
-    model = CellId.parse(cell_id).model
-    if all_tests or _collected(cell_id, known) or not _is_here(cell_id, catalog) or model in catalog.all("model"):
-        return ""
-    return f"the catalog has no model {model!r}, and only --tests can find a conftest's"
-
-
-def _collected(cell_id: str, known: set[str] | None) -> bool:
-    return known is not None and any(f"-{cell_id}-" in f"-{text}-" for text in known)
-
-
-def _is_here(cell_id: str, catalog: Catalog) -> bool:
-    """Whether tests on all of this machine's hardware would have the cell: it has enough GPUs."""
-    try:
-        hardware = parse_hardware(CellId.parse(cell_id).hardware, catalog)
-    except UsageError:  # a user's own device that no --catalog defines
-        return False
-    if hardware.device is None:
-        return not why_absent(hardware, catalog)
-    return hardware.name in local_hardware(catalog)
-
-
 def collect(tests: Sequence[str]) -> set[str]:
     """The parameters of every cell that pytest collects from the tests; no torch is imported. Raises UsageError."""
     command = [sys.executable, "-m", "pytest", "--perf", "--collect-only", "-q", "-p", "no:cacheprovider", *tests]
@@ -136,7 +97,7 @@ def collect(tests: Sequence[str]) -> set[str]:
 
 def show(arguments: argparse.Namespace) -> int:
     """The table, then the reasons with what to do. Returns 1 if a file cannot be read."""
-    tolerance = tolerance_of(arguments)
+    tolerance = value_of(arguments, TIME_TOLERANCE)
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
     table = bare_table("cell", "state", "recorded", "commit", "runs", "step time", "peak memory", DETECTS)
     for stored in found:
@@ -262,6 +223,6 @@ def _record(arguments: argparse.Namespace, cells: Sequence[str]) -> str:
     if arguments.catalog is not None:
         options += ["-o", f"perf_catalog={shlex.join(str(folder.absolute()) for folder in arguments.catalog)}"]
     if arguments.time_tolerance is not None:
-        options.append(f"--perf-time-tolerance={arguments.time_tolerance}")
+        options += ["-o", f"{TIME_TOLERANCE.key}={arguments.time_tolerance}"]
     named = " or ".join(cells) if len(cells) <= MOST_NAMED else "CELL"
     return shlex.join(["pytest", "--perf", *options, *arguments.tests, "-k", named])

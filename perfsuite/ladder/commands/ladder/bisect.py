@@ -7,9 +7,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite.cli.shared_options import check_counts, count
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.ladder import asv, confirm
+from perfsuite.ladder import asv
 from perfsuite.ladder import asv_results as results
 from perfsuite.ladder.asv_results import Key, Run, show
 from perfsuite.ladder.bench import Bench, Judge, Seen
@@ -24,6 +23,7 @@ from perfsuite.records.record import Record
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
+OWN = "not confirmed: a time of asv's own benchmark"
 HELP = "Find the release that changed a series, or the two releases that change it only together."
 
 
@@ -45,25 +45,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--good", default="", metavar="VERSION", help="A rung without the change (the lowest).")
     parser.add_argument("--bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
     parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)
-    parser.add_argument("--rounds", type=count, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answers, with every run, as JSON.")
 
 
 _CELL = "All series of this cell that differ between the ends."
 _BENCHMARK = "The series as named in the table; a benchmark's name alone selects all of its parameters that differ."
 _WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
-_ROUNDS = (
-    f"How often the release and the one below it, and the corners of a pair, are run in the end ({confirm.ROUNDS})."
-)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Bisect. Exit code 1 if an answer was not confirmed when run again, if it is unknown whether a pair causes it, or
+    """Bisect. Exit code 1 if new runs did not confirm an answer, if it is unknown whether a pair causes it, or
     if one of several series has no answer.
     """
     if not arguments.benchmark and not arguments.cell:
         raise UsageError("No series given: use --benchmark with a name from `perfsuite ladder publish`, or --cell.")
-    check_counts(arguments, "rounds")
     check_output("--json", arguments.json)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
@@ -85,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         answers, refused = [], {}
         for key in keys:
             try:
-                answers.append(bisect(bench, key, good, bad, arguments.rounds, other))
+                answers.append(bisect(bench, key, good, bad, other))
             except UsageError as error:
                 if len(keys) == 1:
                     raise
@@ -98,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         done = Answers(date=timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
         codec.write(arguments.json, done)
-    return 0 if all(answer.confirmed and not answer.unpaired for answer in answers) and not refused else 1
+    return 0 if all(answer.confirmed is not False and not answer.unpaired for answer in answers) and not refused else 1
 
 
 def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: str, bad: str) -> list[Key]:
@@ -145,8 +140,8 @@ def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
             corners.add_row(f"{other} {answer.other.bad}", *values[2:])
         console.print()
         print_table(corners)
-    held = "" if answer.confirmed else " [yellow](not confirmed by new runs)[/yellow]"
-    console.print(f"[bold]{escape(answer.verdict)}[/bold]{held}", soft_wrap=True)
+    held = {True: "", False: " [yellow](not confirmed by new runs)[/yellow]", None: f" [yellow]({OWN})[/yellow]"}
+    console.print(f"[bold]{escape(answer.verdict)}[/bold]{held[answer.confirmed]}", soft_wrap=True)
     if answer.unpaired:
         console.print(
             f"[red]It is unknown whether that release alone causes it: {escape(answer.unpaired)}[/red]",

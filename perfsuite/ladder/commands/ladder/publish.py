@@ -2,23 +2,24 @@
 
 import argparse
 import shlex
+import time
 from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite.cli.shared_options import check_counts, count
 from perfsuite.errors import UsageError
 from perfsuite.ladder import asv, confirm, story
 from perfsuite.ladder import asv_site as site
-from perfsuite.ladder.asv_results import Run, machine
-from perfsuite.ladder.commands.ladder.run import add_ladder, live_bar, summary
+from perfsuite.ladder.asv_results import machine
+from perfsuite.ladder.commands.ladder.run import add_ladder, summary
 from perfsuite.ladder.ladder import Ladder, called, find_ladder, locked, read_built
 from perfsuite.ladder.series_steps import Step
 from perfsuite.ladder.story import CONFIRMED, UNCONFIRMED, WORSE, Story
 from perfsuite.paths import check_output
 from perfsuite.records import codec
+from perfsuite.show.text.rounds import round_text
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
@@ -30,21 +31,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
     parser.add_argument("--no-confirm", action="store_true", help="Report alarms as recorded, not confirmed.")
-    parser.add_argument("--rounds", type=count, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="Write the story as Markdown (JSON: html/story.json)."
     )
 
 
-_ROUNDS = (
-    f"How often both rungs of an alarm run again ({confirm.ROUNDS}): at least {confirm.LEAST} times for a time, "
-    f"at most {confirm.EXACT_ROUNDS} times for a counter."
-)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 if something of the ladder could not run, including an alarm's rungs."""
-    check_counts(arguments, "rounds")
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
@@ -52,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
-        refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
+        refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, console)
         report = story.read_story(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, report, _packages(console))
     if arguments.markdown:
@@ -78,22 +71,14 @@ def _packages(console: Console) -> Path | None:
         return None
 
 
-def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> dict[Step, str]:
+def _confirm(folder: Path, ladder: Ladder, found: list[Step], console: Console) -> dict[Step, str]:
     """Run the alarms again. Returns those that could not run, with the reason."""
-    needed = confirm.runs_needed(folder, ladder, found, rounds)
-    if not needed:
+    if not confirm.unchecked(folder, ladder, found):
         return {}
-    seconds, runs = 0.0, 0
-    with live_bar(console) as progress:
-        task = progress.add_task("running alarms again", total=needed)
-
-        def ran(done: Run) -> None:
-            nonlocal seconds, runs
-            seconds, runs = seconds + done.seconds, runs + 1
-            progress.update(task, advance=1, description=f"running alarms again: {escape(done.rung)}")
-
-        refused = confirm.confirm(folder, ladder, found, rounds, ran)
-    console.print(f"Alarms were run again: {runs} runs of a rung, {show_cost(seconds)}.")
+    begin = time.monotonic()
+    with console.status("running alarms again"):
+        refused = confirm.confirm(folder, ladder, found, tell=lambda done: console.print(escape(round_text(done))))
+    console.print(f"Alarms were run again: {show_cost(time.monotonic() - begin)}.")
     return refused
 
 

@@ -22,7 +22,7 @@ CELLS = os.environ.get(
 ).split()
 CATEGORIES = (
     "parameters", "master_parameters", "optimizer_state", "gradients", "communication", "batch", "activations",
-    "temporaries",
+    "temporaries", "made_before_steps",
 )  # fmt: skip
 EVIDENCE, RUNG = os.environ.get("PERFSUITE_LADDER_EVIDENCE", ""), os.environ.get("ASV_COMMIT", "")
 SECONDS = 3600.0  # that all cells of a rung may take
@@ -112,6 +112,3 @@ if os.environ.get("PERFSUITE_HISTORY_MEASURE") == "1":
         setup_cache.timeout = SECONDS
         track_failures = series("failures", "cells", "Cells whose training fails.")
         track_step_time = series("step_time", "seconds", "Seconds of a step, of the slowest rank.")
-        track_seconds_per_tflop = series(
-            "seconds_per_tflop", "seconds per TFLOP", "Seconds in which a rank does a TFLOP of the model's arithmetic."
-        )

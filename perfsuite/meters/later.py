@@ -1,0 +1,53 @@
+"""What a script does after its measured steps: how many of these are seen, its end, and its largest batches.
+
+rank/script/later.py says when a script is ended. Steps that are longer from some step on are seen by their batches.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
+from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.sample import Reading
+from perfsuite.units import WHOLE
+
+
+class LaterSteps(Meter):
+    """Notes the sizes of all batches. What a batch does not tell is 0."""
+
+    processes = ("script",)
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.sizes: list[tuple[int, int]] = []  # the tokens and samples of each step
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        self.sizes.append((outcome.tokens, outcome.samples))
+
+    def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
+        if step:
+            self.stepped("", outcome)
+
+    def readings(self) -> dict[str, Reading]:
+        return {}
+
+    def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
+        by_name = zip(("most_tokens", "most_samples"), zip(*list(self.sizes), strict=True), strict=True)
+        return {
+            name: Reading(value=max(numbers), samples=list(map(float, numbers)))
+            for name, numbers in by_name
+            if any(numbers)
+        }
+
+
+METER = LaterSteps
+_most: dict[str, Any] = {"hold": "most", "optional": True}
+METRICS = (
+    Metric("later_steps", "later steps seen", WHOLE, fold="min", optional=True),
+    Metric("ends_seen", "ends of the script seen", WHOLE, optional=True),
+    Metric("failed_ends", "ends that failed", WHOLE, bound=0.0, **_most),
+    Metric("most_tokens", "tokens of the largest step", WHOLE, bound=0.5, **_most),
+    Metric("most_samples", "samples of the largest step", WHOLE, bound=0.5, **_most),
+)

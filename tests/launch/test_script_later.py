@@ -1,0 +1,117 @@
+"""What a script does after its measured steps is watched for a while: 12 steps are measured here, and 100 seen."""
+
+import contextlib
+import os
+
+import pytest
+from small_scripts import START, measured
+
+LATER = """
+import os, subprocess
+from torch.utils.data import DataLoader
+kept, cache = [], {{}}
+class Row: pass
+for number, batch in enumerate(DataLoader(torch.randn(4 * {steps}, 8), batch_size=4)):
+    {each}
+    step()
+{end}
+"""
+
+
+def trained(folder, each="pass", end="", steps=150):
+    """The readings of such a training."""
+    found = measured(folder, START + LATER.format(each=each, end=end, steps=steps))
+    assert found.outcome == "fits", found.failure
+    return found.readings
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A training that does nothing more."""
+    return trained(tmp_path_factory.mktemp("sound"))
+
+
+def test_later_steps_of_a_sound_script_show_nothing(sound):
+    """They are as those before them."""
+    assert sound["later_steps"].value == 100
+    assert (sound["ends_seen"].value, sound["failed_ends"].value) == (0, 0)
+    assert (sound["open_files_left"].value, sound["processes_at_end"].value) == (0, 1)
+
+
+def test_what_begins_later_is_seen(sound, tmp_path):
+    """A spike of memory, a descriptor of each step, and a process that stays."""
+    each = (
+        "number == 40 and torch.zeros(2**24)\n"
+        "    number > 30 and kept.append(os.dup(0))\n"
+        "    number == 35 and kept.append(subprocess.Popen(['/bin/sleep', '60']))"
+    )
+    readings = trained(tmp_path, each)
+
+    assert readings["peak_memory_bytes"].value == sound["peak_memory_bytes"].value
+    assert sound["run_peak_bytes"].value < 2**16
+    assert readings["run_peak_bytes"].value > 2**26
+    assert readings["open_files_left"].value == 1
+    assert readings["processes_at_end"].suspects["processes: sleep"] == 1
+
+
+def test_longer_batches_are_seen(sound, tmp_path):
+    """Four times as many samples from step 30 on."""
+    longer = "if number > 30: next(iter(DataLoader(torch.randn(12, 8), batch_size=12)))"
+
+    assert sound["most_samples"].value == 4
+    assert trained(tmp_path, longer)["most_samples"].value == 16
+
+
+@pytest.mark.parametrize(("end", "failed"), [("", {}), ("raise LookupError('no folder')", {"script: LookupError": 1})])
+def test_the_end_of_a_script_is_seen(tmp_path, end, failed):
+    """It ends within the later steps, and may fail there."""
+    readings = trained(tmp_path, end=end, steps=30)
+
+    assert (readings["ends_seen"].value, readings["failed_ends"].suspects) == (1, failed)
+    assert readings["later_steps"].value < 30
+
+
+@pytest.mark.parametrize(("status", "failed"), [(0, {}), (3, {"script: status 3": 1})])
+def test_a_script_that_ends_its_process_is_measured(tmp_path, status, failed):
+    """No function at exit is called."""
+    assert trained(tmp_path, end=f"os._exit({status})", steps=30)["failed_ends"].suspects == failed
+
+
+def test_a_script_that_goes_on_is_ended(tmp_path):
+    """It evaluates for long, and its process is gone."""
+    end = f"import time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"
+
+    assert trained(tmp_path, end=end, steps=30)["ends_seen"].value == 0
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+        pytest.fail("it still runs")
+
+
+def test_ranks_that_see_different_numbers_of_steps_end(tmp_path):
+    """One rank fails alone, and the others wait for it."""
+    two = START.replace("model = nn", 'torch.distributed.init_process_group("gloo")\nmodel = nn')
+    text = two + (
+        "from torch import distributed\nfor number in range(400):\n    step()\n    distributed.barrier()\n"
+        "    if number == 30 and distributed.get_rank(): raise LookupError('no row')"
+    )
+    found = measured(tmp_path, text, "torchrun --nproc-per-node 2", 2)
+
+    assert found.outcome == "fits", found.failure
+    assert found.readings["failed_ends"].suspects == {"script: LookupError": 1}
+
+
+def test_what_goes_on_to_grow_is_a_leak(tmp_path):
+    """Objects, tensors, and bytes of Python."""
+    readings = trained(tmp_path, "kept.append((Row(), torch.randn(2**14), bytes(2**16)))")
+
+    assert readings["leaked_objects"].suspects["__main__: __main__.Row"] == 1
+    assert readings["grown_bytes"].value == 2**16
+    assert readings["host_grown_bytes"].value >= 2**16
+
+
+def test_what_ends_to_grow_is_a_cache(tmp_path):
+    """Nobody sees a bound of it, and it is full after 25 steps."""
+    readings = trained(tmp_path, "cache[number % 25] = Row(), torch.randn(2**14), bytes(2**16)")
+
+    assert readings["leaked_objects"].value == readings["grown_bytes"].value == readings["host_grown_bytes"].value == 0
+    assert readings["cached_objects"].suspects["__main__: __main__.Row"] == 1

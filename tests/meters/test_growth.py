@@ -1,0 +1,22 @@
+"""A leak goes on to grow in later steps, and a cache ends."""
+
+import pytest
+
+from perfsuite.meters._growth import goes_on
+
+
+@pytest.mark.parametrize(
+    ("counts", "leaks"),
+    [
+        ([0, 100, 200, 300], True),
+        ([0, 50, 120, 170], True),  # half as fast
+        ([0, 100, 150, 150], False),
+        ([0, 100, 200, 203], False),  # what other things add
+        ([0, 100, 200, 150], False),
+        ([0, 100, 100], True),  # too few to say so
+        ([], True),
+    ],
+)
+def test_what_grows_in_each_block_is_a_leak(counts, leaks):
+    """Ten steps are in a block, and each has left ten before."""
+    assert goes_on(counts, 10) == leaks
