@@ -13,7 +13,7 @@ from perfsuite.catalog.tuning import Rank
 from perfsuite.compare.judge import judge
 from perfsuite.compare.pool import run_of
 from perfsuite.rank.flags import variables
-from perfsuite.records.change import NONE, Change, Fixed
+from perfsuite.records.change import NONE, Change, ChangeKind, Fixed
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import COMMAND, Measurement
 from perfsuite.records.packed import same_content
@@ -319,3 +319,11 @@ def test_what_somebody_made_is_asked_about_on_any_machine(now: Measurement) -> N
 def test_a_part_of_this_machine(part: str, usual: str, slower: str) -> None:
     """What no trial can take back is suspected only if the time is slower than usual."""
     assert (time_of(PARTS[part]), time_of(PARTS[part], 4.0)) == (usual, slower)
+
+
+def test_a_variable_that_was_set_since_all_were_read() -> None:
+    """Code that reads all variables names what it wants, so only those that are set have a record."""
+    before, now = of(asked={"*": ""}), of(asked={"*": "", "DELAY": "1f0c93ab"})
+
+    assert changes_to(now, before) == [Change("DELAY", NONE, "1f0c93ab", ChangeKind.READ)]
+    assert changes_to(before, now) == changes_to(now, of(asked={})) == changes_to(before, before) == []
