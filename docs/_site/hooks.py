@@ -12,7 +12,8 @@ from typing import Any
 
 from perfsuite import plugin
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.main import commands
+from perfsuite.cli.command_files import command_files
+from perfsuite.cli.main import parser_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
@@ -44,12 +45,8 @@ def as_page(text: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of `perfsuite`, as perfsuite.cli.main builds it."""
-    made = argparse.ArgumentParser(prog="perfsuite")
-    subparsers = made.add_subparsers(metavar="COMMAND", required=True)
-    for name, command in commands():
-        command.arguments(subparsers.add_parser(name, help=command.HELP, description=command.HELP))
-    return made
+    """The parser of `perfsuite` with the options of every command."""
+    return parser_of(command_files())
 
 
 def command_line() -> Iterator[str]:
@@ -129,8 +126,8 @@ def pytest_options() -> Iterator[str]:
     plugin.pytest_addoption(taken)  # type: ignore[arg-type]
     yield "\n## Options\n"
     yield from _table("option", taken.options)
-    yield "## Settings of the ini file\n"
-    yield from _table("setting", taken.settings)
+    yield "## Keys of the ini file\n"
+    yield from _table("key", taken.settings)
 
 
 def names() -> Iterator[str]:

@@ -5,16 +5,17 @@ from collections.abc import Iterable
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.machines import BUSY_SHARE, others_share
+from perfsuite.compare.machines import others_share
 from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run, with_times
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Consent, Status, Verdict
+from perfsuite.settings.keys import BUSY_SHARE
 
 
 def baseline_of(
-    measurement: Measurement, commit: str, metrics: Iterable[Metric], most_busy: float = BUSY_SHARE
+    measurement: Measurement, commit: str, metrics: Iterable[Metric], most_busy: float = BUSY_SHARE.default
 ) -> Baseline:
     """The measurement of the tree at that commit as a baseline, dated by its last launch. Its run has no times if
     others used more than that share of the machine: exact metrics do not mind, and times would be wrong for ever.

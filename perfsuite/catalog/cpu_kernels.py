@@ -11,8 +11,9 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-PORTABLE, NATIVE = "portable", "native"
-CHOICES = (PORTABLE, NATIVE)
+from perfsuite.settings.keys import KERNELS
+
+PORTABLE, NATIVE = KERNELS.choices
 PORTABLE_SET = "avx2"
 VARIABLES = {  # of torch, oneDNN (under its new name and its old one), FBGEMM and MKL
     "ATEN_CPU_CAPABILITY": "avx2",

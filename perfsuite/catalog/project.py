@@ -50,15 +50,12 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Slurm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``time`` is the limit of a job, as srun takes it; ``wait`` the seconds in its queue. Of ``arguments``, each is
-    one more of srun. Of ``setup``, each is a line of bash that a node runs before the agent, such as ``module load
-    cuda``. ``address`` is this machine's, for the nodes; by default that of its host name.
+    """``wait`` is the seconds in the queue. Of ``arguments``, each is one more of srun, such as ``--account=lab``. Of
+    ``setup``, each is a line of bash that a node runs before the agent, such as ``module load cuda``. ``address`` is
+    this machine's, for the nodes; by default that of its host name.
     """
 
     partition: str = ""
-    account: str = ""
-    qos: str = ""
-    time: str = ""
     wait: Annotated[float, msgspec.Meta(gt=0, le=YEAR_SECONDS)] = 3600.0
     address: str = ""
     arguments: tuple[str, ...] = ()
@@ -66,8 +63,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def options(self) -> list[str]:
         """The options of srun."""
-        named = {name: getattr(self, name) for name in ("partition", "account", "qos", "time")}
-        return [*(f"--{name}={value}" for name, value in named.items() if value), *self.arguments]
+        return [*([f"--partition={self.partition}"] if self.partition else []), *self.arguments]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -75,12 +75,21 @@ def script_of_file(folder: Path, file: str, arguments: str = "", *, launcher: st
 
 def name_of(words: Sequence[str]) -> str:
     """The name of the script in a command: that of its first file or module, or of its first word. A module has its
-    whole path, since many packages have one that is named main or train.
+    whole path, since many packages have one that is named main or train. Of ``bash -c TEXT`` it is that in the text.
     """
     words = assignments(words)[1]
+    words = [inner for before, word in zip(["", *words], words, strict=False) for inner in _shells(before, word)]
     if not words:
         raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
     modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     files = [Path(word).stem for word in words if word.endswith((".py", ".sh"))]
     name = re.sub(r"\W+", "_", [*files, *modules[-1:], Path(words[0]).stem][0]).strip("_").lower()
     return name if name[:1].isalpha() else f"script_{name}"
+
+
+def _shells(before: str, word: str) -> list[str]:
+    """The words of what a shell is given to run, or the word itself."""
+    try:
+        return shlex.split(word) if before == "-c" else [word]
+    except ValueError:  # a quote without its end, which is the shell's to say
+        return [word]

@@ -10,9 +10,10 @@ from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.collected import Collected
-from perfsuite.cli.shared_options import add_baselines, store_of
+from perfsuite.cli.shared_options import add_shared, store_of
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import why_absent, why_missing
+from perfsuite.settings.keys import BASELINES
 from perfsuite.units import show_several
 
 
@@ -20,7 +21,7 @@ def add_cells(parser: argparse.ArgumentParser) -> None:
     """``CELL …``, ``-k`` and ``--baselines``."""
     parser.add_argument("cells", nargs="*", metavar="CELL", help="Cells, e.g. gpt2_tiny-single-cpu_x1.")
     parser.add_argument("-k", metavar="EXPRESSION", help="Cells with a baseline whose id matches: 't5_tiny and bf16'.")
-    add_baselines(parser)
+    add_shared(parser, BASELINES)
 
 
 def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:

@@ -1,4 +1,4 @@
-"""``perfsuite``: the command line in addition to pytest. Subcommands are the files of each room's commands/.
+"""``perfsuite``: the command line in addition to pytest. Only the command that is called is imported.
 
 Exit codes: 0 done; 1 a measurement has failed; 2 the request cannot be satisfied, with one sentence on stderr;
 3 a time could not be decided (ab), or a limit of time left something out (upgrade); 130 stopped by Ctrl-C: all
@@ -6,51 +6,97 @@ processes have ended, and only finished results remain.
 """
 
 import argparse
-import importlib
 import os
-import pkgutil
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
+from perfsuite.cli.command_files import QUESTIONS, CommandFile, command_files
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.processes import require_linux
 from perfsuite.units import printable
 
-ROOMS = Path(__file__).parents[1]
-COMMANDS = "commands"  # the folder of a room that has its subcommands
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+MOST_COLUMNS = 120
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints an error as one sentence, without the usage."""
+    """Prints an error as one sentence, without the usage. Takes no abbreviations: a new option would change them."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message.rstrip('.')}. See {self.prog} --help.\n")
 
 
-def commands() -> Iterable[tuple[str, Any]]:
-    """The name and the module of every command."""
-    rooms = {
-        found.name: room.name for room in ROOMS.iterdir() for found in pkgutil.iter_modules([str(room / COMMANDS)])
-    }
-    for name in sorted(rooms):
-        yield name, importlib.import_module(f"perfsuite.{rooms[name]}.{COMMANDS}.{name}")
+class _TopParser(_Parser):
+    """The parser of ``perfsuite`` itself, whose help lists the commands by the question that they answer."""
+
+    def format_help(self) -> str:
+        self.epilog = _by_question(command_files().values())
+        return super().format_help()
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line. Importing all commands takes a second, within which a Ctrl-C is no traceback either."""
-    parser = _Parser(prog="perfsuite", description="Measures and compares the training of language models.")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, command in commands():
-        subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP)
+class _Version(argparse.Action):
+    """Prints the version and ends. The version is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"perfsuite {version('perfsuite')}")
+        parser.exit()
+
+
+def _by_question(commands: Iterable[CommandFile]) -> str:
+    """A paragraph for each question, with a line for each of its commands."""
+    by_question: dict[str, list[CommandFile]] = {question: [] for question in QUESTIONS}
+    for command in commands:
+        by_question[command.text("QUESTION")].append(command)
+    names = 4 + max(len(command.name) for each in by_question.values() for command in each)
+    width = min(shutil.get_terminal_size().columns, MOST_COLUMNS)
+    paragraphs = []
+    for question, answering in by_question.items():
+        lines = [QUESTIONS[question]]
+        for command in answering:
+            name = f"  {command.name}".ljust(names)
+            lines += textwrap.wrap(command.text("HELP"), width, initial_indent=name, subsequent_indent=" " * names)
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(paragraphs)
+
+
+def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
+    """The parser that knows every command's name, and the options of those named."""
+    parser = _TopParser(
+        prog="perfsuite",
+        usage="perfsuite [-h] [--version] COMMAND ...",
+        description="Measures and compares the training of language models.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    subparsers = parser.add_subparsers(
+        metavar="COMMAND", required=True, prog="perfsuite", help=argparse.SUPPRESS, parser_class=_Parser
+    )
+    loaded = set(names)
+    for name, file in command_files().items():
+        if name not in loaded:
+            subparsers.add_parser(name)
+            continue
+        command = file.load()
+        subparser = subparsers.add_parser(name, description=command.HELP)
         command.arguments(subparser)
         linux = f"perfsuite {name}" if getattr(command, "STARTS_PROCESSES", False) else ""
         subparser.set_defaults(run=getattr(command, "run", None), linux=linux, parser=subparser)
-    parsed, unknown = parser.parse_known_args(arguments)
+    return parser
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The command line. Importing a command takes a moment, within which a Ctrl-C is no traceback either."""
+    parsed, unknown = parser_of(words[:1]).parse_known_args(words)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # refers to the command's own --help
     return parsed
@@ -59,7 +105,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        parsed = _parsed(arguments)
+        parsed = _parsed(sys.argv[1:] if arguments is None else arguments)
         if parsed.linux:
             require_linux(parsed.linux)
         status: int = parsed.run(parsed)

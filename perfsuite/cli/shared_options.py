@@ -1,27 +1,30 @@
 """The options that several subcommands share."""
 
 import argparse
-import math
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import why_too_long
-from perfsuite.catalog.cpu_kernels import CHOICES, PORTABLE, kernels_key
+from perfsuite.catalog.cpu_kernels import kernels_key
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import scripts
 from perfsuite.cli.collected import collect
 from perfsuite.cli.ini import Ini, ini_of
-from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import Refused, UsageError
-from perfsuite.run.runner import Settings, check_settings
+from perfsuite.run.runner import Settings
+from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, PATIENCE, TIMEOUT, WARMUP
+from perfsuite.settings.options import CAPACITY, LONG, STEPS
+from perfsuite.settings.setting import Setting
 from perfsuite.show.html.document import OPTION, Document, check_html, write
-from perfsuite.units import parse_bytes, parse_count
+from perfsuite.units import parse_count
+
+T = TypeVar("T")
 
 
 def add_actions(parser: argparse.ArgumentParser, *modules: Any) -> Any:
@@ -35,19 +38,45 @@ def add_actions(parser: argparse.ArgumentParser, *modules: Any) -> Any:
     return actions
 
 
-def add_catalog(parser: argparse.ArgumentParser) -> None:
-    """``--catalog``."""
-    text = "A folder with your own definitions; may be repeated (perf_catalog in pytest's ini)."
-    parser.add_argument("--catalog", type=Path, action="append", metavar="FOLDER", help=text)
+def add_shared(parser: argparse.ArgumentParser, *settings: Setting[Any]) -> None:
+    """The option of each setting: ``--time-tolerance`` of TIME_TOLERANCE. Without it, a key has pytest's value."""
+    for setting in settings:
+        known = setting.for_argparse()
+        if setting.kind:
+            shown = setting.shown or str(setting.default)
+            text = f"{setting.help.removesuffix('.')} ({setting.key} in pytest's ini, or {shown})."
+            known |= {"default": None}
+        else:
+            text = setting.told
+        if setting.kind == "paths":
+            known |= {"type": Path, "action": "append"}
+        parser.add_argument(setting.flag, help=text, **known)
+
+
+def add_own(parser: argparse.ArgumentParser, setting: Setting[T], default: T) -> None:
+    """The option of a setting, with the command's own default, whatever pytest's ini says."""
+    known = setting.for_argparse() | {"default": default}
+    parser.add_argument(setting.flag, help=f"{setting.help.removesuffix('.')} ({default}).", **known)
+
+
+def value_of(arguments: argparse.Namespace, setting: Setting[T]) -> T:
+    """The value of the option, if the command has it and it is given, or of the key in pytest's ini. Raises UsageError
+    for a text in the ini that is no value.
+    """
+    given_value: T | None = getattr(arguments, setting.name, None)
+    if given_value is not None or setting.kind != "string":
+        return setting.default if given_value is None else given_value
+    ini = ini_of(Path.cwd())
+    return setting.from_ini(ini.text(setting.key), ini.path)
 
 
 def catalog_of(arguments: argparse.Namespace) -> Catalog:
     """The catalog of ``--catalog``, or of pytest's ini. Its definitions may import the project's own packages, which
     are found from the project's root. Raises UsageError for a path that is not a folder.
     """
-    named, folders = "--catalog", arguments.catalog
+    named, folders = CATALOG.flag, arguments.catalog
     if folders is None:
-        named, folders = "perf_catalog", ini_of(Path.cwd()).folders("perf_catalog")
+        named, folders = CATALOG.key, ini_of(Path.cwd()).folders(CATALOG.key)
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{named} names {folder}, which is not a folder.")
@@ -79,15 +108,9 @@ def write_html(path: Path | None, document: Document) -> None:
         print(f"\n{path} is written: open it in a browser.")
 
 
-def add_baselines(parser: argparse.ArgumentParser) -> None:
-    """``--baselines``."""
-    text = "Folder of the baselines (perf_baselines in pytest's ini, or baselines)."
-    parser.add_argument("--baselines", type=Path, metavar="FOLDER", help=text)
-
-
 def store_of(arguments: argparse.Namespace) -> Store:
     """The baselines of ``--baselines``, or those of pytest's cells, for the chosen kernels."""
-    kernels = kernels_key(kernels_of(arguments))
+    kernels = kernels_key(value_of(arguments, KERNELS))
     if arguments.baselines is not None:
         return Store(arguments.baselines, kernels)
     return Store(baselines_of(ini_of(Path.cwd())), kernels)
@@ -95,37 +118,7 @@ def store_of(arguments: argparse.Namespace) -> Store:
 
 def baselines_of(ini: Ini) -> Path:
     """The folder of the baselines of pytest's cells, relative to the working directory."""
-    return Path(os.path.relpath(ini.folder / (ini.text("perf_baselines") or "baselines")))
-
-
-def add_kernels(parser: argparse.ArgumentParser) -> None:
-    """``--kernels``."""
-    text = "Instruction sets of a CPU's kernels (perf_kernels in pytest's ini, or portable)."
-    parser.add_argument("--kernels", choices=CHOICES, help=text)
-
-
-def kernels_of(arguments: argparse.Namespace) -> str:
-    """The choice of ``--kernels``, if the command has it, or of pytest's ini."""
-    return getattr(arguments, "kernels", None) or ini_of(Path.cwd()).text("perf_kernels") or PORTABLE
-
-
-def add_tolerance(parser: argparse.ArgumentParser) -> None:
-    """``--time-tolerance``."""
-    text = (
-        "Smallest relative slow-down that must be detected (perf_time_tolerance in pytest's ini, or "
-        f"{SHARED.tolerance} on CPUs and {DEDICATED.tolerance} elsewhere)."
-    )
-    parser.add_argument("--time-tolerance", type=float, metavar="X", help=text)
-
-
-def tolerance_of(arguments: argparse.Namespace) -> float | None:
-    """The value of ``--time-tolerance``, or of pytest's ini, or None. Raises UsageError for an invalid one."""
-    named, tolerance = "--time-tolerance", arguments.time_tolerance
-    if tolerance is None:
-        named, tolerance = "perf_time_tolerance", ini_of(Path.cwd()).number("perf_time_tolerance")
-    if tolerance is not None and not 0 < tolerance < math.inf:
-        raise UsageError(f"{named} must be a number above 0, not {tolerance}.")
-    return None if tolerance is None else float(tolerance)
+    return Path(os.path.relpath(ini.folder / BASELINES.from_ini(ini.text(BASELINES.key), ini.path)))
 
 
 def given(arguments: argparse.Namespace, *options: str) -> list[str]:
@@ -139,35 +132,24 @@ def given(arguments: argparse.Namespace, *options: str) -> list[str]:
 
 
 def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> None:
-    """The options for how cells are measured."""
-    add_kernels(parser)
-    parser.add_argument("--steps", type=count, default=steps, metavar="N", help=f"Timed steps of a cell ({steps}).")
-    parser.add_argument("--warmup", type=count, default=warmup, metavar="N", help=f"Warm-up steps before ({warmup}).")
-    add_timeouts(parser)
+    """The options for how cells are measured, with the command's own numbers of steps."""
+    add_own(parser, STEPS, steps)
+    add_own(parser, WARMUP, warmup)
+    add_shared(parser, KERNELS, TIMEOUT)
 
 
-def add_timeouts(parser: argparse.ArgumentParser) -> None:
-    """The options for how long a rank may take without progress."""
-    parser.add_argument("--start-timeout", type=float, default=300.0, metavar="SECONDS", help=_TIMEOUT.format("before"))
-    parser.add_argument("--step-timeout", type=float, default=120.0, metavar="SECONDS", help=_TIMEOUT.format("from"))
-
-
-_TIMEOUT = "Seconds that a rank may take without progress {} its first step on."
-
-
-def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> Settings:
-    """The settings of the options. Raises PerfsuiteError for settings that cannot give a measurement."""
-    settings = Settings(
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """The settings of the options. Raises UsageError for a text in pytest's ini that is no value."""
+    timeout = value_of(arguments, TIMEOUT)
+    return Settings(
         steps=arguments.steps,
-        warmup=arguments.warmup,
-        long=getattr(arguments, "long", 0),
-        start_timeout=arguments.start_timeout,
-        step_timeout=arguments.step_timeout,
-        capacity_bytes=parse_bytes(capacity) if capacity else None,
-        kernels=kernels_of(arguments),
+        warmup=value_of(arguments, WARMUP),
+        long=value_of(arguments, LONG),
+        capacity_bytes=value_of(arguments, CAPACITY),
+        kernels=value_of(arguments, KERNELS),
+        start_timeout=PATIENCE * timeout,
+        step_timeout=timeout,
     )
-    check_settings(settings)
-    return settings
 
 
 def add_select(parser: argparse.ArgumentParser, required: bool = False, what: str = "cells") -> None:

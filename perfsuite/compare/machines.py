@@ -33,9 +33,6 @@ def why_other_machine(recorded: Machine, here: Machine) -> Reason | None:
     return None
 
 
-BUSY_SHARE = 0.25  # of the machine's processor time: if others take more while a cell runs, its times are spoiled
-
-
 def others_share(measurement: Measurement) -> float:
     """The share of the machine's processor time that others used during the launch in which they used most; 0.0 if it
     was not measured.

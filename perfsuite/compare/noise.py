@@ -22,7 +22,6 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LAUNCHES = 3  # of a new baseline: exact metrics must repeat themselves
 PRIOR_RUNS = 4
 MAD = 1.4826  # the standard deviation of a normal distribution whose median absolute deviation is 1
 MOST = 700.0  # its exponential is still a float

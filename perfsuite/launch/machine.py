@@ -163,7 +163,7 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     if sys.platform != "linux":  # baselines can still be read there
         return f"{hardware.name} is not here: ranks need Linux."
     if hardware.nodes > 1:
-        return f"{hardware.name} has {hardware.nodes} nodes: SLURM or torchrun must give them (--perf-launcher)."
+        return f"{hardware.name} has {hardware.nodes} nodes: SLURM or torchrun must give them (perf_launcher)."
     if hardware.device is None:
         if emulates():  # the stand-ins are in these processes too, and would be measured
             return "a CPU is not measured under perfsuite emulate: run cells of GPUs, e.g. with --perf-hardware=gpus"

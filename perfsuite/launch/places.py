@@ -89,7 +89,7 @@ THIS_MACHINE = ThisMachine()
 
 
 def place_of(launcher: str, options: Slurm, say: Callable[[str], None]) -> Places:
-    """The place that ``--perf-launcher`` names. ``options`` are SLURM's, and ``say`` gets what is waited for. Raises
+    """The place that ``perf_launcher`` names. ``options`` are SLURM's, and ``say`` gets what is waited for. Raises
     UsageError.
     """
     from perfsuite.launch.cluster import Cluster
@@ -104,7 +104,7 @@ def place_of(launcher: str, options: Slurm, say: Callable[[str], None]) -> Place
 
     if launcher == "slurm":
         if not has_srun:
-            raise UsageError("--perf-launcher=slurm needs SLURM's srun, which is not installed here.")
+            raise UsageError("perf_launcher=slurm needs SLURM's srun, which is not installed here.")
         return speaking(SlurmNodes(options))
     if launcher == "torchrun":
         return speaking(TorchrunNodes())

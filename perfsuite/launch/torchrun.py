@@ -74,7 +74,7 @@ class TorchrunNodes(Cluster):
             listener = socket.socket(fileno=int(os.environ[LISTENER]))
             self._count = int(os.environ[NODES])
         except (KeyError, ValueError, OSError) as error:
-            raise UsageError("--perf-launcher=torchrun needs `perfsuite node -- pytest …` on every node.") from error
+            raise UsageError("perf_launcher=torchrun needs `perfsuite node -- pytest …` on every node.") from error
         self._over = False
         super().__init__(listener, take_secret(os.environ))
 

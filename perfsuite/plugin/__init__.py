@@ -6,68 +6,27 @@ fast with this plugin as without.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.plugin.settings import FIXTURE, SCRIPT, SETTINGS, UPDATES
+from perfsuite.plugin.settings import FIXTURE, SCRIPT, setting
+from perfsuite.settings.keys import KEYS, TESTPATHS
+from perfsuite.settings.options import OPTIONS
 
 if TYPE_CHECKING:
     from perfsuite.plugin.perf_run import PerfCell
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options default to None, so that the ini setting counts if no option is given."""
+    """An option for each setting of one run, and a key of the ini for each setting of the project."""
     group = parser.getgroup("perfsuite", "training performance")
     group.addoption("--perf", action="store_true", help="Train the perf cells, and only them.")
-    group.addoption("--perf-predict", action="store_true", help=_PREDICT_HELP)
-    group.addoption("--perf-update", type=_consents, metavar="|".join(UPDATES), help=_UPDATE_HELP)
-    group.addoption("--perf-reason", default="", metavar="TEXT", help=_REASON_HELP)
-    group.addoption("--perf-against", metavar="REF", help=_AGAINST_HELP)
-    group.addoption("--perf-changed", nargs="?", const="HEAD", metavar="REF", help=_CHANGED_HELP)
-    group.addoption("--perf-shard", metavar="N/COUNT", help=_SHARD_HELP)
-    group.addoption("--perf-budget", metavar="TIME", help=_BUDGET_HELP)
-    for name, kind, text in SETTINGS:
-        metavar = name.upper()
-        parser.addini(f"perf_{name}", f"{text} Option: --perf-{name.replace('_', '-')}.", default=None)
-        group.addoption(
-            f"--perf-{name.replace('_', '-')}", type=kind, metavar=metavar, help=f"{text} Ini: perf_{name}."
-        )
-    parser.addini("perf_baselines", "Folder of the baselines, relative to the rootdir.", default="baselines")
-    parser.addini("perf_catalog", "Folders with your own models, engines, …", type="paths", default=[])
-    parser.addini("perf_testpaths", "Paths that --perf collects instead of testpaths.", type="args", default=[])
-
-
-_PREDICT_HELP = "Predict the memory of cells whose hardware is absent, and compare it with predicted baselines."
-_UPDATE_HELP = (
-    "Accept measurements into baselines, and print the changes. new: cells without a baseline. regressed: cells that "
-    "got worse. improved: cells that got better. times: the times of cells that are green. all: all that differ. "
-    "Several are possible: new,times."
-)
-_AGAINST_HELP = (
-    "Compare every cell with another environment in this run, not with its baseline: a git revision, "
-    "'transformers==5.22.0', or a file of constraints."
-)
-_CHANGED_HELP = (
-    "Run only the cells that a change since a git revision (HEAD) can reach: by their imports, definitions, tests or "
-    "libraries. A cell without a record of its imports runs."
-)
-_SHARD_HELP = "Run one share of the cells, e.g. 2/8; the shares cost about the same by the recorded times."
-_BUDGET_HELP = "Run the most informative cells per minute, by their history, until a time is used up, e.g. 20min."
-_REASON_HELP = (
-    "Why the baselines change, for the ledger (ledger.jsonl next to them). --perf-update=regressed and all need it, "
-    "since they may lower the bar. times needs it if the environment differs from that of the stored times."
-)
-
-
-def _consents(text: str) -> str:
-    """One consent or several. Raises ArgumentTypeError for an unknown one."""
-    for name in text.split(","):
-        if name not in UPDATES:
-            raise argparse.ArgumentTypeError(f"unknown value {name!r}; known: {', '.join(UPDATES)}")
-    return text
+    for option in OPTIONS:
+        group.addoption(option.option, help=option.told, **option.for_argparse())
+    for key in KEYS:
+        parser.addini(key.key, key.told, type=key.kind or None, default=key.default if key.kind != "string" else None)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -75,7 +34,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     """With ``--perf``, replace ``testpaths`` by ``perf_testpaths`` before pytest loads the conftest files there: other
     tests may import packages that cells do not need.
     """
-    if early_config.known_args_namespace.perf and (paths := early_config.getini("perf_testpaths")):
+    if early_config.known_args_namespace.perf and (paths := setting(early_config, TESTPATHS)):
         early_config.getini("testpaths")[:] = paths  # pytest keeps the list that it returns, as addinivalue_line needs
     return (yield)
 
@@ -118,15 +77,8 @@ def pytest_configure(config: pytest.Config) -> None:
         parts = {"session": run, "selection": run.selection, "output": run.output, "settling": run.settling}
         for name, part in parts.items():
             config.pluginmanager.register(part, f"perfsuite.{name}")
-    elif option := next(filter(config.getoption, _ONLY_WITH_PERF), ""):
-        raise pytest.UsageError(f"{option} needs --perf: {_ONLY_WITH_PERF[option]}.")
-
-
-_ONLY_WITH_PERF = dict.fromkeys(("--perf-changed", "--perf-shard", "--perf-budget"), "without it no cell runs") | {
-    "--perf-predict": "without it no cell is collected",
-    "--perf-update": "nothing is measured without it",
-    "--perf-reason": "nothing is measured without it",
-}
+    elif option := next((one for one in OPTIONS if one.needs_perf and setting(config, one)), None):
+        raise pytest.UsageError(f"{option.option} needs --perf: {option.needs_perf}.")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -79,7 +79,7 @@ def _changed(
     notes = [head]
     notes += [f"  {show_several(count, 'cell')} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
     if NO_RECORD in reasons:
-        notes.append("  a report of an earlier run has one: pass it as --perf-history=FILE")
+        notes.append("  a report of an earlier run has one: pass it as -o perf_history=FILE")
     if len(reasons) > MOST_REASONS:
         notes.append(f"  … and {len(reasons) - MOST_REASONS} more reasons")
     return kept, notes
@@ -104,7 +104,7 @@ def _durations(sources: Iterable[str]) -> str:
     """Where the cells' durations are from, and whether they may be too low."""
     counts = Counter(f"from {source}" if source else "without a record, as the median" for source in sources)
     listed_sources = ", ".join(f"{show_several(count, 'cell')} {source}" for source, count in counts.most_common())
-    low = "; here they may take far longer: pass a report of this machine as --perf-history=FILE"
+    low = "; here they may take far longer: pass a report of this machine as -o perf_history=FILE"
     return f"durations: {listed_sources}{low if f'from {BASELINES}' in counts else ''}"
 
 

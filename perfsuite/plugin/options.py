@@ -1,21 +1,21 @@
-"""The values of the --perf options and their ini settings."""
+"""The values of the --perf options and their ini keys, checked together."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from perfsuite.compare.machines import BUSY_SHARE
-from perfsuite.compare.noise import LAUNCHES
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
-from perfsuite.plugin.settings import LAUNCHERS, TRACES, TRIALS, setting
+from perfsuite.plugin.settings import setting
 from perfsuite.records.verdict import NEED_A_REASON
 from perfsuite.run.choice import parse_shard
-from perfsuite.run.runner import Settings, check_settings
+from perfsuite.run.runner import Settings
+from perfsuite.settings import keys, options
+from perfsuite.settings.setting import Setting
 from perfsuite.show.html.document import check_html
-from perfsuite.units import parse_bytes, parse_duration
+
+TRACES = "perf-traces"  # the folder of traces
 
 
 class Options:
@@ -28,43 +28,35 @@ class Options:
 
     def __init__(self, config: pytest.Config) -> None:
         """Raises PerfsuiteError for invalid or contradictory options."""
-        launches, busy = setting(config, "launches"), setting(config, "busy_share")
-        shard, budget = config.getoption("--perf-shard"), config.getoption("--perf-budget")
+        shard = setting(config, options.SHARD)
         self.settings = settings_of(config)
-        self.tolerance: float | None = setting(config, "time_tolerance")
-        self.trial = _one_of(config, "trial", TRIALS)
-        self.against: str | None = config.getoption("--perf-against")
-        self.changed: str | None = config.getoption("--perf-changed")
+        self.tolerance = setting(config, keys.TIME_TOLERANCE)
+        self.trial = setting(config, options.TRIAL)
+        self.against = setting(config, options.AGAINST)
+        self.changed = setting(config, options.CHANGED)
         self.shard = parse_shard(shard) if shard else None
-        self.budget = parse_duration(budget) if budget else None
+        self.budget = setting(config, options.BUDGET)
         self.history = _history(config)
-        self.fail_open = _one_of(config, "open", ("pass", "fail")) == "fail"
-        self.launches: int = LAUNCHES if launches is None else launches
-        self.most_busy: float = BUSY_SHARE if busy is None else busy
-        self.report = _output(config, "report", check_output)
-        self.html = _output(config, "html", check_html)
-        self.update: str | None = config.getoption("--perf-update")
-        self.launcher = _one_of(config, "launcher", LAUNCHERS)
-        self.trace = _one_of(config, "trace", TRACES)
-        self.traces = Path(config.invocation_params.dir, setting(config, "trace_dir") or "perf-traces")
-        self.reason = " ".join(config.getoption("--perf-reason").split())
+        self.fail_open = setting(config, keys.OPEN) == "fail"
+        self.launches = setting(config, keys.LAUNCHES)
+        self.most_busy = setting(config, keys.BUSY_SHARE)
+        self.report = _output(config, options.REPORT, check_output)
+        self.html = _output(config, options.HTML, check_html)
+        self.update = setting(config, options.UPDATE)
+        self.launcher = setting(config, keys.LAUNCHER)
+        self.trace = setting(config, options.TRACE)
+        results = self.html or self.report
+        self.traces = (results.parent if results else config.invocation_params.dir) / TRACES
+        self.reason = setting(config, options.REASON)
         self._check()
 
     def _check(self) -> None:
-        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
-            raise UsageError(f"The time tolerance must be a number above 0, not {self.tolerance}.")
-        if self.against is not None and not self.against.strip():
-            raise UsageError("--perf-against is empty: write a git revision, a release or a file of constraints.")
         if self.against and self.update:
             raise UsageError("--perf-update with --perf-against: such cells are not compared with baselines.")
         if self.against and self.settings.capacity_bytes is not None:
             raise UsageError("--perf-capacity with --perf-against: times are not compared under a cap.")
-        if self.traces.exists() and not self.traces.is_dir():
-            raise UsageError(f"--perf-trace-dir names {self.traces}, which is not a folder.")
-        if not 0 <= self.most_busy <= 1:
-            raise UsageError(f"--perf-busy-share must be a share from 0 to 1, not {self.most_busy}.")
-        if self.launches < 1:
-            raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
+        if self.trace != "never" and self.traces.exists() and not self.traces.is_dir():
+            raise UsageError(f"--perf-trace writes into {self.traces}, which is not a folder.")
         if self.update and self.settings.capacity_bytes is not None:
             raise UsageError("--perf-update with --perf-capacity: a baseline is for the hardware, not for a cap on it.")
         if set((self.update or "").split(",")).intersection(NEED_A_REASON) and not self.reason:
@@ -77,42 +69,36 @@ class Options:
             raise UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
 
 
-def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
-    """The setting, the first by default. Raises UsageError for any other text."""
-    found = setting(config, name) or known[0]
-    if found not in known:
-        raise UsageError(f"perf_{name} must be one of {', '.join(known)}, not {found!r}.")
-    return str(found)
-
-
 def settings_of(config: pytest.Config) -> Settings:
-    """How cells are measured. Raises UsageError for settings that cannot give a measurement."""
-    given = {
-        name: setting(config, name) for name in ("steps", "warmup", "long", "start_timeout", "step_timeout", "kernels")
-    }
-    capacity = setting(config, "capacity")
-    settings = Settings(
-        capacity_bytes=parse_bytes(capacity) if capacity else None,
-        **{name: value for name, value in given.items() if value is not None},
+    """How cells are measured. Raises UsageError for a text that is no value."""
+    timeout = setting(config, keys.TIMEOUT)
+    return Settings(
+        steps=setting(config, options.STEPS),
+        warmup=setting(config, keys.WARMUP),
+        long=setting(config, options.LONG),
+        capacity_bytes=setting(config, options.CAPACITY),
+        kernels=setting(config, keys.KERNELS),
+        start_timeout=keys.PATIENCE * timeout,
+        step_timeout=timeout,
     )
-    check_settings(settings)
-    return settings
 
 
 def _history(config: pytest.Config) -> list[Path]:
     """The reports. Raises UsageError if there are none."""
-    name = setting(config, "history")
+    name = setting(config, keys.HISTORY)
     path = Path(config.invocation_params.dir, name) if name else None
     if path is None:
         return []
     if not path.exists():
-        raise UsageError(f"--perf-history names {path}, which does not exist.")
+        raise UsageError(f"{keys.HISTORY.key} names {path}, which does not exist.")
     return sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
 
 
-def _output(config: pytest.Config, option: str, check: Callable[[str, Path | None], None]) -> Path | None:
-    """The file of the setting. Raises UsageError if it cannot be written."""
+def _output(
+    config: pytest.Config, option: Setting[str | None], check: Callable[[str, Path | None], None]
+) -> Path | None:
+    """The file that the option names. Raises UsageError if it cannot be written."""
     name = setting(config, option)
     path = Path(config.invocation_params.dir, name) if name else None
-    check(f"--perf-{option}", path)
+    check(option.option, path)
     return path

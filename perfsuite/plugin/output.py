@@ -44,7 +44,7 @@ LEFT_OUT = (
 )
 BUSY = (
     "The times of {} are not stored, since other processes used up to {} of the machine. Exact metrics are. Record "
-    "again when it is idle, or allow more with --perf-busy-share."
+    "again when it is idle, or allow more with -o perf_busy_share=1."
 )
 UNTESTED = (
     "{} {} no test here, so nothing is compared with {}: {}. Write a test again, or remove what you no longer need: {}"

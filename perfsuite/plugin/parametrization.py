@@ -16,6 +16,8 @@ from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import local_hardware
 from perfsuite.plugin.settings import FIXTURE, SCRIPT, setting
+from perfsuite.settings.keys import CATALOG
+from perfsuite.settings.options import HARDWARE
 
 LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU in this machine, with one rank and with all ranks
 _CATALOG = pytest.StashKey[Catalog]()
@@ -27,7 +29,7 @@ def parametrize_cells(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
     try:
         cells: dict[str, Cell] = {}
-        asked = setting(config, "hardware")
+        asked = setting(config, HARDWARE)
         markers = [mark for mark in metafunc.definition.iter_markers() if mark.name in (FIXTURE, SCRIPT)]
         for marker in markers:
             if marker.name == SCRIPT:
@@ -54,7 +56,7 @@ def parametrize_cells(metafunc: pytest.Metafunc) -> None:
 def catalog_of(config: pytest.Config) -> Catalog:
     """The catalog of this run: perfsuite's, the folders of ``perf_catalog`` and the conftests' models."""
     if _CATALOG not in config.stash:
-        folders = tuple(config.getini("perf_catalog"))
+        folders = tuple(setting(config, CATALOG))
         for folder in folders:
             if not folder.is_dir():
                 raise UsageError(f"perf_catalog names {folder}, which is not a folder.")

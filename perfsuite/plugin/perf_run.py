@@ -22,7 +22,7 @@ from perfsuite.catalog.project import read_project, today
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.leases import Holder, hear_waits
-from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
+from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
 from perfsuite.plugin.cell_result import attach, fail, leave, leave_out, left, result_of, without_measurement
@@ -43,6 +43,8 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
+from perfsuite.settings.keys import BASELINES
+from perfsuite.settings.options import HARDWARE, PREDICT
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import announcement_text, round_text, wait_text
 from perfsuite.show.text.verdict_text import render
@@ -105,13 +107,11 @@ class PerfRun:
             against = self.options.against
             self.changes = changes_to(against, config.rootpath) if against else []
             if self.options.launcher == "torchrun" and config.getoption("numprocesses", None):
-                raise UsageError("--perf-launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
-            if machine := setting(config, "machine"):
-                os.environ[MACHINE] = machine  # for this process, and for workers of pytest-xdist
+                raise UsageError("perf_launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
             self.project = read_project(config.rootpath)
             self.places = place_of(self.options.launcher, self.project.slurm, self.say)
             kernels = kernels_key(self.options.settings.kernels)
-            self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
+            self.store = Store(config.rootpath / setting(config, BASELINES), kernels)
             self.recovered = "" if is_worker(config) or config.option.collectonly else self.store.recover()
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
@@ -206,9 +206,9 @@ class PerfRun:
             leave_out(request.node, str(error))
         except PerfsuiteError as error:
             raise PerfVerdict.without(cell, str(error)) from None
-        if absent and self.config.getoption("--perf-predict"):
+        if absent and setting(self.config, PREDICT):
             return PerfCell(cell, self, request, absent)
-        if absent and (asked := self.config.getoption("--perf-hardware")):
+        if absent and (asked := setting(self.config, HARDWARE)):
             raise PerfVerdict.without(cell, f"{absent} --perf-hardware={asked} needs it; or use --perf-predict.")
         if not os.path.lexists(self.store.path(cell.id)):  # a cell with a baseline did run, so it must run again
             reason = reason or why_missing(cell.strategy)
@@ -288,7 +288,7 @@ class PerfRun:
 
     def _collects(self, request: pytest.FixtureRequest) -> str:
         """The command that collects the cell's test: its file may be in no default, its hardware from an option."""
-        asked, predict = self.config.getoption("--perf-hardware"), self.config.getoption("--perf-predict")
+        asked, predict = setting(self.config, HARDWARE), setting(self.config, PREDICT)
         options = ["--perf", *["--perf-predict"] * predict, *([f"--perf-hardware={asked}"] if asked else [])]
         file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
         return shlex.join(["pytest", *options, file])

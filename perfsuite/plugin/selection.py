@@ -13,7 +13,7 @@ from perfsuite.plugin.benchmark_clock import give_clock
 from perfsuite.plugin.choosing import choose
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.parametrization import catalog_of, cell_of
-from perfsuite.plugin.settings import FIXTURE, setting
+from perfsuite.plugin.settings import FIXTURE
 from perfsuite.run.past import History, read_history
 
 CHOSEN = "perfsuite chosen"
@@ -68,7 +68,7 @@ class Selection:
         narrowed = ("keyword", "ignore", "ignore_glob", "lf")
         if config.args_source is pytest.Config.ArgsSource.ARGS or config.invocation_params.dir != config.rootpath:
             return False
-        return setting(config, "hardware") is None and not any(config.getoption(name, None) for name in narrowed)
+        return not config.getoption("--perf-hardware") and not any(config.getoption(name, None) for name in narrowed)
 
     def _choose(self, items: list[pytest.Item]) -> None:
         """Deselect what --perf-changed, --perf-shard and --perf-budget leave out."""

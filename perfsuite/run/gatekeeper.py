@@ -13,9 +13,8 @@ from perfsuite.baselines.own_times import TimesOfMachine
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
 from perfsuite.compare.judge import judge
-from perfsuite.compare.machines import BUSY_SHARE, fewer_steps, others_share
+from perfsuite.compare.machines import fewer_steps, others_share
 from perfsuite.compare.merge_launches import merge
-from perfsuite.compare.noise import LAUNCHES
 from perfsuite.compare.pool import Times, own_code_since, run_of
 from perfsuite.environments import git
 from perfsuite.errors import FileError
@@ -32,6 +31,7 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
+from perfsuite.settings.keys import BUSY_SHARE, LAUNCHES
 
 WITH_A_TRIAL = ("", Consent.TIMES, Consent.IMPROVED)  # consents that accept no slow-down
 NO_NEWS = {Status.OK, Status.UNSUPPORTED, Consent.TIMES}  # the consent "all" accepts nothing of these
@@ -63,11 +63,11 @@ class Gatekeeper:
     how: Measuring
     consent: str | None = None
     reason: str = ""
-    launches: int = LAUNCHES
+    launches: int = LAUNCHES.default
     trial: Trial | None = None
     always: bool = False
     tracer: Tracer | None = None
-    most_busy: float = BUSY_SHARE
+    most_busy: float = BUSY_SHARE.default
     _asked: dict[str, Asked] = field(default_factory=dict)
 
     def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -13,13 +12,12 @@ from typing import Any
 import msgspec
 
 from perfsuite.catalog.cell import Cell
-from perfsuite.catalog.cpu_kernels import CHOICES, PORTABLE, kernel_set
+from perfsuite.catalog.cpu_kernels import kernel_set
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import GatherError, failed, gather
 from perfsuite.environments.environments import HERE, Environment
 from perfsuite.environments.git import repository_of
 from perfsuite.environments.own_packages import names_from
-from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.launcher import CellFailed, Launcher, at_node
 from perfsuite.launch.machine import why_missing
@@ -36,8 +34,9 @@ from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
 from perfsuite.run.data_elsewhere import data_elsewhere
 from perfsuite.run.imports import outside, recorded
+from perfsuite.settings.keys import KERNELS, PATIENCE, TIMEOUT, WARMUP
+from perfsuite.settings.options import STEPS
 
-FEWEST_LONG = 100  # steps
 Watch = Callable[[Cell, list[Progress], float], None]
 ModelFlop = dict[Any, int]  # by ``_counted``; only perfsuite's models, which do not change
 
@@ -49,12 +48,12 @@ class Settings:
     follow all others, of which all is counted that grows with every step.
     """
 
-    steps: int = 10
-    warmup: int = 5
+    steps: int = STEPS.default
+    warmup: int = WARMUP.default
     capacity_bytes: int | None = None
-    start_timeout: float = 300.0
-    step_timeout: float = 120.0
-    kernels: str = PORTABLE
+    start_timeout: float = PATIENCE * TIMEOUT.default
+    step_timeout: float = TIMEOUT.default
+    kernels: str = KERNELS.default
     unfenced: bool = True
     long: int = 0
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
@@ -204,19 +203,3 @@ def _counted(cell: Cell) -> Any:
     strategy = cell.strategy
     techniques = tuple(choice.name for choice in strategy.choices if choice.technique.counts)
     return repr(cell.model), cell.workload, strategy.engine.process, recipe_of(strategy).accumulation, techniques
-
-
-def check_settings(settings: Settings) -> None:
-    """Raise PerfsuiteError for settings that cannot give a measurement."""
-    for name in ("start_timeout", "step_timeout"):
-        if not 0 < getattr(settings, name) < math.inf:
-            raise PerfsuiteError(f"The {name.replace('_', ' ')} must be a positive number of seconds.")
-    if settings.kernels not in CHOICES:
-        raise UnknownName("choice of kernels", settings.kernels, CHOICES, "There are no others for a CPU.")
-    if settings.long and settings.long < FEWEST_LONG:
-        raise PerfsuiteError(
-            f"A long run needs at least {FEWEST_LONG} steps, not {settings.long}: it counts in blocks."
-        )
-    if settings.steps < 1 or settings.warmup < 0:
-        given = f"{settings.steps} and {settings.warmup}"
-        raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

@@ -392,7 +392,7 @@ def test_the_commands_that_show_prints_are_of_the_same_baselines(store, run):
     record = next(line for line in lines if "add times" in line).partition(": ")[2]
     assert shlex.split(record) == [
         *("pytest", "--perf", "-o", f"perf_baselines={Path.cwd()}/else where"),
-        *("-o", f"perf_catalog='{Path.cwd()}/my own'", "--perf-time-tolerance=0.5", "-k", CELL),
+        *("-o", f"perf_catalog='{Path.cwd()}/my own'", "-o", "perf_time_tolerance=0.5", "-k", CELL),
         "--perf-update=times",
     ]
 
@@ -532,7 +532,7 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
         (["accept", "twice.jsonl", "-k", "t5", "--reason", "x"], f"twice.jsonl has {CELL} 2 times"),
         (["diff", "t5_tiny-zero3"], "is not a cell's id"),
         (["diff", "run.jsonl", "--git", "HEAD"], "--git compares a cell's baseline"),
-        (["diff", "run.jsonl", "--time-tolerance", "nan"], "--time-tolerance must be a number above 0"),
+        (["diff", "run.jsonl", "--time-tolerance", "nan"], "argument --time-tolerance: 'nan' is not a number above 0"),
         (["show", "--baselines", "gone"], "--baselines names gone, which is not a folder"),
         (["show"], "has no baseline that matches"),
         (["history"], "baselines/ledger.jsonl has no cell that matches -k ''"),

@@ -28,7 +28,7 @@ def missing(pytester, days):
     """Run a cell that has no baseline, which is red, with a quarantine that ends so many days from now."""
     pytester.makepyfile(test_perf=TEST)
     pytester.makepyprojecttoml(TABLE.format(day(days)))
-    few = ("--perf-steps=3", "--perf-warmup=1", "--perf-launches=1", "--perf-report=run.jsonl")
+    few = ("--perf-steps=3", "-o", "perf_warmup=1", "-o", "perf_launches=1", "--perf-report=run.jsonl")
     return pytester.runpytest_inprocess("--perf", *few, "-p", "no:cacheprovider")
 
 

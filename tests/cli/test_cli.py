@@ -97,7 +97,7 @@ def write_refused(folder: Path) -> None:
         (["study", "zero2-vs-zero3", "--model", "bert"], "No model named 'bert'."),
         (["study", "zero2-vs-zero3", "--hardware", "cpu"], "needs a number of ranks"),
         (["study", "zero2-vs-zero3", "--hardware", "t4_x64"], "t4_x64 is not here"),
-        (["study", "zero2-vs-zero3", "--steps", "0"], "at least 1 timed step"),
+        (["study", "zero2-vs-zero3", "--steps", "0"], "argument --steps: '0' is below 1"),
         (
             ["study", "zero2-vs-zero3", "--steps", "x"],
             "argument --steps: 'x' is not a count: write a whole number, e.g.",
@@ -189,12 +189,12 @@ def test_interrupt_and_resume(tmp_path: Path) -> None:
 
 
 def test_a_ctrl_c_during_the_imports_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """All commands are imported before the command line is read."""
+    """The command is imported before its options are read."""
 
-    def interrupted() -> None:
+    def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perfsuite.cli.main.commands", interrupted)
+    monkeypatch.setattr("perfsuite.cli.main.CommandFile.load", interrupted)
 
     assert main(["list", "models"]) == 130
     assert capsys.readouterr().err == "perfsuite: stopped.\n"

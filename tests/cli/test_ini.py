@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.cli.command_files import command_files
 from perfsuite.cli.ini import ini_of
-from perfsuite.cli.main import commands, main
-from perfsuite.cli.shared_options import catalog_of, store_of, tolerance_of
+from perfsuite.cli.main import main
+from perfsuite.cli.shared_options import catalog_of, store_of, value_of
+from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
+from perfsuite.settings.keys import KEYS, TIME_TOLERANCE
 
 NOTHING = argparse.Namespace(baselines=None, catalog=None, time_tolerance=None)
 FILES = {
+    "pytest.toml": "[pytest]\nperf_time_tolerance = '3'\nperf_baselines = 'some/where'\n"
+    "perf_catalog = ['my own', 'other']\n",
     "pytest.ini": "[pytest]\nperf_time_tolerance = 3\nperf_baselines = some/where\nperf_catalog = 'my own' other\n",
     "tox.ini": "[pytest]\nperf_time_tolerance = 3\nperf_baselines = some/where\nperf_catalog = 'my own' other\n",
     "setup.cfg": "[tool:pytest]\nperf_time_tolerance = 3\nperf_baselines = some/where\nperf_catalog = 'my own' other\n",
@@ -35,7 +40,7 @@ def test_every_file_of_pytests_is_read(repository, name):
     """From any folder of the repository, with paths from where the file is, as pytest takes them."""
     (repository / name).write_text(FILES[name])
 
-    assert tolerance_of(NOTHING) == 3
+    assert value_of(NOTHING, TIME_TOLERANCE) == 3
     assert store_of(NOTHING).root == Path("../../some/where")
     assert catalog_of(NOTHING).folders == (repository / "my own", repository / "other")
 
@@ -58,12 +63,12 @@ def test_the_nearest_file_that_is_pytests_counts(repository):
     (repository / "deep" / "pyproject.toml").write_text("[project]\n")
     (repository / "deep" / "tox.ini").write_text("[tox]\n")
 
-    assert tolerance_of(NOTHING) == 3
+    assert value_of(NOTHING, TIME_TOLERANCE) == 3
 
 
 def test_without_a_file_the_baselines_are_here(repository):
     """As ever: in this folder, with a tolerance of a tenth and perfsuite's own catalog; or next to a pyproject.toml."""
-    plain = store_of(NOTHING).root, tolerance_of(NOTHING), catalog_of(NOTHING).folders
+    plain = store_of(NOTHING).root, value_of(NOTHING, TIME_TOLERANCE), catalog_of(NOTHING).folders
     (repository / "pyproject.toml").write_text("[project]\n")
 
     assert plain == (Path("baselines"), None, ())
@@ -75,14 +80,18 @@ def test_an_option_that_is_given_counts(repository):
     (repository / "pytest.ini").write_text(FILES["pytest.ini"])
     given = argparse.Namespace(baselines=Path("mine"), catalog=[repository], time_tolerance=0.5)
 
-    assert (store_of(given).root, tolerance_of(given), catalog_of(given).folders) == (Path("mine"), 0.5, (repository,))
+    assert (store_of(given).root, value_of(given, TIME_TOLERANCE), catalog_of(given).folders) == (
+        Path("mine"),
+        0.5,
+        (repository,),
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[pytest]\nperf_time_tolerance = lots", "pytest.ini: perf_time_tolerance is 'lots', which is not a number"),
-        ("[pytest]\nperf_time_tolerance = -1", "perf_time_tolerance must be a number above 0, not -1.0"),
+        ("[pytest]\nperf_time_tolerance = lots", "pytest.ini: perf_time_tolerance: 'lots' is not a number above 0"),
+        ("[pytest]\nperf_time_tolerance = -1", "perf_time_tolerance: '-1' is not a number above 0"),
         ("[pytest", "pytest.ini cannot be read by pytest"),
     ],
 )
@@ -90,7 +99,7 @@ def test_a_bad_setting_is_one_sentence(repository, text, sentence):
     """The same mistake is a red run of pytest."""
     (repository / "pytest.ini").write_text(text)
     with pytest.raises(UsageError, match=sentence):
-        tolerance_of(NOTHING)
+        value_of(NOTHING, TIME_TOLERANCE)
 
 
 def test_a_catalog_that_is_no_folder_is_told(repository):
@@ -110,15 +119,23 @@ def options(parser):
             yield action
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
-def test_no_command_has_a_default_of_its_own(name, command):
+@pytest.mark.parametrize("name", command_files())
+def test_no_command_has_a_default_of_its_own(name):
     """What pytest's ini can say has no other default anywhere, and --help names the setting."""
     parser = argparse.ArgumentParser()
-    command.arguments(parser)
-    shared = [one for one in options(parser) if one.dest in ("baselines", "catalog", "time_tolerance")]
+    command_files()[name].load().arguments(parser)
+    known = {key.name: key for key in KEYS if key.name not in ("launches", "warmup")}  # their numbers depend on the use
+    shared = [action for action in options(parser) if action.dest in known]
 
-    assert all(one.default is None and f"perf_{one.dest} in pytest's ini" in one.help for one in shared)
-    assert shared or name in ("init", "ladder", "node", "notify", "results", "run")  # they read no catalog
+    assert all(
+        action.default is None and f"{known[action.dest].key} in pytest's ini" in action.help for action in shared
+    )
+    assert shared or name in ("init", "ladder", "node", "notify", "results")  # they read no catalog
+
+
+def test_the_help_has_the_tolerances_of_the_gate():
+    """The table of settings is below the rooms that know them."""
+    assert TIME_TOLERANCE.shown == f"{SHARED.tolerance} on CPUs, {DEDICATED.tolerance} elsewhere"
 
 
 def test_a_command_finds_pytests_baselines(repository, capsys):

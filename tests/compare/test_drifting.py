@@ -14,11 +14,12 @@ from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.drifting import ANCHOR, LEAST, drift_of, kept
 from perfsuite.compare.judge import judge
-from perfsuite.compare.machines import BUSY_SHARE, fewer_steps, others_share, why_other_machine
+from perfsuite.compare.machines import fewer_steps, others_share, why_other_machine
 from perfsuite.compare.pool import WINDOW, Times, run_of, runs_of
 from perfsuite.compare.terms import terms_of
 from perfsuite.launch import machine
 from perfsuite.records.measurement import Launch
+from perfsuite.settings.keys import BUSY_SHARE
 from perfsuite.show.text.reasons import why_other_machine_words
 from perfsuite.show.text.words import note_text
 
@@ -156,7 +157,7 @@ def busy(share: float):
     return of(0.4, launches=[Launch(date="2026-11-02T10:00:00+00:00", conditions={"others_share": share})])
 
 
-@pytest.mark.parametrize(("share", "stored"), [(BUSY_SHARE, True), (BUSY_SHARE + 0.01, False)])
+@pytest.mark.parametrize(("share", "stored"), [(BUSY_SHARE.default, True), (BUSY_SHARE.default + 0.01, False)])
 def test_a_baseline_recorded_under_load_has_no_times(share: float, stored: bool) -> None:
     """Its exact metrics are stored; nothing is compared with its times."""
     baseline = baseline_of(busy(share), "abc", samples.METRICS)

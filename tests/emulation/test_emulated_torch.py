@@ -71,7 +71,8 @@ def test_no_time_passes_on_the_device():
 def test_every_engine_trains(tmp_path):
     """All cells of benchmarks/test_emulated_cells.py fit, and say that they are emulated; none has a time or a loss."""
     report = tmp_path / "report.jsonl"
-    which = ["-k", "x2 or single or forward or generate", "--perf-steps=2", "--perf-warmup=1"]  # sharded: on two alone
+    which = ["-k", "x2 or single or forward or generate"]  # sharded: on two alone
+    which += ["--perf-steps=2", "-o", "perf_warmup=1"]
     done = emulate("-m", "pytest", "--perf", f"--perf-report={report}", "benchmarks/test_emulated_cells.py", *which)
     assert done.returncode == 0, done.stdout[-5000:]
     found = [json.loads(line)["measurement"] for line in report.read_text().splitlines()]

@@ -104,7 +104,7 @@ def test_slow_code_outside_of_the_repository_is_not_the_machine(
     assert run(repository, "--perf-update=new").returncode == 0
     commit(repository)
     (sibling / "helper.py").write_text("import time\n\n\ndef work(x):\n    time.sleep(0.05)\n    return x\n")
-    slow = run(repository, "--perf-open=fail")
+    slow = run(repository, "-o", "perf_open=fail")
 
     assert slow.returncode == 1
     assert "cannot be reverted here: it is outside of the repository" in slow.stdout

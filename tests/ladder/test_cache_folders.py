@@ -20,7 +20,7 @@ import pytest
 def test_cell(perf_cell):
     perf_cell.check()
 """
-FEW = ("--perf-steps=1", "--perf-warmup=0", "--perf-launches=1", "--perf-update=new", "-p", "no:cacheprovider")
+FEW = ("--perf-steps=1", "-o", "perf_warmup=0", "-o", "perf_launches=1", "--perf-update=new", "-p", "no:cacheprovider")
 NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])  # the second without being root
 NOEXEC = "is mounted with noexec, so no compiled code can be loaded from there. Let XDG_CACHE_HOME name a folder"
 Run = Callable[[str, Sequence[str], Mapping[str, str]], "subprocess.CompletedProcess[str]"]
@@ -89,7 +89,7 @@ def test_whatever_is_loaded_from_the_cache_says_so(mounted: Run, tmp_path: Path,
 def test_temporary_files_need_not_be_executable(mounted: Run, tmp_path: Path) -> None:
     """Many machines mount /tmp so."""
     variables = {"TMPDIR": str(tmp_path / "mount"), "XDG_RUNTIME_DIR": ""}
-    done = mounted("noexec", pytest_perf("--perf-busy-share=1"), variables)
+    done = mounted("noexec", pytest_perf("-o", "perf_busy_share=1"), variables)
 
     assert done.returncode == 0, done.stdout
 
@@ -120,7 +120,7 @@ def test_the_users_mask_is_respected_by_every_file(tmp_path: Path) -> None:
     )  # it takes long to compile
     (tmp_path / "tmp").mkdir()
     before = set(tmp_path.rglob("*"))
-    traces = ["--perf-trace=all", "--perf-busy-share=1", "--perf-html=run.html", "--perf-report=run.jsonl"]
+    traces = ["--perf-trace=all", "-o", "perf_busy_share=1", "--perf-html=run.html", "--perf-report=run.jsonl"]
     perfsuite = [sys.executable, "-m", "perfsuite.cli.main"]
     for command in (
         pytest_perf(*traces),

@@ -229,7 +229,7 @@ def test_a_full_folder_is_named(cluster: slurm_cluster.Slurm, tmp_path: Path) ->
 @pytest.mark.slow  # SLURM's shortest limit is a minute
 def test_a_time_limit_is_told(cluster: slurm_cluster.Slurm) -> None:
     """The job's time is over in mid-step."""
-    found, _ = broken(cluster, lambda: None, Slurm(address="127.0.0.1", time="00:01:00"))
+    found, _ = broken(cluster, lambda: None, Slurm(address="127.0.0.1", arguments=("--time=00:01:00",)))
 
     assert found.failure is not None
     assert "reached its time limit" in found.failure.message

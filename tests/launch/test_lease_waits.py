@@ -45,7 +45,8 @@ def test_a_large_cell_waits_no_longer_than_the_longest_small_one(tmp_path: Path)
     (tmp_path / "conftest.py").write_text(WATCH)
     (tmp_path / "test_cells.py").write_text(CELLS.format(", ".join(map(repr, cells))))
     emulate = [sys.executable, "-m", "perfsuite.cli.main", "emulate", "--gpus=h100:4", "--"]
-    options = ["-n4", "-p", "no:cacheprovider", "--perf", "--perf-steps=2", "--perf-warmup=1", "--perf-launches=1"]
+    options = ["-n4", "-p", "no:cacheprovider", "--perf", "--perf-steps=2"]
+    options += ["-o", "perf_warmup=1", "-o", "perf_launches=1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}
     pytest_there = [sys.executable, "-m", "pytest", *options]
     done = subprocess.run([*emulate, *pytest_there], cwd=tmp_path, env=environment, capture_output=True, text=True)

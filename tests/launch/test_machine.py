@@ -100,7 +100,7 @@ def test_device_of(name: str, mebibytes: int, device: str | None) -> None:
         ("t4_x1", ""),
         ("h200_x3", "h200_x3 is not here: this machine has NVIDIA H200, Tesla T4, NVIDIA H200."),
         ("a100_80g_x1", "a100_80g_x1 is not here: this machine has NVIDIA H200, Tesla T4, NVIDIA H200."),
-        ("h200_x1n2", "h200_x1n2 has 2 nodes: SLURM or torchrun must give them (--perf-launcher)."),
+        ("h200_x1n2", "h200_x1n2 has 2 nodes: SLURM or torchrun must give them (perf_launcher)."),
         ("cpu_x1", ""),
     ],
 )

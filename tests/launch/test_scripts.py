@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import json
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -33,8 +34,9 @@ from perfsuite.run.environment_changes import changes_since
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.pairs import Pairs
 from perfsuite.run.question import Question
-from perfsuite.run.runner import FEWEST_LONG, Runner, Settings
+from perfsuite.run.runner import Runner, Settings
 from perfsuite.run.sides import Side
+from perfsuite.settings.options import FEWEST_LONG
 
 DDP = """
 import torch, torch.distributed as dist
@@ -437,11 +439,14 @@ def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
         ("python -m open_clip_train.main", "open_clip_train_main"),
         ("bash runs/train.sh --lr 1", "train"),
         ("DATA=/a.py ./2nd", "script_2nd"),
+        ("bash -c 'cd trainer && python train_pretrain.py --lr 1'", "train_pretrain"),
+        ("sh -c 'python -m nets.fit'", "nets_fit"),
+        ('sh -c "it\'s"', "sh"),
     ],
 )
 def test_a_script_is_named_by_its_file_or_module(command, name):
     """In letters that the id of a cell may have."""
-    assert name_of(command.split()) == name
+    assert name_of(shlex.split(command)) == name
 
 
 def test_a_script_tells_for_how_many_steps_it_has_room(tmp_path):

@@ -24,7 +24,7 @@ from perfsuite.records import codec
 NAMES = ("perfsuite-a", "perfsuite-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 MOST_SECONDS = 60  # until a fault is red
-FIRST = "--perf -q test_mine.py -p no:cacheprovider --perf-warmup=1 --perf-report=report.jsonl"
+FIRST = "--perf -q test_mine.py -p no:cacheprovider -o perf_warmup=1 --perf-report=report.jsonl"
 RUN_SECRET = new_secret()
 
 
@@ -105,7 +105,7 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire, measure: Measure, pair
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *where]
         command = [*torchrun, "--no-python", sys.executable, "-m", "perfsuite.cli.main", "node", "--"]
         new = pytest_with(
-            f"--perf-steps={SETTINGS.steps}", "--perf-launches=1", "--perf-update=new", f"-k={engines}"
+            f"--perf-steps={SETTINGS.steps}", "-o", "perf_launches=1", "--perf-update=new", f"-k={engines}"
         )  # green: torchrun has nothing to report
         variables = {**os.environ, SECRET: RUN_SECRET}
         return subprocess.Popen(
@@ -189,17 +189,17 @@ def test_ranks_do_not_see_what_torchrun_sets() -> None:
 def test_workers_of_xdist_are_refused(pytester: pytest.Pytester) -> None:
     """In one sentence, before any worker starts."""
     pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_subprocess("--perf", "-n2", "--perf-launcher=torchrun")
+    result = pytester.runpytest_subprocess("--perf", "-n2", "-o", "perf_launcher=torchrun")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*workers of pytest-xdist cannot share its nodes.*"])
 
 
 def test_without_torchrun_the_launcher_is_refused(pytester: pytest.Pytester) -> None:
-    """--perf-launcher=torchrun under plain pytest says how to start it."""
+    """``perf_launcher=torchrun`` under plain pytest says how to start it."""
     pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_subprocess("--perf", "--perf-launcher=torchrun")
+    result = pytester.runpytest_subprocess("--perf", "-o", "perf_launcher=torchrun")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--perf-launcher=torchrun needs `perfsuite node -- pytest …` on every node.*"])
+    result.stderr.fnmatch_lines(["*perf_launcher=torchrun needs `perfsuite node -- pytest …` on every node.*"])
     assert parse_cell(PAIRS[0][0], CATALOG).hardware.nodes == 2

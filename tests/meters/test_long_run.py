@@ -9,7 +9,8 @@ import pytest
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.meters.long_run import LongRun, _least, _slope
-from perfsuite.run.runner import FEWEST_LONG, Runner, Settings, check_settings
+from perfsuite.run.runner import Runner
+from perfsuite.settings.options import FEWEST_LONG, LONG
 
 CELL = "gpt2_tiny-single-cpu_x1"
 STEPS = 500
@@ -105,4 +106,4 @@ def test_slope_ignores_a_slow_period():
 def test_too_short_a_long_run_is_refused():
     """Its blocks would have too few steps to tell a leak from a cache."""
     with pytest.raises(PerfsuiteError, match="at least 100 steps, not 99"):
-        check_settings(Settings(long=99))
+        LONG.value_of("99")

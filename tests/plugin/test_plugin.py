@@ -24,7 +24,7 @@ from perfsuite.show.text.words import headline
 ROOT = Path(__file__).parents[2]
 CELL = "gpt2_tiny-single-cpu_x1"
 # Times of two runs on a shared machine differ as they like: without that tolerance a cell would be "machine" at times.
-FEW = ("--perf-steps=3", "--perf-warmup=1", "--perf-launches=1", "--perf-time-tolerance=1000")
+FEW = ("--perf-steps=3", "-o", "perf_warmup=1", "-o", "perf_launches=1", "-o", "perf_time_tolerance=1000")
 TEST = """
 import pytest
 
@@ -266,9 +266,9 @@ def test_whatever_stops_a_cell_is_in_the_report(repository, summary_of, monkeypa
 
 
 def test_a_listing_leaves_the_last_report(repository):
-    """``perf_report`` in the ini is there whenever pytest is called, as ``perfsuite baseline prune`` does."""
+    """An option in ``addopts`` is there whenever pytest is called, as ``perfsuite baseline prune`` does."""
     pytester = repository(CELL)
-    pytester.makeini("[pytest]\nperf_report = run.jsonl")
+    pytester.makeini("[pytest]\naddopts = --perf-report=run.jsonl")
     (pytester.path / "run.jsonl").write_text("the last one\n")
     perf(pytester, "--collect-only")
 
@@ -448,19 +448,22 @@ def test_unknown_names_teach(repository, cell, complaint):
     ("options", "complaint"),
     [
         (("--perf-capacity=lots",), "*'lots' is not an amount of memory*24GiB*"),
-        (("--perf-steps=0",), "*at least 1 timed step*"),
-        (("--perf-launches=0",), "*--perf-launches must be 1 or more, not 0*"),
-        (("-o", "perf_launches=-3"), "*--perf-launches must be 1 or more, not -3*"),
+        (("--perf-steps=0",), "*--perf-steps: '0' is below 1*"),
+        (("-o", "perf_launches=0"), "*perf_launches: '0' is below 1*"),
+        (("-o", "perf_launches=-3"), "*perf_launches: '-3' is not a count*"),
         (("--perf-hardware=h20_x1",), "*Did you mean 'h200'?*"),
         (("--perf-update=new", "--perf-capacity=1GiB"), "*a baseline is for the hardware*"),
         (("--perf-update=regressed",), "*say why in --perf-reason*"),
         (("--perf-reason=why",), "*--perf-reason needs --perf-update*"),
         (("--perf-update=regressed", "--perf-reason=…"), "*gives no reason: write why*"),
-        (("--perf-against=",), "*--perf-against is empty: write a git revision*"),
+        (("--perf-against=",), "*--perf-against: '' is no environment: write a git revision*"),
         (("--perf-against=git:nope",), "*'nope' is not a git revision*"),
         (("--perf-against=msgspec==",), "*is not a requirement: write name==version*"),
         (("--perf-hardware=cpu_2",), "*No hardware named 'cpu_2'. Did you mean 'cpu_x2'*"),
-        (("-o", "perf_steps=many"), "*perf_steps is 'many', which is not a number*"),
+        (("-o", "perf_warmup=many"), "*perf_warmup: 'many' is not a count*"),
+        (("-o", "perf_open=maybe"), "*perf_open: No choice of open named 'maybe'*Known: fail, pass*"),
+        (("-o", "perf_time_tolerance=0"), "*perf_time_tolerance: '0' is not a number above 0*"),
+        (("-o", "perf_busy_share=2"), "*perf_busy_share: '2' is not a share from 0 to 1*"),
         (("-o", "perf_catalog=nowhere"), "*nowhere, which is not a folder*"),
     ],
 )
@@ -547,14 +550,14 @@ def test_grid_on_gpus_that_are_not_here(repository):
 def test_consent_to_what_improved_is_none_to_what_regressed(repository):
     """A cell that got faster but needs more memory is not accepted by --perf-update=improved."""
     pytester = repository(CELL)
-    perf(pytester, "--perf-launches=3", "--perf-update=new")
+    perf(pytester, "-o", "perf_launches=3", "--perf-update=new")
     path = baseline_of(pytester, CELL)
     readings = (changed := json.loads(path.read_text()))["measurement"]["readings"]
     time, peak = readings["step_time_seconds"], readings["peak_memory_bytes"]
     time["samples"], time["value"] = [1e6 * seconds for seconds in time["samples"]], 1e6 * time["value"]
     peak["value"], peak["parts"]["activations"] = peak["value"] - 1, peak["parts"]["activations"] - 1
     path.write_text(json.dumps(changed))
-    result = perf(pytester, "--perf-time-tolerance=1000", "--perf-update=improved")
+    result = perf(pytester, "-o", "perf_time_tolerance=1000", "--perf-update=improved")
 
     result.assert_outcomes(failed=1)
     assert path.read_text() == json.dumps(changed)

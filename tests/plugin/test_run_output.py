@@ -236,7 +236,7 @@ def history(pytester, **seconds):
         )
         lines.append(codec.encode_line(Result(measurement=record, baseline=None, verdict=verdict, seconds=cost)))
     (pytester.path / "history.jsonl").write_text("\n".join(lines) + "\n")
-    return "--perf-history=history.jsonl"
+    return "-operf_history=history.jsonl"
 
 
 def test_a_budget_takes_what_tells_most_per_minute(repository):
@@ -247,7 +247,7 @@ def test_a_budget_takes_what_tells_most_per_minute(repository):
 
     assert (cells, status) == ([CELLS[1], CELLS[0]], 0)
     assert "--perf-budget=3 min: 2 of 3 cells, 2 min of 12 min; the most informative per minute come first" in printed
-    assert "durations: 3 cells from 1 report" in printed and "--perf-history=FILE" not in printed
+    assert "durations: 3 cells from 1 report" in printed and "-o perf_history=FILE" not in printed
 
 
 def test_a_budget_below_the_cheapest_cell_is_refused(repository):
@@ -355,7 +355,7 @@ def test_what_no_change_can_reach_does_not_run(repository):
     assert cells == [CELLS[2]]
     assert "--perf-changed=HEAD: 2 of 3 cells left out: nothing that they import has changed since " in printed
     assert "  1 cell to run: no record of what it imports" in printed
-    assert "  a report of an earlier run has one: pass it as --perf-history=FILE" in printed
+    assert "  a report of an earlier run has one: pass it as -o perf_history=FILE" in printed
     assert perf(pytester, "--perf-changed", past, "-k", CELLS[0]).ret == 0
     with (pytester.path / "test_perf.py").open("a") as file:
         file.write("\nNEW = 1\n")
@@ -371,7 +371,7 @@ def test_what_no_change_can_reach_does_not_run(repository):
         ("--perf-shard=9/8", "'9/8' is not a shard: write its number and how many there are"),
         ("--perf-budget=20", "'20' is not a duration: write a number and a unit of s, min, h, e.g. 20min"),
         ("--perf-changed=nope", "--perf-changed=nope: git knows no common commit of 'nope' and HEAD"),
-        ("--perf-history=nope", "nope, which does not exist"),
+        ("-operf_history=nope", "nope, which does not exist"),
     ],
 )
 def test_a_wrong_choice_teaches(repository, option, told):

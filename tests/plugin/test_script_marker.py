@@ -25,7 +25,7 @@ def test_cell(perf_cell):
     perf_cell.check()
 """
 CELL = "train-script-cpu_x1"
-FEW = ("--perf", "--perf-steps=3", "--perf-warmup=1", "--perf-time-tolerance=1000", "-p", "no:cacheprovider")
+FEW = ("--perf", "--perf-steps=3", "-o", "perf_warmup=1", "-o", "perf_time_tolerance=1000", "-p", "no:cacheprovider")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def collected(pytester, *options):
 def test_a_marker_makes_a_cell(repository):
     """With a baseline of its own, in workers of pytest-xdist too."""
     pytester = repository('perf_script("train.py", "--lr 0.1")')
-    new = pytester.runpytest_inprocess(*FEW, "--perf-launches=1", "--perf-update=new")
+    new = pytester.runpytest_inprocess(*FEW, "-o", "perf_launches=1", "--perf-update=new")
     again = pytester.runpytest_subprocess(*FEW, "-n", "2", "-k", CELL)
 
     new.assert_outcomes(passed=1)

@@ -4,8 +4,8 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.plugin.settings import UPDATES
 from perfsuite.records.verdict import Consent
+from perfsuite.settings.options import UPDATES
 
 STATED = "gpt2_tiny-zero2+nodrop-cpu_x2"
 

@@ -78,7 +78,7 @@ def test_one_question_after_all_tests(suite):
 def test_what_stays_open_fails_no_test(suite):
     """Unless that is asked for."""
     assert suite({ONE: ["open", "open"]}).ret == 0
-    suite({ONE: ["open", "open"]}, "--perf-open=fail").assert_outcomes(failed=1)
+    suite({ONE: ["open", "open"]}, "-o", "perf_open=fail").assert_outcomes(failed=1)
 
 
 def test_a_red_cell_that_the_question_acquits_passes(suite):

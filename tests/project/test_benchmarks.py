@@ -112,7 +112,16 @@ def test_live_line_on_a_terminal(tmp_path):
     (tmp_path / "test_perf.py").write_text(
         f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_cell(perf_cell): perf_cell.check()\n"
     )
-    command = [sys.executable, "-m", "pytest", "--perf", "--perf-steps=200", "--perf-launches=1", "--perf-update=new"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--perf",
+        "--perf-steps=200",
+        "-o",
+        "perf_launches=1",
+        "--perf-update=new",
+    ]
     environment = {**os.environ, "TERM": "xterm"}
     environment.pop("CI", None)
     pid, terminal = pty.fork()

@@ -15,6 +15,8 @@ import yaml
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.records.verdict import Status
+from perfsuite.settings.keys import KEYS
+from perfsuite.settings.options import UPDATES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -220,11 +222,13 @@ def pytest_words(words: list[str], known: set[str]) -> None:
     for word in words:
         if word.startswith("-"):
             one_of(word.partition("=")[0], known)
+        elif word.startswith("perf_"):
+            one_of(word.partition("=")[0], {key.key for key in KEYS})
         elif word.startswith(("benchmarks/", "tests/")) and not (ROOT / word).exists():
             raise Wrong(f"{word} does not exist")
     updates = [word.partition("=")[2] for word in words if word.startswith("--perf-update=")]
     for one in ",".join(updates).split(",") if updates else ():
-        one_of(one, ("new", "regressed", "improved", "times", "all"))
+        one_of(one, UPDATES)
 
 
 def script(words: list[str]) -> None:
@@ -273,6 +277,7 @@ def test_commands(path, known_to_pytest):
         "perfsuite list --suport",
         "pytest --perf-updat=new",
         "pytest --perf --perf-update=worse",
+        "pytest --perf -o perf_none=1",
         "pytest --perf benchmarks/test_none.py",
         "python benchmarks/none.py",
         'pip install -e ".[none]"',

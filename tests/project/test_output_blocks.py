@@ -117,6 +117,7 @@ def test_a_table_is_as_narrow_as_the_chosen_lines_allow():
     )
 
     assert renewed("  loss 6.0 ok\n  norm 3.0 ok\n", printed) == "  loss  7.0    ok\n  norm   12.0  ok\n"
+    assert renewed("4 of 9 regressed …\n", "3 of 9 regressed, 1 open\n") == "3 of 9 regressed …\n"
     assert missing("Rank 1 failed at 0123abcd9\n", "Rank 0 failed at 89ab01234\n") == []
 
 

@@ -412,7 +412,8 @@ def test_the_page_is_kept_with_the_report():
 
     assert any('--perf-html="$page"' in step.get("run", "") for step in steps)
     assert '--perf-html="$RUNNER_TEMP/perfsuite/again.html"' in again
-    assert kept == ["${{ runner.temp }}/perfsuite/report.*", "${{ runner.temp }}/perfsuite/again*"]
+    folder = "${{ runner.temp }}/perfsuite"
+    assert kept == [f"{folder}/report.*", f"{folder}/again*\n{folder}/perf-traces\n"]
 
 
 def test_the_proposal_has_the_reports_of_both_times():

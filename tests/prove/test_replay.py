@@ -147,7 +147,7 @@ def test_a_run_resumes(tmp_path, monkeypatch, capsys):
     file, ran = tmp_path / "replay.jsonl", []
 
     def compare(pair, cell, catalog, watch, kept, settings):
-        assert settings == dataclasses.replace(SETTINGS, step_timeout=900.0)
+        assert settings == dataclasses.replace(SETTINGS, start_timeout=2250.0, step_timeout=900.0)
         ran.append(pair)
         if len(ran) == 2:
             raise KeyboardInterrupt
@@ -156,7 +156,7 @@ def test_a_run_resumes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "named", lambda names: [ONE])
     monkeypatch.setattr(command, "compare_releases", compare)
     monkeypatch.setattr(command, "all_regressions", lambda: {"one": ONE})
-    codes = [main(["replay", "--file", str(file), "--step-timeout=900", *more]) for more in ([], [], [], ["--fresh"])]
+    codes = [main(["replay", "--file", str(file), "--timeout=900", *more]) for more in ([], [], [], ["--fresh"])]
     bad, good = ONE.comparisons
 
     assert codes == [INTERRUPTED, 0, 0, 0]

@@ -164,7 +164,7 @@ def test_a_killed_run_says_which_cells_are_missing(tmp_path: Path, capsys: pytes
     (tmp_path / "run.jsonl").write_text("yesterday's\n")
     body = 'perf_cell.check() if "gpt2" in perf_cell.id else time.sleep(600)'
     (tmp_path / "test_perf.py").write_text(TEST.format(body))
-    options = ["--perf", "--perf-report=run.jsonl", "--perf-update=new", "--perf-steps=2", "--perf-launches=1"]
+    options = ["--perf", "--perf-report=run.jsonl", "--perf-update=new", "--perf-steps=2", "-o", "perf_launches=1"]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
@@ -305,4 +305,4 @@ def test_a_slow_cell_without_a_change_says_what_would_decide() -> None:
     said = asides([msgspec.structs.replace(GREEN, verdict=verdict)])
 
     assert "to decide: pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-against=abc; to let such cells fail: " in said[-1]
-    assert said[-1].endswith("--perf-open=fail")
+    assert said[-1].endswith("-o perf_open=fail")

@@ -7,9 +7,9 @@ same numbers as before.
 
 import copy
 import json
+import math
 import random
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_sample, with_measurement
@@ -22,6 +22,9 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
 from perfsuite.records.sample import RankSample
 from perfsuite.records.verdict import RED
+from perfsuite.settings.keys import TIME_TOLERANCE, TIMEOUT, WARMUP
+from perfsuite.settings.options import CAPACITY, LONG, STEPS
+from perfsuite.settings.setting import Setting
 
 CONSENT = Acceptance(how="a test", metrics=METRICS)
 BASELINES, RESULTS, SETTINGS = 1500, 1000, 700
@@ -160,39 +163,26 @@ def test_no_broken_result_passes():
     assert refused > RESULTS / 2
 
 
-class Ini:
-    """A pytest config that has ini settings and no options."""
-
-    inipath = Path("pytest.ini")
-
-    def __init__(self, **values):
-        self.values = values
-
-    def getoption(self, name):
-        """No option is given."""
-
-    def getini(self, name):
-        return self.values.get(name, "")
-
-
 def test_no_broken_setting_is_a_traceback():
-    """Every ini value gives settings that can measure, or one sentence."""
-    from perfsuite.plugin.options import settings_of
-
-    sound = {"steps": "10", "warmup": "5", "capacity": "24GiB", "start_timeout": "300", "step_timeout": "1.5"}
+    """Every text of a setting gives a value within its limits, or one sentence."""
+    sound: dict[Setting[float | None], str] = {
+        STEPS: "10",
+        WARMUP: "5",
+        LONG: "100",
+        TIMEOUT: "1.5",
+        TIME_TOLERANCE: "0.02",
+        CAPACITY: "24GiB",
+    }
     draw, accepted = random.Random(3), 0
     for _ in range(SETTINGS):
-        name = draw.choice(list(sound))
-        value = draw.choice([str(junk) for junk in JUNK] + [mutate_text(sound[name].encode(), draw).decode("latin-1")])
+        setting = draw.choice(list(sound))
+        broken = mutate_text(sound[setting].encode(), draw).decode("latin-1")
         try:
-            settings = settings_of(cast(pytest.Config, Ini(**{f"perf_{name}": value})))
+            value = setting.value_of(draw.choice([str(junk) for junk in JUNK] + [broken]))
         except PerfsuiteError as error:
             sentence(error)
         else:
             accepted += 1
 
-            assert settings.steps >= 1
-            assert settings.warmup >= 0
-            assert settings.step_timeout > 0
-            assert settings.capacity_bytes is None or settings.capacity_bytes > 0
+            assert (0 if setting in (WARMUP, LONG) else 1e-300) <= (value or 0) < math.inf
     assert 0 < accepted < SETTINGS

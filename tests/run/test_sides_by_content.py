@@ -45,7 +45,7 @@ def test_cell(perf_cell):
 """
 IGNORED = "__pycache__/\ndata/\n*.egg-info/\nbuild/\n"
 FILES = {"train.py": TRAIN, "pause.py": PAUSE, "test_train.py": TEST, ".gitignore": IGNORED}
-FAST = ["--perf-launches=1", "--perf-busy-share=1"]
+FAST = ["-o", "perf_launches=1", "-o", "perf_busy_share=1"]
 WHO = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always", "-c", "commit.gpgsign=false"]
 CAUSE = "caused by your code"
 

@@ -336,11 +336,11 @@ def test_files_of_an_earlier_run_are_removed(tmp_path, catalog):
 
 
 def test_a_file_is_no_folder_for_traces(pytester):
-    """That is said before any cell is trained."""
-    pytester.makefile(".txt", traces="")
-    done = pytester.runpytest("--perf", "--perf-trace=red", "--perf-trace-dir=traces.txt")
+    """That is said before any cell is trained. The folder is next to the report."""
+    pytester.mkdir("night").joinpath("perf-traces").write_text("")
+    done = pytester.runpytest("--perf", "--perf-trace=red", "--perf-report=night/run.jsonl")
 
-    done.stderr.fnmatch_lines(["*--perf-trace-dir names */traces.txt, which is not a folder."])
+    done.stderr.fnmatch_lines(["*--perf-trace writes into */night/perf-traces, which is not a folder."])
 
 
 def test_a_message_that_outlives_its_call_gets_a_thread_of_its_own():
@@ -403,7 +403,7 @@ def test_sides_begin_together():
 def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
     """Every exact metric of a run with --perf-trace=all is that of a run without; its line names the trace."""
     pytester.makepyfile(test_one=TEST.format(cell=DDP))
-    common = ("--perf", "--perf-steps=2", "--perf-warmup=1", "-p", "no:cacheprovider")
+    common = ("--perf", "--perf-steps=2", "-o", "perf_warmup=1", "-p", "no:cacheprovider")
     lines = []
     for name, options in (("without", ()), ("with", ("--perf-trace=all",))):
         pytester.runpytest_inprocess(*common, *options, f"--perf-report={name}.jsonl")
@@ -463,15 +463,15 @@ def test_ranks_on_emulated_gpus_are_traced(tmp_path):
     cell = f"llama_tiny-single+bf16-{gpu}_x1"
     (tmp_path / "test_one.py").write_text(TEST.format(cell=cell))
     command = [sys.executable, "-m", "perfsuite.cli.main", "emulate", "--gpus", f"{gpu}:1", "--", sys.executable, "-m"]
-    command += ["pytest", "--perf", "--perf-steps=2", "--perf-warmup=1", "--perf-trace=all", "--perf-trace-dir=."]
+    command += ["pytest", "--perf", "--perf-steps=2", "-o", "perf_warmup=1", "--perf-trace=all"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command += ["--perf-report=run.jsonl", f"--rootdir={tmp_path}", "-p", "no:cacheprovider", "test_one.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     (line,) = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     peak = line["measurement"]["readings"][PEAK]["value"]
-    told = chrome.read(tmp_path / f"{cell}.json.gz")["traceEvents"]
-    snapshot = pickle.loads((tmp_path / cell / "rank0.pickle").read_bytes())
+    told = chrome.read(tmp_path / "perf-traces" / f"{cell}.json.gz")["traceEvents"]
+    snapshot = pickle.loads((tmp_path / "perf-traces" / cell / "rank0.pickle").read_bytes())
 
     assert [one["args"]["name"] for one in told if one["name"] == "process_name"] == ["rank 0 (emulated GPU)"]
     assert max(one["args"]["all"] for one in told if one["ph"] == "C") == peak

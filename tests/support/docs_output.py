@@ -129,7 +129,7 @@ def renewed(block: str, printed: str) -> str:
         cut = line.rstrip().endswith(MORE)
         words = len(line.rstrip().removesuffix(MORE).split())
         found = re.match(rf"\s*(?:\S+\s*){{{words}}}", like[0]) if cut else None
-        lines.append(f"{found[0].rstrip()} {MORE}" if found else like[0].rstrip())
+        lines.append(f"{found[0].rstrip(' ,')} {MORE}" if found else like[0].rstrip())
     tables = itertools.groupby(lines, lambda line: line.startswith("  ") and line.strip() != MORE)
     kept = [line for is_table, some in tables for line in (narrow(list(some)) if is_table else some)]
     return "\n".join(kept) + "\n"

@@ -169,7 +169,7 @@ class User:
         file = self.folder / f"test_{kind}.py"
         file.write_text(TEST.replace("{cells}", repr(CELLS[kind])))
         command = [self.pythons[release], "-m", "pytest", "-p", "no:cacheprovider", "--perf", "--perf-steps=3"]
-        command += ["--perf-warmup=1", *arguments, str(file)]
+        command += ["-o", "perf_warmup=1", *arguments, str(file)]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
 
     def upgrade(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,5 @@
 """The sets of a CPU's kernels: which one is meant, what its baselines are called, and what a rank makes of it."""
 
-import dataclasses
 import platform
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from perfsuite.catalog.cpu_kernels import NATIVE, PORTABLE, kernel_set, kernels_
 from perfsuite.compare.judge import judge
 from perfsuite.errors import UnknownName
 from perfsuite.records.verdict import RED
-from perfsuite.run.runner import Runner, Settings, check_settings
+from perfsuite.run.runner import Runner, Settings
+from perfsuite.settings.keys import KERNELS
 from perfsuite.show.text.words import accept_text, headline
 
 AVX2 = "fpu fma avx2"
@@ -105,7 +105,7 @@ def test_a_ranks_kernels_are_portable_whatever_the_environment_says(catalog, mon
 def test_an_unknown_choice_of_kernels_names_the_nearest():
     """Before a cell is started."""
     with pytest.raises(UnknownName, match="Did you mean 'native'"):
-        check_settings(dataclasses.replace(Settings(), kernels="nativ"))
+        KERNELS.value_of("nativ")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import upgrades
 
 ALONE = "trial: caused by demo-kernel 1.0 -> 2.0 alone"
 TOGETHER = "trial: caused by demo-kernel 1.0 -> 2.0 and demo-loop 1.0 -> 2.0 together: neither does it alone"
-EXACT = "--perf-time-tolerance=9"  # no time is so much slower, so a trial has few pairs
-DELAY = "--perf-time-tolerance=0.3"  # a step takes nearly twice as long with the delayed kernel
+EXACT = "-operf_time_tolerance=9"  # no time is so much slower, so a trial has few pairs
+DELAY = "-operf_time_tolerance=0.3"  # a step takes nearly twice as long with the delayed kernel
 slow = pytest.mark.slow
 
 
@@ -42,7 +42,7 @@ FAULTS = [
 @pytest.mark.parametrize(("kind", "tolerance", "metric", "verdict"), FAULTS)
 def test_stored_baseline_with_trial(user: upgrades.User, kind: str, tolerance: str, metric: str, verdict: str) -> None:
     """The baseline of the old releases makes a cell red, or alarms, and the trial names the release."""
-    recorded = user.perf("1.0", kind, tolerance, "--perf-update=new", "--perf-launches=1")
+    recorded = user.perf("1.0", kind, tolerance, "--perf-update=new", "-o", "perf_launches=1")
     held = user.perf("2.0", kind, tolerance)
 
     assert recorded.returncode == 0, recorded.stdout

@@ -14,12 +14,20 @@ from perfsuite.catalog.cell import make_cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.cell_options import add_cells, cells_of
-from perfsuite.cli.shared_options import add_catalog, add_html, add_settings, catalog_of, count, html_of, settings_of
+from perfsuite.cli.shared_options import (
+    add_html,
+    add_settings,
+    add_shared,
+    catalog_of,
+    count,
+    html_of,
+    settings_of,
+    value_of,
+)
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.paired import FEWEST_PAIRS
 from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.rounds import Round
-from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated, require_here
 from perfsuite.paths import check_output
@@ -30,6 +38,7 @@ from perfsuite.records.verdict import Status
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
 from perfsuite.run.sides import Side, kind_of, sides
+from perfsuite.settings.keys import CATALOG, TIME_TOLERANCE
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
@@ -39,6 +48,7 @@ from perfsuite.show.text.words import brought_text
 from perfsuite.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
+QUESTION = "compare"
 STARTS_PROCESSES = True
 FORMAT = 3
 EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.OPEN: 3}
@@ -63,12 +73,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="M", help="The model, for two strategies.")
     parser.add_argument("--hardware", metavar="H", help="The hardware, for two strategies, e.g. cpu_x2.")
     parser.add_argument("--pairs", type=count, default=LOOKS[-1], metavar="N", help=_PAIRS)
-    parser.add_argument("--tolerance", type=float, metavar="SHARE", help=_TOLERANCE)
+    add_shared(parser, TIME_TOLERANCE)
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
     add_settings(parser, steps=20, warmup=3)
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 _SIDE = "'name==version …', git:REVISION of this repository, a strategy, or here: the installed releases and this code."
@@ -80,17 +90,13 @@ _INTERLEAVE = (
     "What alternates between the sides: steps or launches. Steps cancel most of a shared machine's noise, but need the "
     "memory of both at once. Default: steps on CPUs, launches elsewhere."
 )
-_TOLERANCE = (
-    "The smallest relative difference of a time that must be detected "
-    f"({SHARED.tolerance} on CPUs, {DEDICATED.tolerance} elsewhere)."
-)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare the exact metrics of each cell, then the times of all, and print what was found."""
     refuse_emulated("perfsuite ab")
     catalog = catalog_of(arguments)
-    settings = settings_of(arguments)
+    settings, tolerance = settings_of(arguments), value_of(arguments, TIME_TOLERANCE)
     _check(arguments)
     page = html_of(arguments)
     cells = _cells(arguments, catalog)
@@ -103,15 +109,13 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{letter}: {side.name}{brought_text(side.brought, side.environment.unmet)}", flush=True)
     comparisons: list[Comparison] = []
     with closing(LiveLine(settings.all_steps_of)) as live:
-        how = Measuring(catalog, settings, Path.cwd(), live.show, arguments.tolerance, len(cells))
+        how = Measuring(catalog, settings, Path.cwd(), live.show, tolerance, len(cells))
         for comparison in _compared(how, (a, b), cells, arguments, live):
             live.clear()
             comparisons.append(comparison)
             print(f"\n{render_ab(comparison)}", flush=True)
     if arguments.report:
-        report = ABReport(
-            date=timestamp(), a=arguments.a, b=arguments.b, tolerance=arguments.tolerance, comparisons=comparisons
-        )
+        report = ABReport(date=timestamp(), a=arguments.a, b=arguments.b, tolerance=tolerance, comparisons=comparisons)
         codec.write(arguments.report, report)
     if page:
         write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
@@ -148,8 +152,6 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for options that say nothing."""
     if arguments.pairs != 0 and arguments.pairs < FEWEST_PAIRS:
         raise UsageError(f"--pairs must be 0, or {FEWEST_PAIRS} or more, not {arguments.pairs}.")
-    if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
-        raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
     check_output("--report", arguments.report)
 
 

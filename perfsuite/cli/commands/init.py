@@ -23,6 +23,7 @@ from perfsuite.records.changing import changing
 from perfsuite.units import listed
 
 HELP = "Write what guards a training script: its name, its test and its workflow."
+QUESTION = "guard"
 PROJECT, TEST, WORKFLOW = "pyproject.toml", "test_perf.py", ".github/workflows/perf.yml"
 LEFT_OUT = {"tests", "test", "docs", "build", "dist", "node_modules", "site-packages"}
 TRAINS = re.compile(r"\.backward\(|\bTrainer\(|\.train\(\)")  # what a file that trains calls

@@ -16,6 +16,7 @@ from perfsuite.launch.torchrun import LISTENER, NODES, Group, forget
 from perfsuite.records.wire_lines import Gone
 
 HELP = "Run on every node of torchrun: pytest on the first, and what starts ranks on all."
+QUESTION = "guard"
 STARTS_PROCESSES = True
 GOODBYE_SECONDS = 5.0
 

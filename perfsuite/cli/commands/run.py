@@ -15,7 +15,7 @@ from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.cell_id import CPU, HardwareName
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
-from perfsuite.cli.shared_options import add_html, add_settings, count, html_of, settings_of, write_html
+from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
 from perfsuite.launch.launcher import CellFailed
@@ -23,8 +23,11 @@ from perfsuite.launch.machine import local_hardware
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.gradients import Agreement
-from perfsuite.run.accumulation import STEPS, prove_accumulation
+from perfsuite.run.accumulation import STEPS as PROOF_STEPS
+from perfsuite.run.accumulation import prove_accumulation
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.settings.keys import KERNELS, LAUNCHES, TIMEOUT, WARMUP
+from perfsuite.settings.options import LONG, STEPS
 from perfsuite.show.html.measured import measured_page
 from perfsuite.show.text.accumulation import render_accumulation
 from perfsuite.show.text.live import LiveLine
@@ -33,21 +36,20 @@ from perfsuite.show.text.verdict_text import last_lines
 from perfsuite.units import show_several
 
 HELP = "Measure a training script as it is, started by its own launcher."
+QUESTION = "guard"
 STARTS_PROCESSES = True
 ACCUMULATION = "accumulation"
 UNDECIDED = 3
-LAUNCHES = 2  # one alone does not say which numbers repeat
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=_COMMAND)
     parser.add_argument("--hardware", metavar="H", help="The device and the ranks, by default as the script says.")
-    parser.add_argument("--launches", type=count, default=LAUNCHES, metavar="N", help=_LAUNCHES)
+    add_own(parser, LAUNCHES, 2)  # one alone does not say which numbers repeat
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the measurement as JSON.")
     parser.add_argument("--prove", metavar="accumulation[:BATCH,ACCUMULATE]", help=_PROVE)
-    parser.add_argument("--long", type=count, default=0, metavar="N", help=_LONG)
-    add_settings(parser, steps=10, warmup=5)
+    add_shared(parser, STEPS, WARMUP, KERNELS, TIMEOUT, LONG)
     add_html(parser)
 
 
@@ -56,8 +58,6 @@ _PROVE = (
     "Measure nothing, but compare the gradients of one global batch in one micro-batch and in several. BATCH and "
     "ACCUMULATE name the command's options if they have unusual names."
 )
-_LONG = "Steps of a long run after all others, of which all is counted that grows with every step (none)."
-_LAUNCHES = f"Launches ({LAUNCHES}): numbers that differ between them are only shown."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -110,7 +110,7 @@ def prove(
             "names of the command's options, and no --html."
         )
     try:
-        with closing(LiveLine(lambda _: STEPS)) as live:
+        with closing(LiveLine(lambda _: PROOF_STEPS)) as live:
             proof = prove_accumulation(words, names, hardware, settings, live.show)
     except CellFailed as error:
         print("\n".join([error.failure.message, *last_lines(error.failure)]))

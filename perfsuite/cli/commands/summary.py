@@ -7,10 +7,11 @@ from pathlib import Path
 
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.cli.report_options import files_of, say_missing
-from perfsuite.cli.shared_options import add_catalog, add_html, add_select, catalog_of, html_of
+from perfsuite.cli.shared_options import add_html, add_select, add_shared, catalog_of, html_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.run_report import write_run
 from perfsuite.show.text.markdown import (
     CONCLUSIONS,
@@ -27,6 +28,7 @@ from perfsuite.units import printable
 
 FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
 HELP = "The verdicts of reports as Markdown; red ones fail."
+QUESTION = "guard"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--brief", action="store_true", help="At most 20 lines: what is red, and by how much.")
     add_select(parser)
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

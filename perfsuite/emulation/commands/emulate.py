@@ -3,15 +3,17 @@
 import argparse
 from pathlib import Path
 
-from perfsuite.cli.shared_options import add_catalog, catalog_of, count
+from perfsuite.cli.shared_options import add_shared, catalog_of, count
 from perfsuite.emulation.devices import parse_gpus
 from perfsuite.emulation.running import COMPUTED, Emulation
 from perfsuite.emulation.running import run as run_emulated
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
+from perfsuite.settings.keys import CATALOG
 from perfsuite.units import parse_bytes
 
 HELP = "Run a command on emulated GPUs: torch's CUDA build, without a GPU."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 
 
@@ -25,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--late-events", type=int, metavar="SEED", help=text)
     text = "Each process counts its launches, copies and messages into FILE.<process>.json."
     parser.add_argument("--counts", type=Path, metavar="FILE.json", help=text)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="The command, after --.")
 
 

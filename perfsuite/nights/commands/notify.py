@@ -13,6 +13,7 @@ from perfsuite.records import codec
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
 HELP = "Open, update and close an issue for each cause of regressions, or send a message."
+QUESTION = "history"
 DRY = "Dry run: nothing is sent. This is what --github and --webhook report:"
 VARIABLE = "env:"  # before the name of a variable that has the address
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfsuite.baselines.store import Store
 from perfsuite.cli.report_options import files_of, say_missing
-from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, catalog_of, store_of
+from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
 from perfsuite.environments import git
 from perfsuite.errors import UsageError
 from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
@@ -15,9 +15,11 @@ from perfsuite.nights.news import proposal
 from perfsuite.nights.news.forge import opened
 from perfsuite.records import codec
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS
 from perfsuite.units import listed
 
 HELP = "Propose the baselines of new and improved cells as one pull request."
+QUESTION = "history"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = "Reports of pytest --perf-report, with what --perf-update=new,improved accepted, or folders of them."
     parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT.jsonl", help=text)
     add_github(parser, f"Keep one pull request there, from the branch {proposal.BRANCH}. Without it, only print.")
-    add_baselines(parser)
-    add_kernels(parser)
-    add_catalog(parser)
+    add_shared(parser, BASELINES, KERNELS, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,11 +8,13 @@ from pathlib import Path
 from perfsuite.catalog.project import read_project
 from perfsuite.cli.ini import ini_of
 from perfsuite.cli.report_options import files_of, say_missing
-from perfsuite.cli.shared_options import add_baselines, add_catalog, catalog_of, store_of
+from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
 from perfsuite.errors import UsageError
+from perfsuite.settings.keys import BASELINES, CATALOG
 from perfsuite.units import some
 
 HELP = "Write a dashboard of many runs: every cell's metrics over nights."
+QUESTION = "history"
 NAMED = 3  # files of a folder that is no dashboard
 NEEDS = {"asv": "asv", "jinja2": "jinja2", "numpy": "numpy"}
 
@@ -24,9 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="The folder to write.")
     text = "Link the releases of a library to its ladder's site (perfsuite ladder publish); may be repeated."
     parser.add_argument("--ladder", action="append", default=[], metavar="LIBRARY=URL", help=text)
-    add_baselines(parser)
+    add_shared(parser, BASELINES)
     parser.set_defaults(kernels=None)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, settings_of
 from perfsuite.errors import PerfsuiteError, Refused, UsageError
 from perfsuite.launch.machine import cores, refuse_emulated
 from perfsuite.paths import check_output
@@ -23,10 +23,12 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.calibration import Calibration
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_change, show_flops, show_ratio, show_seconds, show_several, show_time
 
 HELP = "What an operator and a message cost on this CPU; predicts steps."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 FEWEST = 8  # cells: a fold of five must leave enough for five constants
 SWEEP = (  # about two minutes on two cores
@@ -50,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predict", nargs="+", default=[], metavar="CELL", help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the constants to this file too.")
     add_settings(parser, steps=10, warmup=3)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

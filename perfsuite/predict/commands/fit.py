@@ -15,7 +15,7 @@ from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.slices import why_no_slice
-from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, given, html_of, write_html
+from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, given, html_of, write_html
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
@@ -26,6 +26,7 @@ from perfsuite.predict.sizes import Size, sizes_each
 from perfsuite.predict.time.cell_steps import time_of
 from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.prediction_pages import cells_page
 from perfsuite.show.text.memory_table import batches, headroom
 from perfsuite.show.text.predicted_time import TITLES, entries
@@ -33,6 +34,7 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
 HELP = "Which strategies fit into a device's memory, the fastest first."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 
 
@@ -62,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_emulated(parser, "Run what cannot be traced on emulated GPUs: `perfsuite emulate --help`.")
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

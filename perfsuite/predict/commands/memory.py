@@ -11,8 +11,8 @@ from perfsuite.catalog.cell_id import is_meant_as_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import (
-    add_catalog,
     add_html,
+    add_shared,
     catalog_of,
     count,
     given,
@@ -30,12 +30,14 @@ from perfsuite.predict.untraceable import why_no_operators, why_not_traced
 from perfsuite.records.codec import write, write_bytes
 from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Prediction
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
 from perfsuite.show.text.memory_table import bar, batches, explain, largest, parts, ranking
 from perfsuite.show.text.tables import print_table
 from perfsuite.units import show_bytes
 
 HELP = "How much memory a training needs, and for what."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 DOUBLINGS = 6  # of a sweep
 BAR = 40
@@ -100,7 +102,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_html(parser)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_emulated(parser, "Run the cell on emulated GPUs, too, and compare: `perfsuite emulate --help`.")
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 _MODEL = "A model of `perfsuite list models`, a whole cell's id, or -- and the command of your own script."

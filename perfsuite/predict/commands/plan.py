@@ -11,15 +11,7 @@ import msgspec
 
 from perfsuite.catalog.cell import Hardware, parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import (
-    add_catalog,
-    add_html,
-    catalog_of,
-    check_counts,
-    count,
-    html_of,
-    write_html,
-)
+from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, check_counts, count, html_of, write_html
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
@@ -36,12 +28,14 @@ from perfsuite.predict.time.schedule import write_trace
 from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan, VerifiedLayout
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.prediction_pages import plan_page
 from perfsuite.show.text.plan_table import breakdown, choices, lacking, scaling, summary, verified, verified_notes
 from perfsuite.show.text.tables import print_table
 from perfsuite.units import parse_bytes, parse_days, parse_network, show_count, show_rate
 
 HELP = "Which layout trains fastest, for how long."
+QUESTION = "predict"
 STARTS_PROCESSES = True  # to trace
 VERIFY = 3  # layouts
 MOST = 1e18  # tokens, samples or a price: more is a slip of the hand
@@ -81,7 +75,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verify", nargs="?", type=count, const=VERIFY, metavar="N", help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the plan to this file too.")
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

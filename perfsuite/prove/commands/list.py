@@ -8,13 +8,15 @@ from rich.table import Table
 from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import add_catalog, catalog_of
+from perfsuite.cli.shared_options import add_shared, catalog_of
 from perfsuite.errors import UsageError
 from perfsuite.prove.support_table import add_file, print_support
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_count, show_flops
 
 HELP = "List all names, and what goes with what."
+QUESTION = "guard"
 
 
 def models(catalog: Catalog) -> Table:
@@ -95,7 +97,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=tuple(TABLES), help="One table (all of them).")
     parser.add_argument("--support", action="store_true", help="Which engine runs with which technique, and the proof.")
     add_file(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import add_catalog, add_html, add_timeouts, catalog_of, html_of, write_html
+from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, value_of, write_html
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.prove.replay.regression import Regression, all_regressions, named
@@ -24,13 +24,15 @@ from perfsuite.records import codec
 from perfsuite.records.changing import changing
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.releases_compared import SETTINGS, Seen, compare_releases, find, keep, load
-from perfsuite.run.runner import Settings, Watch, check_settings
+from perfsuite.run.runner import Settings, Watch
+from perfsuite.settings.keys import CATALOG, PATIENCE, TIMEOUT
 from perfsuite.show.html.document import Command, Document, Section, Table, Tone
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import change_text, line_text
 
 HELP = "Run real regressions of past releases again, and show that each is caught."
+QUESTION = "prove"
 STARTS_PROCESSES = True
 FILE = Path("docs", "replay.jsonl")
 BAD = ("missed", "false catch", "failed")
@@ -43,9 +45,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="Say which there are and what is known, and run nothing.")
     parser.add_argument("--fresh", action="store_true", help="Run them again, whatever the file has.")
     parser.add_argument("--file", type=Path, default=FILE, metavar="JSONL", help=_FILE)
-    add_timeouts(parser)
+    add_shared(parser, TIMEOUT)
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 _FILE = f"Where results are kept, so that a later run resumes ({FILE}). The page is written next to it."
@@ -57,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     catalog, chosen = catalog_of(arguments), named(arguments.names)
     check_output("--file", arguments.file)
     page = html_of(arguments)
-    settings = dataclasses.replace(SETTINGS, start_timeout=arguments.start_timeout, step_timeout=arguments.step_timeout)
-    check_settings(settings)
+    timeout = value_of(arguments, TIMEOUT)
+    settings = dataclasses.replace(SETTINGS, start_timeout=PATIENCE * timeout, step_timeout=timeout)
     if arguments.list:
         records = load(arguments.file)
     else:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of, write_html
+from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, write_html
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.paths import check_output
@@ -26,6 +26,7 @@ from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.axes import Quantity
 from perfsuite.show.html.charts import Bar, bars
 from perfsuite.show.html.document import Document, Section
@@ -35,6 +36,7 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import RATIO
 
 HELP = "Inject faults, and show that the gate detects them."
+QUESTION = "prove"
 STARTS_PROCESSES = True
 SAID = 100  # columns, at most
 _WRONG = {"control": "is not green without a fault", "time": "contradicts the claim for: {name}, {where}"}
@@ -54,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="List the faults, and measure nothing.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the rows to this file too.")
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from contextlib import closing
 
-from perfsuite.cli.shared_options import add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, settings_of
 from perfsuite.errors import UsageError
 from perfsuite.prove.compatibility.pages import markdown, matrix
 from perfsuite.prove.compatibility.pairs import Claim, claims
@@ -14,9 +14,11 @@ from perfsuite.prove.support_table import add_file
 from perfsuite.records import codec
 from perfsuite.records.changing import changing
 from perfsuite.run.runner import Runner
+from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.live import LiveLine
 
 HELP = "Prove which engine goes with which technique."
+QUESTION = "prove"
 STARTS_PROCESSES = True
 
 
@@ -28,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true", help="Measure them again, even if proven.")
     add_settings(parser, steps=1, warmup=0)
     add_file(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:

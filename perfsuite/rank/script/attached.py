@@ -404,7 +404,7 @@ class Attached:
             self._report(
                 Unfit(
                     f"The script ended after {made} iterations, but {job.steps} timed steps need {needed}. Let it "
-                    "train longer, or ask for fewer timed steps: --steps, or perf_steps in pytest's ini.",
+                    "train longer, or ask for fewer timed steps: --perf-steps, or --steps of `perfsuite run`.",
                     timed_steps=job.steps + made // self.period - steps if self.period else None,
                 )
             )

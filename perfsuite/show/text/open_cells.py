@@ -47,7 +47,7 @@ def _how_to_decide(result: Result) -> str:
     commit = result.baseline.commit if result.baseline else ""
     other = commit.removesuffix("-dirty")[:12] or "a release or commit that you trust"
     trial = f"pytest --perf -k {result.verdict.cell} --perf-against={other}"
-    return f"to decide: {trial}; to let such cells fail: --perf-open=fail"
+    return f"to decide: {trial}; to let such cells fail: -o perf_open=fail"
 
 
 def open_times(results: Sequence[Result]) -> list[str]:

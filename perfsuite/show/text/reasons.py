@@ -178,10 +178,10 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.UNKNOWN_OUTCOME: "the baseline has an outcome {outcome!r}: delete it.",
     Because.OTHER_RANKS: "{here} ranks against the baseline's {recorded}.",
     Because.FEWER_STEPS: (
-        "{here} timed steps against the baseline's {recorded}: give --perf-steps={recorded} or more (perf_steps)."
+        "{here} timed steps against the baseline's {recorded}: give --perf-steps={recorded} or more."
     ),
     Because.LESS_WARMUP: (
-        "{here} warm-up steps against the baseline's {recorded}: give --perf-warmup={recorded} or more."
+        "{here} warm-up steps against the baseline's {recorded}: give -o perf_warmup={recorded} or more."
     ),
     Because.NO_METRIC_DEFINED: "no metric is defined, so nothing was compared",
     Because.OUTCOMES: _outcomes,

@@ -10,9 +10,9 @@ from rich.table import Table
 from perfsuite.catalog.cell import Cell, parse_hardware
 from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.cli.shared_options import (
-    add_catalog,
     add_select,
     add_settings,
+    add_shared,
     catalog_of,
     check_counts,
     count,
@@ -24,12 +24,15 @@ from perfsuite.launch.machine import require_here
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.run.runner import Runner
+from perfsuite.settings.keys import CATALOG
+from perfsuite.settings.options import CAPACITY
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.studies._largest_fit import Answer, answer, of_micro_batches, of_models
 from perfsuite.units import show_bytes
 
 HELP = "The largest micro-batch or model that fits a capacity."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 MOST = 65536
 ABSENT = "–"
@@ -40,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_select(parser, required=True, what="models")
     parser.add_argument("--strategy", nargs="+", default=["single"], metavar="S", help="e.g. zero3+bf16 (single).")
     parser.add_argument("--hardware", default="cpu_x1", metavar="H", help="e.g. cpu_x2, h100_x1 (cpu_x1).")
-    parser.add_argument("--capacity", metavar="MEMORY", help="Memory for a rank's tensors, e.g. 64MiB (the device's).")
+    add_shared(parser, CAPACITY)
     parser.add_argument("--models", action="store_true", help="The largest model of a family, not the micro-batch.")
     parser.add_argument("--micro-batch", type=count, metavar="N", help="With --models: samples per forward (its own).")
     parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
@@ -48,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--most", type=count, default=MOST, metavar="N", help=f"The largest micro-batch tried ({MOST})."
     )
     add_settings(parser, steps=1, warmup=0)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         known = catalog.all("model")
         near = hint(arguments.expression, known)
         raise UsageError(f"No model matches -k {arguments.expression!r}.{near} Known: {', '.join(known)}.")
-    settings = settings_of(arguments, arguments.capacity)
+    settings = settings_of(arguments)
     length = [f"s{arguments.sequence_length}"] if arguments.sequence_length else []
     if arguments.models:
         suffix = [*([f"b{arguments.micro_batch}"] if arguments.micro_batch else []), *length]

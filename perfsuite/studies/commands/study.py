@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from perfsuite.cli.shared_options import (
-    add_catalog,
     add_html,
     add_settings,
+    add_shared,
     catalog_of,
     check_counts,
     count,
@@ -16,12 +16,15 @@ from perfsuite.cli.shared_options import (
 )
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated
+from perfsuite.settings.keys import CATALOG
+from perfsuite.settings.options import CAPACITY
 from perfsuite.studies._forecast import run_forecast
 from perfsuite.studies._length_options import add_length, length_of
 from perfsuite.studies._run_study import Order, first_failure, run_study
 from perfsuite.studies._workbench import Workbench
 
 HELP = "Measure the cells that answer a question."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 TRAIN_STEPS = 1000
 ROUNDS = 3
@@ -35,14 +38,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="H", help="Hardware with the most ranks of a cell, e.g. cpu_x2, h100_x4.")
     parser.add_argument("--micro-batch", type=count, metavar="N", help="Samples per forward, if the study names none.")
     parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
-    parser.add_argument("--capacity", metavar="MEMORY", help="Memory that a rank's tensors may occupy, e.g. 24GiB.")
+    add_shared(parser, CAPACITY)
     add_settings(parser, steps=10, warmup=3)
     add_length(parser, f" whose duration is reported ({TRAIN_STEPS})")
     parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="Folder for the results (perf-studies/NAME).")
     parser.add_argument("--fresh", action="store_true", help="Measure everything, even if earlier results are kept.")
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     order = Order(
         bench=bench,
-        settings=settings_of(arguments, arguments.capacity),
+        settings=settings_of(arguments),
         length=length_of(arguments, TRAIN_STEPS),
         folder=folder,
         rounds=arguments.rounds,

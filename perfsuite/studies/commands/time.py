@@ -11,13 +11,7 @@ from rich.table import Table
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import (
-    add_baselines,
-    add_catalog,
-    add_kernels,
-    catalog_of,
-    store_of,
-)
+from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
@@ -29,6 +23,7 @@ from perfsuite.predict.traced_memory import missing_bytes
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
+from perfsuite.settings import keys
 from perfsuite.show.text.memory_table import batches
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.studies._length_options import add_length, length_of
@@ -37,6 +32,7 @@ from perfsuite.studies._workbench import Kept
 from perfsuite.units import show_bytes, show_duration, show_durations, show_seconds
 
 HELP = "How long a training takes, from a measured cell or from a trace."
+QUESTION = "predict"
 STARTS_PROCESSES = True
 
 
@@ -50,9 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
     parser.add_argument("--unpadded", action="store_true", help="With --predict: batches without padding.")
     parser.add_argument("--studies", type=Path, default=Path("perf-studies"), metavar="FOLDER", help=_FOLDER)
-    add_baselines(parser)
-    add_kernels(parser)
-    add_catalog(parser)
+    add_shared(parser, keys.BASELINES, keys.KERNELS, keys.CATALOG)
 
 
 _FOLDER = "Folder of the studies' cells (perf-studies)."

@@ -23,16 +23,13 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.cli.cell_options import selected
 from perfsuite.cli.collected import collect
 from perfsuite.cli.shared_options import (
-    add_catalog,
     add_html,
-    add_kernels,
     add_select,
-    add_tolerance,
+    add_shared,
     catalog_of,
     given,
     html_of,
-    kernels_of,
-    tolerance_of,
+    value_of,
     write_html,
 )
 from perfsuite.compare.judge import OUTCOME
@@ -45,6 +42,7 @@ from perfsuite.records.deadline import OutOfTime, abandonable, limit
 from perfsuite.run.environment_changes import requirement_of
 from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
+from perfsuite.settings.keys import CATALOG, KERNELS, TIME_TOLERANCE
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import brought_text, change_text, note_text, sides_text
@@ -58,6 +56,7 @@ from perfsuite.upgrade.upgrade_outcome import UpgradeReport, attempts, judge, no
 from perfsuite.upgrade.upgrade_page import upgrade_page
 
 HELP = "Try newer releases, and report what they make worse or better, and which of them does."
+QUESTION = "compare"
 STARTS_PROCESSES = True
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 WHY = 115  # columns of the evidence, at most
@@ -76,10 +75,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="Also list small differences, and every cell.")
     parser.add_argument("--fresh", action="store_true", help="Measure everything again, whatever is known.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result to this file too.")
-    add_tolerance(parser)
-    add_kernels(parser)
+    add_shared(parser, TIME_TOLERANCE, KERNELS)
     add_html(parser)
-    add_catalog(parser)
+    add_shared(parser, CATALOG)
 
 
 _WORDS = (
@@ -131,10 +129,10 @@ def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -
         print(f"Nothing to try: no newer release of {', '.join(name for name in here)}.")
         return 0
     settings, timed = (
-        dataclasses.replace(one, import_path=collected.import_path, kernels=kernels_of(arguments))
+        dataclasses.replace(one, import_path=collected.import_path, kernels=value_of(arguments, KERNELS))
         for one in (SETTINGS, TIMED)
     )
-    tolerance = tolerance_of(arguments)
+    tolerance = value_of(arguments, TIME_TOLERANCE)
     with closing(LiveLine(settings.all_steps_of, progress.left)) as live:
         progress.clear = live.clear
         bench = Bench(catalog, changes, held, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance)

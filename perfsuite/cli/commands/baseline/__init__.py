@@ -6,9 +6,11 @@ from pathlib import Path
 from perfsuite.cli.commands.baseline import accept as _accept
 from perfsuite.cli.commands.baseline import history as _history
 from perfsuite.cli.commands.baseline import survey as _survey
-from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, add_select, add_tolerance
+from perfsuite.cli.shared_options import add_select, add_shared
+from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, TIME_TOLERANCE
 
 HELP = "Show, compare, accept and prune baselines."
+QUESTION = "guard"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     show = actions.add_parser("show", help="Every baseline with its state: sound, stale, orphaned, incomparable, …")
     add_select(show)
-    add_tolerance(show)
+    add_shared(show, TIME_TOLERANCE)
     _add_tests(show, "Tests to collect with pytest: a baseline without a cell in them is orphaned too.")
     show.set_defaults(run=_survey.show)
 
@@ -27,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("what", metavar="CELL|REPORT.jsonl", help="A cell, or a report of pytest --perf-report.")
     diff.add_argument("--git", metavar="REV", help="With a cell: the revision to compare the working tree with (HEAD).")
     add_select(diff)
-    add_tolerance(diff)
+    add_shared(diff, TIME_TOLERANCE)
     diff.set_defaults(run=_accept.diff)
 
     accept = actions.add_parser("accept", help="Accept measurements of a report into the baselines.")
@@ -55,9 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     adopt.set_defaults(run=_history.adopt)
 
     for action in (show, diff, accept, prune, history, adopt):
-        add_baselines(action)
-        add_kernels(action)
-        add_catalog(action)
+        add_shared(action, BASELINES, KERNELS, CATALOG)
 
 
 def _add_tests(parser: argparse.ArgumentParser, text: str) -> None:

@@ -15,7 +15,7 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.cell_options import metrics_of
-from perfsuite.cli.shared_options import catalog_of, given, store_of, tolerance_of
+from perfsuite.cli.shared_options import catalog_of, given, store_of, value_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
 from perfsuite.environments import git
@@ -24,13 +24,14 @@ from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
+from perfsuite.settings.keys import TIME_TOLERANCE
 from perfsuite.show.text.life import moved
 from perfsuite.show.text.verdict_text import render
 
 
 def diff(arguments: argparse.Namespace) -> int:
     """Every metric of the cells, new against old."""
-    store, catalog, tolerance = store_of(arguments), catalog_of(arguments), tolerance_of(arguments)
+    store, catalog, tolerance = store_of(arguments), catalog_of(arguments), value_of(arguments, TIME_TOLERANCE)
     if not arguments.what.endswith(".jsonl"):
         if arguments.expression:
             raise UsageError("-k selects cells of a report; a single cell is compared by its id.")

@@ -17,7 +17,7 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import catalog_of, given, store_of, tolerance_of
+from perfsuite.cli.shared_options import catalog_of, given, store_of, value_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import own_runs, runs_of
 from perfsuite.compare.terms import terms_of
@@ -27,6 +27,7 @@ from perfsuite.launch.machine import describe, other_versions, why_absent
 from perfsuite.records.baseline import Baseline
 from perfsuite.run.environment_changes import UNCOMMITTED
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.settings.keys import TIME_TOLERANCE
 from perfsuite.show.text.reasons import why_other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
 from perfsuite.show.text.tables import bare_table, print_table
@@ -96,7 +97,7 @@ def collect(tests: Sequence[str]) -> set[str]:
 
 def show(arguments: argparse.Namespace) -> int:
     """The table, then the reasons with what to do. Returns 1 if a file cannot be read."""
-    tolerance = tolerance_of(arguments)
+    tolerance = value_of(arguments, TIME_TOLERANCE)
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
     table = bare_table("cell", "state", "recorded", "commit", "runs", "step time", "peak memory", DETECTS)
     for stored in found:
@@ -222,6 +223,6 @@ def _record(arguments: argparse.Namespace, cells: Sequence[str]) -> str:
     if arguments.catalog is not None:
         options += ["-o", f"perf_catalog={shlex.join(str(folder.absolute()) for folder in arguments.catalog)}"]
     if arguments.time_tolerance is not None:
-        options.append(f"--perf-time-tolerance={arguments.time_tolerance}")
+        options += ["-o", f"{TIME_TOLERANCE.key}={arguments.time_tolerance}"]
     named = " or ".join(cells) if len(cells) <= MOST_NAMED else "CELL"
     return shlex.join(["pytest", "--perf", *options, *arguments.tests, "-k", named])

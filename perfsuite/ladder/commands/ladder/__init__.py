@@ -14,6 +14,7 @@ from perfsuite.ladder.commands.ladder import run as _ladder_run
 from perfsuite.ladder.ladder import HOME
 
 HELP = "Which release of a library changed what."
+QUESTION = "history"
 STARTS_PROCESSES = True
 
 

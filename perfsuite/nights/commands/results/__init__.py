@@ -7,6 +7,7 @@ from perfsuite.nights.commands.results import add as _add
 from perfsuite.nights.commands.results import query as _query
 
 HELP = "Keep the results of many runs in monthly files, and query them."
+QUESTION = "history"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,52 @@
+"""The commands by the files that have them: ``perfsuite/<room>/commands/<name>``, a file or a folder each.
+
+``perfsuite --help`` reads two constants of each file without importing it. A command is imported when it is called.
+"""
+
+import ast
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOMS = Path(__file__).parents[1]
+COMMANDS = "commands"  # the folder of a room that has its commands
+QUESTIONS = {  # that commands answer, as `perfsuite --help` groups them
+    "guard": "Guard: is this worse than its baseline?",
+    "compare": "Compare: which of two is better?",
+    "predict": "Predict: will it fit, and how fast?",
+    "history": "History: what changed over nights and releases?",
+    "prove": "Prove: does the gate detect faults, and what works with what?",
+}
+
+
+@dataclass(frozen=True)
+class CommandFile:
+    """A command that need not be imported yet. ``path`` is its file, or the ``__init__.py`` of its folder."""
+
+    name: str
+    module: str
+    path: Path
+
+    def load(self) -> Any:
+        """The module: its ``HELP``, ``arguments`` and ``run``."""
+        return importlib.import_module(self.module)
+
+    def text(self, constant: str) -> str:
+        """The value of ``HELP`` or ``QUESTION``, which the file assigns in one line. It is not imported."""
+        begin = f"{constant} = "
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        values = [line.removeprefix(begin) for line in lines if line.startswith(begin)]
+        return str(ast.literal_eval(values[0]))
+
+
+def command_files() -> Mapping[str, CommandFile]:
+    """Every command, by its name, in the order of the alphabet."""
+    found = {}
+    for folder in ROOMS.glob(f"*/{COMMANDS}"):
+        for path in (*folder.glob("*.py"), *folder.glob("*/__init__.py")):
+            name = path.parent.name if path.name == "__init__.py" else path.stem
+            if path.parent != folder or path.name != "__init__.py":
+                found[name] = CommandFile(name, f"perfsuite.{folder.parent.name}.{COMMANDS}.{name}", path)
+    return dict(sorted(found.items()))
