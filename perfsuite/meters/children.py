@@ -47,7 +47,7 @@ class Children(Meter):
             before, after = _totals(self.counts[:2])
             self.rate = (after - before) // self.steps
         self.has_grown = self.rate >= LEAST
-        return {"worker_grown_bytes": Reading(value=0)} if self.counts and self.counts[0] else {}
+        return {"worker_grown_bytes": _reading(0)} if self.counts and self.counts[0] else {}
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if self.has_grown and is_asked_at(step):
@@ -58,7 +58,12 @@ class Children(Meter):
         if len(totals) <= BLOCKS or not goes_on(totals, self.rate):
             return {}
         least = min(after - before for before, after in itertools.pairwise(totals)) // BLOCK
-        return {"worker_grown_bytes": Reading(value=least, parts={"workers": least})}
+        return {"worker_grown_bytes": _reading(least)}
+
+
+def _reading(value: int) -> Reading:
+    """The rule compares samples, here the only one."""
+    return Reading(value=value, samples=[float(value)])
 
 
 def resident_of_children() -> dict[int, int]:
