@@ -23,20 +23,30 @@ class Host(Meter):
     watches = "counted"
 
     def watching(self) -> contextlib.AbstractContextManager[None]:
-        self.peak = high_water_mark()  # later memory is perfsuite's own: dispatch modes, the log's replay
+        self.peak = highest()  # later memory is perfsuite's own: dispatch modes, the log's replay
         return contextlib.nullcontext()
 
     def readings(self) -> dict[str, Reading]:
         return {"host_peak_bytes": Reading(value=self.peak)}
 
 
+_before = 0  # the mark when it last began anew
+
+
 def high_water_mark() -> int:
-    """The most resident bytes of this process so far."""
+    """The most resident bytes of this process since its mark has begun."""
     return _status("VmHWM")
+
+
+def highest() -> int:
+    """The most resident bytes of this process so far."""
+    return max(_before, high_water_mark())
 
 
 def begin_high_water_mark() -> int | None:
     """Let it begin anew; returns the resident bytes now, or None if the kernel does not allow it (proc(5))."""
+    global _before
+    _before = highest()
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

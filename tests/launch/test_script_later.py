@@ -146,3 +146,12 @@ def test_what_is_mapped_is_host_memory(sound, tmp_path):
 
     more = readings["host_memory_bytes"].value - sound["host_memory_bytes"].value
     assert abs(more - 2**28) < 2**22
+
+
+def test_a_spike_of_host_memory_is_seen(sound, tmp_path):
+    """It is freed at once, and in no phase's count."""
+    readings = trained(tmp_path, "number == 20 and __import__('numpy').ones(2**25)")
+
+    assert sound["host_spike_bytes"].value < 2**26
+    assert readings["host_spike_bytes"].value >= 2**28
+    assert len(readings["host_spike_bytes"].samples) > 12
