@@ -235,12 +235,15 @@ def _digits(value: float) -> str:
 
 # Control characters but the line end and the tab: on a terminal they move the cursor, retitle the window or worse.
 _CODES = (*range(0x20), *range(0x7F, 0xA0))
+_STYLES = re.compile(r"\x1b\[[\d;]*m")
 _CONTROLS = {code: f"\\x{code:02x}" for code in _CODES if chr(code) not in "\n\t"}
 
 
 def printable(text: str) -> str:
-    """Foreign text that a terminal shows and does not obey: ``\\x1b[2J`` instead of a cleared screen."""
-    return text.translate(_CONTROLS)
+    """Foreign text that a terminal shows and does not obey: ``\\x1b[2J`` instead of a cleared screen. Its colours and
+    bold words, such as those of torch.load's errors, are left out.
+    """
+    return _STYLES.sub("", text).translate(_CONTROLS)
 
 
 # Units of metrics, and how their numbers read. A unit that is not here is written after a plain number.

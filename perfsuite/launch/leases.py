@@ -39,9 +39,15 @@ Hear = Callable[[Holder | None, float], None]  # who holds what is waited for, N
 _HEARS: ContextVar[Hear | None] = ContextVar("perfsuite_waits", default=None)
 
 
-def hear_waits(hear: Hear) -> None:
-    """Let ``hear`` know of every long wait for a lease in this context."""
+def hear_waits(hear: Hear) -> Callable[[], None]:
+    """Let ``hear`` know of every long wait for a lease in this context, until what is returned is called."""
+    before = _HEARS.get()
     _HEARS.set(hear)
+
+    def stop() -> None:
+        _HEARS.set(before)
+
+    return stop
 
 
 class _Patience:

@@ -1,14 +1,17 @@
 """The fresh copy of the working folder in which a script runs: what it writes is not the user's, and no launch finds
 what an earlier one has left.
 
-The copy has the same path as the original, below another root. So a relative path that leaves the repository finds what
-is beside it: small files are copied as well, and everything else is a link to the user's own.
+The copy has the same path as the original, below another root. So a relative path that leaves the repository finds the
+small files and folders beside it, which are copied as well. Nothing is a link: a script that saves its checkpoints
+there would replace the user's.
 """
 
+import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfsuite.errors import UsageError
@@ -19,7 +22,8 @@ from perfsuite.units import show_bytes
 MOST_BYTES = 2 * 2**30
 MOST_LEVELS = 3  # folders above the repository whose entries a script finds
 MOST_NEIGHBOURS = 1_000  # entries of such a folder: one with more is a place for everything, and stays empty
-SMALL_BYTES = 2**20  # of a file beside the repository that is copied
+SMALL_BYTES, SMALL_FILES = 16 * 2**20, 200  # of a file or a folder beside the repository that is copied
+MOST_LOOKS = 5_000  # files beside the repository that are looked at
 
 
 def copy_folder(top: Path, copy: Path) -> None:
@@ -51,8 +55,9 @@ def place_below(root: Path, top: Path) -> Path:
     return root / top.relative_to(top.anchor)
 
 
-def link_neighbours(root: Path, top: Path) -> None:
-    """Let a path below ``root`` find what is beside the folder, and beside those above it."""
+def copy_neighbours(root: Path, top: Path) -> None:
+    """Let a path below ``root`` find what is small beside the folder, and beside those above it."""
+    looks = itertools.count()
     for inside in [top, *top.parents][:MOST_LEVELS]:
         try:
             entries = list(itertools.islice(os.scandir(inside.parent), MOST_NEIGHBOURS + 1))
@@ -61,19 +66,31 @@ def link_neighbours(root: Path, top: Path) -> None:
         there = place_below(root, inside.parent)
         there.mkdir(parents=True, exist_ok=True)
         for entry in entries if len(entries) <= MOST_NEIGHBOURS else []:
-            if not os.path.lexists(there / entry.name):
-                _copy_or_link(Path(entry.path), there / entry.name)
+            original, place = Path(entry.path), there / entry.name
+            if not os.path.lexists(place) and next(looks) < MOST_LOOKS and _is_small(original, looks):
+                with contextlib.suppress(OSError, shutil.Error):
+                    copy = shutil.copytree if original.is_dir() else shutil.copy2
+                    copy(original, place)
 
 
-def _copy_or_link(original: Path, place: Path) -> None:
-    """A small file is the copy's own. A link, or what cannot be read, is not followed."""
+def _is_small(original: Path, looks: Iterator[int]) -> bool:
+    """Whether a file, or all of a folder, is small; not if it has links, is another repository, or may not be read."""
+    files = size = 0
+    waiting = [original]
     try:
-        if not original.is_symlink() and original.is_file() and original.stat().st_size <= SMALL_BYTES:
-            shutil.copy2(original, place)
-            return
+        while waiting:
+            place = waiting.pop()
+            about = place.lstat()
+            if stat.S_ISDIR(about.st_mode) and not is_left_out(place):
+                waiting += place.iterdir()
+            elif not stat.S_ISREG(about.st_mode):
+                return False
+            files, size = files + 1, size + about.st_size
+            if files > SMALL_FILES or size > SMALL_BYTES or next(looks) >= MOST_LOOKS:
+                return False
     except OSError:
-        place.unlink(missing_ok=True)
-    place.symlink_to(original)
+        return False
+    return True
 
 
 def moved(words: Iterable[str], top: Path, copy: Path) -> list[str]:

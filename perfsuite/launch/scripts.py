@@ -26,7 +26,7 @@ from perfsuite.catalog.scripts import assignments, words_of
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.launch.script_copy import copy_folder, link_neighbours, moved, place_below
+from perfsuite.launch.script_copy import copy_folder, copy_neighbours, moved, place_below
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
@@ -95,7 +95,7 @@ class ScriptServer:
         root, own = self.folder / ROOT, self._own(top)
         copy = place_below(root, own)
         copy_folder(top, copy)
-        link_neighbours(root, own)
+        copy_neighbours(root, own)
         here = copy / Path(self.model.folder).resolve().relative_to(top.resolve())
         command = words_of(self._model(top), len(self._wanted), free_port())
         assigned, words = assignments(moved(command, top, copy))

@@ -116,7 +116,7 @@ def count() -> tuple[dict[str, int], dict[str, int]]:
         if is_bounded(one):
             for inner in gc.get_referents(one):
                 held.add(id(inner))
-                if not isinstance(inner, SHARED):
+                if not issubclass(type(inner), SHARED):
                     held.update(map(id, gc.get_referents(inner)))
     free = _named(one for one in objects if id(one) not in held)
     return free, _named(one for one in objects if id(one) in held)
@@ -126,7 +126,7 @@ def is_bounded(one: Any) -> bool:
     """Whether it is a container that gives up what it holds, for what comes later, and will do so soon."""
     if type(one) is CACHE:
         return _is_near(one.cache_parameters()["maxsize"], one.cache_info().currsize)
-    return isinstance(one, collections.deque | dict | list | set) and _is_near(_limit_of(one), len(one))
+    return issubclass(type(one), collections.deque | dict | list | set) and _is_near(_limit_of(one), len(one))
 
 
 def _is_near(bound: int | None, entries: int) -> bool:

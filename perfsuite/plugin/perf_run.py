@@ -119,7 +119,7 @@ class PerfRun:
         self.selection.equal = bool(against) and not self.changes
         self.output = Output(config, self.options, self.store, self.selection, self.is_red)
         self.settling = Settling(self)
-        hear_waits(self._waits)
+        config.add_cleanup(hear_waits(self._waits))
         self.begin = time.monotonic()
         self.checked: set[str] = set()  # tests that have called check()
         self.live = LiveLine(

@@ -1,5 +1,7 @@
 """The keys of a project: ``perf_kernels = native`` in pytest's ini."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ BASELINES = Setting(
     metavar="FOLDER",
     kind="string",
 )
-CATALOG = Setting[list[Path]](
+CATALOG: Setting[list[Path]] = Setting(
     name="catalog",
     help="Folders with your own models, engines, ….",
     default=[],
@@ -24,7 +26,7 @@ CATALOG = Setting[list[Path]](
     shown="none",
     kind="paths",
 )
-TESTPATHS = Setting[list[str]](
+TESTPATHS: Setting[list[str]] = Setting(
     name="testpaths",
     help="Paths that --perf collects instead of testpaths.",
     default=[],
@@ -39,7 +41,7 @@ KERNELS = Setting(
     choices=("portable", "native"),
     kind="string",
 )
-TIME_TOLERANCE = Setting[float | None](
+TIME_TOLERANCE: Setting[float | None] = Setting(
     name="time_tolerance",
     help="Smallest relative slow-down that must be detected.",
     default=None,
@@ -97,7 +99,7 @@ OPEN = Setting(
     choices=("pass", "fail"),
     kind="string",
 )
-HISTORY = Setting[str | None](
+HISTORY: Setting[str | None] = Setting(
     name="history",
     help="Earlier reports, a file or a folder, for what cells cost and import.",
     default=None,

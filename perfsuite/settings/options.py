@@ -1,5 +1,7 @@
 """The options of one run: ``pytest --perf-steps=20``."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from perfsuite.errors import UsageError
@@ -40,7 +42,7 @@ PREDICT = Setting(
     keywords={"action": "store_true"},
     needs_perf="without it no cell is collected",
 )
-UPDATE = Setting[str | None](
+UPDATE: Setting[str | None] = Setting(
     name="update",
     help="Accept measurements into baselines, and print the changes. new: cells without a baseline. regressed: cells "
     "that got worse. improved: cells that got better. times: the times of cells that are green. all: all that differ. "
@@ -59,7 +61,7 @@ REASON = Setting(
     metavar="TEXT",
     needs_perf="nothing is measured without it",
 )
-AGAINST = Setting[str | None](
+AGAINST: Setting[str | None] = Setting(
     name="against",
     help="Compare every cell with another environment in this run, not with its baseline: a git revision, "
     "'transformers==5.22.0', or a file of constraints.",
@@ -67,7 +69,7 @@ AGAINST = Setting[str | None](
     parse=reference,
     metavar="REF",
 )
-CHANGED = Setting[str | None](
+CHANGED: Setting[str | None] = Setting(
     name="changed",
     help="Run only the cells that a change since a git revision (HEAD) can reach: by their imports, definitions, tests "
     "or libraries. A cell without a record of its imports runs.",
@@ -77,7 +79,7 @@ CHANGED = Setting[str | None](
     keywords={"nargs": "?", "const": "HEAD"},
     needs_perf="without it no cell runs",
 )
-SHARD = Setting[str | None](
+SHARD: Setting[str | None] = Setting(
     name="shard",
     help="Run one share of the cells, e.g. 2/8; the shares cost about the same by the recorded times.",
     default=None,
@@ -85,7 +87,7 @@ SHARD = Setting[str | None](
     metavar="N/COUNT",
     needs_perf="without it no cell runs",
 )
-BUDGET = Setting[float | None](
+BUDGET: Setting[float | None] = Setting(
     name="budget",
     help="Run the most informative cells per minute, by their history, until a time is used up, e.g. 20min.",
     default=None,
@@ -93,7 +95,7 @@ BUDGET = Setting[float | None](
     metavar="TIME",
     needs_perf="without it no cell runs",
 )
-HARDWARE = Setting[str | None](
+HARDWARE: Setting[str | None] = Setting(
     name="hardware",
     help="Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, instead of their own.",
     default=None,
@@ -109,7 +111,7 @@ LONG = Setting(
     metavar="N",
     shown="none",
 )
-CAPACITY = Setting[int | None](
+CAPACITY: Setting[int | None] = Setting(
     name="capacity",
     help="Memory that each rank's tensors may occupy, e.g. 24GiB; exceeding it is an out-of-memory.",
     default=None,
@@ -133,14 +135,14 @@ TRACE = Setting(
     metavar="CELLS",
     choices=("never", "red", "all"),
 )
-REPORT = Setting[str | None](
+REPORT: Setting[str | None] = Setting(
     name="report",
     help="File for the results, one line of JSON each.",
     default=None,
     parse=as_written,
     metavar="FILE.jsonl",
 )
-HTML = Setting[str | None](
+HTML: Setting[str | None] = Setting(
     name="html",
     help="File for the results as a page for a browser.",
     default=None,

@@ -3,20 +3,20 @@
 import argparse
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from perfsuite.errors import UnknownName, UsageError
 
 T = TypeVar("T", covariant=True)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Setting(Generic[T]):
+class Setting(NamedTuple, Generic[T]):
     """``parse`` makes a value of a text, or raises UsageError. ``shown`` is the default as the help says it.
 
     ``kind`` is pytest's type of a key; an option has none. ``keywords`` are more of what argparse takes. An option with
     ``needs_perf`` does nothing without ``--perf``, for the reason that is there.
+
+    A dataclass would take longer to import, and plain pytest would wait for it.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Setting(Generic[T]):
     shown: str = ""
     choices: tuple[str, ...] = ()
     kind: Literal["", "string", "paths", "args"] = ""
-    keywords: Mapping[str, Any] = field(default_factory=dict)
+    keywords: Mapping[str, Any] = {}
     needs_perf: str = ""
 
     @property

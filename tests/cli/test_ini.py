@@ -13,6 +13,7 @@ from perfsuite.cli.shared_options import catalog_of, store_of, value_of
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
 from perfsuite.settings.keys import KEYS, TIME_TOLERANCE
+from perfsuite.settings.options import OPTIONS
 
 NOTHING = argparse.Namespace(baselines=None, catalog=None, time_tolerance=None)
 FILES = {
@@ -131,6 +132,14 @@ def test_no_command_has_a_default_of_its_own(name):
         action.default is None and f"{known[action.dest].key} in pytest's ini" in action.help for action in shared
     )
     assert shared or name in ("init", "ladder", "node", "notify", "results")  # they read no catalog
+
+
+def test_no_setting_is_stated_twice():
+    """An option is for one run and a key for the project; a name stands for one of them."""
+    names = [setting.name for setting in (*OPTIONS, *KEYS)]
+
+    assert len(names) == len(set(names))
+    assert all(key.kind for key in KEYS) and not any(option.kind for option in OPTIONS)
 
 
 def test_the_help_has_the_tolerances_of_the_gate():

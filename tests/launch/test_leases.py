@@ -235,3 +235,11 @@ def test_a_dead_place_in_the_queue_is_passed() -> None:
         first.wait()
         with lease([], 1) as devices:
             assert devices == []
+
+
+def test_a_run_that_has_ended_hears_of_no_wait(pytester: pytest.Pytester) -> None:
+    """Its terminal is closed: a later run of the same process would fail by a line that it writes there."""
+    before = leases._HEARS.get()
+    pytester.runpytest_inprocess("--perf", "--collect-only", "-p", "no:cacheprovider")
+
+    assert leases._HEARS.get() is before

@@ -50,23 +50,24 @@ def test_older_content_has_the_neighbours_of_the_users_repository(repository, mo
         assert (server._top(), server._own(server._top())) == (older, repository)
 
 
-def test_neighbours_are_linked_and_small_files_copied(repository, tmp_path_factory):
-    """What is large is not read, and a broken link stays one."""
+def test_what_is_small_beside_the_repository_is_copied(repository, tmp_path_factory):
+    """Never linked: a script may save checkpoints there. What is large, a link or another repository is left out."""
     around, root = repository.parent, tmp_path_factory.mktemp("root")
     os.truncate(around / "lr.txt", script_copy.SMALL_BYTES + 1)
     (around / "small").write_text("")
     (around / "broken").symlink_to("nowhere")
+    (around / "other" / ".git").mkdir(parents=True)
+    (around / "many").mkdir()
+    for number in range(script_copy.SMALL_FILES):
+        (around / "many" / f"{number}").touch()
     script_copy.place_below(root, repository).mkdir(parents=True)
-    script_copy.link_neighbours(root, repository)
+    script_copy.copy_neighbours(root, repository)
     there = script_copy.place_below(root, around)
 
-    assert {path.name: path.is_symlink() for path in there.iterdir()} == {
-        "lr.txt": True,
-        "data": True,
-        "broken": True,
-        "small": False,
-        "own": False,
-    }
+    assert {path.name for path in there.iterdir()} == {"data", "small", "own"}
+    assert not any(path.is_symlink() for path in there.rglob("*"))
+    (there / "data" / "rows.txt").write_text("")
+    assert (around / "data" / "rows.txt").read_text() == "1 2 3"
 
 
 @pytest.mark.parametrize("before", ["", f"{START}\n", f"{START}\nfor _ in range(5): step()\n"])

@@ -20,7 +20,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 torch.manual_seed(rank)
 kept = []
 {before}
-for number in range(60):
+for number in range({steps}):
     {each}
     loss = model(torch.randn(4, 8)).pow(2).mean()
     optimizer.zero_grad()
@@ -30,9 +30,10 @@ for number in range(60):
 MOVED = "[one.data.add_(0.001) for one in model.parameters() if rank == 1]"
 
 
-def trained(folder, each="pass", before="", more=""):
+def trained(folder, each="pass", before="", more="", steps=60):
     """The readings of such a training."""
-    found = measured(folder, TRAIN.format(each=each, before=before, more=more), "torchrun --nproc-per-node 2", 2)
+    text = TRAIN.format(each=each, before=before, more=more, steps=steps)
+    found = measured(folder, text, "torchrun --nproc-per-node 2", 2)
     assert found.outcome == "fits", found.failure
     return found.readings
 
@@ -75,6 +76,17 @@ def test_a_weight_that_one_rank_moved_is_wrong(tmp_path):
     assert drifted.suspects.keys() == {
         f"parameters: DistributedDataParallel.module.{name}" for name in ("0.weight", "0.bias", "1.weight", "1.bias")
     }
+
+
+def test_local_sgd_says_where_its_step_ends(tmp_path):
+    """Its replicas differ between averages. One step of it has four of the optimizer, and the average."""
+    before = "import perfsuite; model.require_backward_grad_sync = False"
+    last = "number % 4 == 0 and number and ([average(one) for one in model.parameters()], perfsuite.step())"
+    average = "; average = lambda one: dist.all_reduce(one.data) or one.data.div_(2); perfsuite.step()"
+    readings = trained(tmp_path, each=last, before=before + average, steps=140)
+
+    assert readings["drifted_replicas"].value == 0
+    assert readings["joined_groups"].parts["all_reduce of 2 ranks"] == 4
 
 
 def test_what_one_rank_keeps_in_python_is_seen(sound, tmp_path):

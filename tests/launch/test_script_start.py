@@ -55,3 +55,15 @@ for _ in range(30): step()
 
     assert done.outcome == "fits", done.failure
     assert "script_start_seconds" not in done.readings
+
+
+def test_a_failing_import_has_no_frames_of_perfsuite(tmp_path):
+    """The last lines are the script's own, through two of its modules and an error's cause."""
+    (tmp_path / "outer.py").write_text(
+        "try:\n    import inner\nexcept ImportError as error:\n    raise OSError from error"
+    )
+    (tmp_path / "inner.py").write_text("import torch\nimport nowhere_to_be_found")
+    failure = measured(tmp_path, "import outer").failure
+
+    assert "nowhere_to_be_found" in failure.tail and "direct cause" in failure.tail
+    assert "perfsuite/rank" not in failure.tail

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sampling import slow_unless
 
-from perfsuite.meters.objects import count
+from perfsuite.meters.objects import count, is_bounded
 
 ENGINES = ["gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp+acc2+hf_trainer-cpu_x2", "t5_tiny-zero3+bf16-cpu_x2"]
 
@@ -87,3 +87,14 @@ def test_what_a_bounded_cache_holds_is_no_leak(keep):
 
     grown = [later - earlier for earlier, later in zip(before, after, strict=True)]
     assert grown == ([4, 0] if keep in LEAKS.values() else [0, 4])
+
+
+def test_an_object_is_not_asked_for_its_class():
+    """torch.distributed's reduce_op warns whoever asks, and a proxy answers for what it stands for."""
+
+    class Proxy:
+        @property  # type: ignore[misc]  # as proxies do
+        def __class__(self) -> type:
+            raise AssertionError
+
+    assert not is_bounded(Proxy())

@@ -25,7 +25,7 @@ from perfsuite.records.verdict import (
     Verdict,
 )
 from perfsuite.show.text import reasons
-from perfsuite.show.text.reasons import words_of
+from perfsuite.show.text.reasons import most_in, words_of
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import limit_text, note_text, trace_text, trial_of
 from perfsuite.units import BYTES, ERROR, SECONDS
@@ -70,6 +70,7 @@ FACTS: dict[str, list[dict[str, Any]]] = {
         {"kind": "all", "name": "", "cells": 93, "own": -0.01, "pairs": 1},
     ],
     "nothing shown": [{"change": 0.03}],
+    "too few pairs": [{"worse": True}, {"worse": False}],
     "perhaps too little": [{"worse": True}, {"worse": False}],
     "beyond harmless": [{"change": 0.01}],
     "not all tried": [{}],
@@ -235,3 +236,9 @@ def test_a_line_says_all_of_its_data():
     assert note_text(line) == (
         "-1.1 % to +7.1 %, 3 pairs; no difference shown, but 3.0 % is not ruled out; backward +12.0 ms"
     )
+
+
+def test_a_sentence_names_the_first_of_many_tensors():
+    """The evidence has the others."""
+    assert most_in({"a": 0.5, "b": 0.25}) == "most in a (0.5), b (0.25)"
+    assert most_in(dict.fromkeys("abcde", 1)) == "most in a (1), b (1), c (1) and 2 more"

@@ -6,6 +6,7 @@ A library asks ``find_spec("torch")`` long before it imports torch, so the finde
 import contextlib
 import importlib
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from perfsuite.rank.asked import watch
+from perfsuite.rank.script import started as starting
 from perfsuite.rank.script.outside import outside_of_copy
 from perfsuite.rank.script.started import Started
 
@@ -36,6 +38,7 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
 }
 
 
+WATCHERS = (__file__, starting.__file__)  # of which a frame is between a script's import and the module
 EARLY = "early.{pid}"  # in the folder of the cell: what a process raised before it imported torch
 
 
@@ -62,9 +65,28 @@ def _raised(before: Any) -> Any:
         file = os.path.join(started_with["PERFSUITE_SCRIPT"], EARLY.format(pid=os.getpid()))
         with contextlib.suppress(OSError), open(file, "w", errors="replace") as report:
             report.write(said)
-        before(kind, error, traceback)
+        _hide_imports(error)
+        before(kind, error, error.__traceback__)
 
     return hook
+
+
+def _hide_imports(error: BaseException | None) -> None:
+    """Leave the frames that watch imports out of the error's traceback, and of those before it: each import of the
+    script has one. An error of perfsuite's own keeps its last frame.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        frames, entry = [], error.__traceback__
+        while entry is not None:
+            if entry.tb_next is None or entry.tb_frame.f_code.co_filename not in WATCHERS:
+                frames.append(entry)
+            entry = entry.tb_next
+        for one, following in itertools.pairwise(frames):
+            one.tb_next = following
+        error.__traceback__ = frames[0] if frames else None
+        error = error.__cause__ or error.__context__
 
 
 class _Finder:

@@ -1,5 +1,6 @@
 """The words of every reason: one entry for each member of Because, of the facts that it comes with."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from perfsuite.show.text.grid_words import cells_text
 from perfsuite.units import show, show_bytes, show_number, show_ratio, show_several
 
 Facts = Mapping[str, Any]
+MOST_NAMED = 3  # tensors in a sentence: a model has hundreds
 
 
 def words_of(reason: Reason) -> str:
@@ -27,8 +29,10 @@ def _wrong(facts: Facts) -> str:
 
 
 def most_in(shares: Mapping[str, float]) -> str:
-    """``most in lm_head.weight (0.5)``."""
-    return f"most in {', '.join(f'{name} ({share:.2g})' for name, share in shares.items())}"
+    """``most in lm_head.weight (0.5), wte.weight (0.2) and 40 more``: the first ones."""
+    named = [f"{name} ({share:.2g})" for name, share in itertools.islice(shares.items(), MOST_NAMED)]
+    more = len(shares) - len(named)
+    return f"most in {', '.join(named)}" + (f" and {more} more" if more else "")
 
 
 def _absent(facts: Facts) -> str:
