@@ -233,8 +233,8 @@ def _readings_problem(measurement: Measurement) -> str:
             if value < 0 and not signed:
                 return f"{field}.{part} is {value}, a negative number"
         known = [sample for sample in reading.samples if sample is not None]
-        if known and reading.value not in (statistics.median(known), known[-1]):
-            return f"{field}.value is {reading.value}, neither the median nor the last of its samples"
+        if known and reading.value not in (statistics.median(known), known[-1], max(known)):
+            return f"{field}.value is {reading.value}, neither the median, the last nor the largest of its samples"
         if len(reading.samples) % max(1, len(measurement.launches)) and name.endswith("_seconds"):
             return (
                 f"{field}.samples are {len(reading.samples)}, not equally many for {len(measurement.launches)} launches"
