@@ -393,3 +393,8 @@ def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
     if said:
         return said
     return "as predicted" if status == Status.OK else f"{show_part(wrong, len(lines), 'predicted number')} {status}"
+
+
+def ignored_text(files: Sequence[str]) -> str:
+    """Accepted files that no commit will have."""
+    return f"git ignores {some(files, 3)}, so no other clone gets what was accepted: change .gitignore."
