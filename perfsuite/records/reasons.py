@@ -3,6 +3,7 @@
 A new reason is a record here and a member of ``Reason``. mypy then names the place where its words are missing.
 """
 
+import re
 from typing import Literal
 
 from perfsuite.records.change import Change
@@ -12,7 +13,7 @@ from perfsuite.records.record import Record
 
 def _tag(name: str) -> str:
     """``step differs``, of StepDiffers: what a report calls the reason."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).lstrip()
+    return re.sub(r"(?<=.)([A-Z])", r" \1", name).lower()
 
 
 class _Because(Record, frozen=True, gc=False, tag_field="because", tag=_tag):
