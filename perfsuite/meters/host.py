@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import resource
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +80,8 @@ def mapped() -> Mapped:
     are left out, as of a stack whose guard page is gone.
     """
     total = shared = heap = 0
+    import resource  # Windows has none, and the parent reads this file there too
+
     stack, before = resource.getrlimit(resource.RLIMIT_STACK)[0], ("", "", 0)
     for line in Path("/proc/self/maps").read_text().splitlines():
         places, rights, *_, name = [*line.split(maxsplit=5), ""][:6]
