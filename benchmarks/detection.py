@@ -53,7 +53,7 @@ def page(trials: Sequence[Recorded], runs: Sequence[grid_delays.DelayRun]) -> st
         "(`--perf-against`), against a wheel of transformers whose layers take longer: in all cells, in those of one "
         f"engine, in one cell, or in none. Recorded on {trials[0].cores} cores from {min(one.date for one in runs)} to "
         f"{max(one.date for one in runs)}. A delay is found if a line names exactly the cells that have it. "
-        "[Simulated error rates](grid_error_rates.md) are of 10,000 runs.",
+        "[Simulated error rates](grid_error_rates.md) are of thousands of runs.",
         "\n".join(grid_table(runs)),
         "Made by `python benchmarks/record_trials.py`, `python benchmarks/grid_delays.py` and "
         "`python benchmarks/detection.py`.",

@@ -15,8 +15,9 @@ from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMATS
 from perfsuite.records.prediction import Prediction
+from perfsuite.records.reasons import NotPredicted, Predicted
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import GREEN, Because, Consent, Fact, Line, Reason, Status, Verdict, reason
+from perfsuite.records.verdict import GREEN, Consent, Line, Status, Verdict
 from perfsuite.units import BYTES
 
 HELD = {  # a number, or numbers by name, which are compared one by one and shown as their sum
@@ -64,13 +65,12 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None,
     name, before = prediction.cell, baseline.prediction if baseline else None
     lost = prediction.outcome == "unsupported"
     if lost and (before is None or before.outcome == "unsupported"):
-        why = reason(Because.NOT_PREDICTED, message=prediction.reason)
-        return Verdict(cell=name, status=Status.UNSUPPORTED, reason=why)
+        return Verdict(cell=name, status=Status.UNSUPPORTED, reason=NotPredicted(message=prediction.reason))
     if before is None:
-        why = reason(Because.PREDICTED, needed_bytes=prediction.needed_bytes)
-        return Verdict(cell=name, status=Status.MISSING, reason=why, accept=Consent.NEW, collect=command)
+        new = Predicted(needed_bytes=prediction.needed_bytes, outcome=prediction.outcome)
+        return Verdict(cell=name, status=Status.MISSING, reason=new, accept=Consent.NEW, collect=command)
     if lost:
-        why = reason(Because.NOT_PREDICTED, message=prediction.reason, recorded=before.outcome)
+        why = NotPredicted(message=prediction.reason, recorded=before.outcome)
         return Verdict(cell=name, status=Status.REGRESSED, reason=why, accept=Consent.REGRESSED, collect=command)
     # A cell that was never predicted has no numbers: compared with its zeros, all would have grown.
     compared = HELD if before.outcome != "unsupported" else {}
@@ -91,12 +91,12 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None,
     )
 
 
-def _outcomes(before: Prediction, now: Prediction) -> Reason:
+def _outcomes(before: Prediction, now: Prediction) -> Predicted:
     """Both outcomes, what the cell needs and, out of memory, what is missing."""
-    facts: dict[str, Fact] = {"needed_bytes": now.needed_bytes, "recorded": before.outcome, "outcome": now.outcome}
+    missing = None
     if now.outcome == "oom" and now.capacity_bytes is not None:
-        facts["missing_bytes"] = now.needed_bytes - now.capacity_bytes
-    return reason(Because.PREDICTED, **facts)
+        missing = now.needed_bytes - now.capacity_bytes
+    return Predicted(needed_bytes=now.needed_bytes, outcome=now.outcome, recorded=before.outcome, missing_bytes=missing)
 
 
 def _line(name: str, title: str, before: Prediction, now: Prediction) -> Line:

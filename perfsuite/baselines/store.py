@@ -6,7 +6,7 @@ recorded.
 
 import hashlib
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import Doubtful, digest_of, doubtful, recover
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName, is_cell_id
+from perfsuite.environments import git
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
@@ -89,6 +90,11 @@ class Store:
 
     def _ledger_of(self, cell_id: str) -> Path:
         return self.ledger if "@" in self.path(cell_id).parent.name else self.root / ledger.NAME
+
+    def ignored(self, cell_ids: Iterable[str]) -> list[str]:
+        """The files of these cells and their ledgers that git ignores, by their paths from here."""
+        places = {place for cell in cell_ids for place in (self._ledger_of(cell), self.path(cell))}
+        return git.ignored(sorted(places), Path.cwd())
 
     def save(self, baseline: Baseline, replaces: Baseline | None, consent: Acceptance) -> None:
         """Write a baseline in place of ``replaces``, the one that the verdict used (None: there was none), and its line
@@ -227,8 +233,8 @@ def _readings_problem(measurement: Measurement) -> str:
             if value < 0 and not signed:
                 return f"{field}.{part} is {value}, a negative number"
         known = [sample for sample in reading.samples if sample is not None]
-        if known and reading.value not in (statistics.median(known), known[-1]):
-            return f"{field}.value is {reading.value}, neither the median nor the last of its samples"
+        if known and reading.value not in (statistics.median(known), known[-1], max(known)):
+            return f"{field}.value is {reading.value}, neither the median, the last nor the largest of its samples"
         if len(reading.samples) % max(1, len(measurement.launches)) and name.endswith("_seconds"):
             return (
                 f"{field}.samples are {len(reading.samples)}, not equally many for {len(measurement.launches)} launches"

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Because, Headroom, Move, Reason, reason
+from perfsuite.records.reasons import NothingGrew
+from perfsuite.records.verdict import Headroom, Move
 
 PEAK, RESERVED, FREE = "peak_memory_bytes", "reserved_memory_bytes", "free_memory_bytes"
 
@@ -59,7 +60,7 @@ def largest(parts: Mapping[str, int]) -> Move:
     return Move(part=name, by=parts[name])
 
 
-def what_grew(new: Measurement, old: Measurement) -> tuple[list[Move], Reason | None]:
+def what_grew(new: Measurement, old: Measurement) -> tuple[list[Move], NothingGrew | None]:
     """If only the baseline fits: the category that grew most beyond the baseline's peak, from what was alive and
     requested when memory ran out. A reason with the largest one if none grew; neither if unknown.
     """
@@ -71,5 +72,5 @@ def what_grew(new: Measurement, old: Measurement) -> tuple[list[Move], Reason | 
     name = max(moves, key=lambda name: moves[name])
     if moves[name] <= 0:
         most = largest(parts)
-        return [], reason(Because.NOTHING_GREW, part=most.part, bytes=most.by)
+        return [], NothingGrew(part=most.part, part_bytes=most.by)
     return [Move(part=name, by=moves[name])], None

@@ -37,9 +37,10 @@ from perfsuite.compare.scope import Scope
 from perfsuite.compare.settings import changed_settings
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.reasons import Reason, SideFailed, SidesEnded
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Because, Line, Reason, Status, Verdict, reason
+from perfsuite.records.verdict import Line, Status, Verdict
 
 ORDER = (
     Status.FAILED,
@@ -167,15 +168,16 @@ def _worst(lines: Iterable[Line]) -> Status:
 def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
     """If a side did not fit, only the outcomes are compared."""
     messages = [one.failure.message if one.failure else "" for one in (old, new)]
-    for side, one, message in zip("AB", (old, new), messages, strict=True):
-        if one.outcome not in OUTCOMES:
-            return Status.FAILED, reason(Because.SIDE_FAILED, side=side, message=message)
-    message = messages[1] or messages[0]
+    if old.outcome not in OUTCOMES:
+        return Status.FAILED, SideFailed(side="A", message=messages[0])
+    if new.outcome not in OUTCOMES:
+        return Status.FAILED, SideFailed(side="B", message=messages[1])
+    why = SidesEnded(a=old.outcome, b=new.outcome, message=messages[1] or messages[0])
     if old.outcome == new.outcome == "unsupported":
-        return Status.FAILED, reason(Because.NEITHER_SIDE, message=message)
+        return Status.FAILED, why
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
     status = Status.OK if by == 0 else Status.IMPROVED if by > 0 else Status.REGRESSED
-    return status, reason(Because.SIDES, recorded=old.outcome, outcome=new.outcome, message=message)
+    return status, why
 
 
 def _ours(line: Line, metric: Metric, rivals: bool) -> Line:

@@ -85,12 +85,16 @@ def _exact(*facts: str) -> str:
 
 
 def _outside(before: Installed, after: Installed) -> tuple[dict[str, str], dict[str, str]]:
-    """The hashes on both sides of each file that differs; of a package with several, one over all of them."""
+    """The hashes on both sides of each file that differs; of a package with several, or of a folder of data, one over
+    all of them. Data that one side alone has, by an absolute path, may lie elsewhere on the other machine.
+    """
     old, new = unpack(before.outside), unpack(after.outside)
-    differ = [path for path in sorted({*old, *new}) if not same_content(old.get(path, ""), new.get(path, ""))]
+    paths = sorted({*old, *new} - {path for path in old.keys() ^ new.keys() if path.startswith("/")})
     groups: dict[str, list[str]] = {}
-    for path in differ:
-        groups.setdefault(PurePosixPath(path).parts[0], []).append(path)
+    for path in paths:
+        if not same_content(old.get(path, ""), new.get(path, "")):
+            place = PurePosixPath(path)
+            groups.setdefault(str(place.parent) if place.is_absolute() else place.parts[0], []).append(path)
     sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for top, paths in groups.items():
         title = top if len(paths) > 1 else paths[0]

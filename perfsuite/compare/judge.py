@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.capacity import headroom, largest, what_grew
+from perfsuite.compare.capacity import headroom, what_grew
 from perfsuite.compare.gather import believed
 from perfsuite.compare.installations import changed_versions
 from perfsuite.compare.less_work import without_less_work
@@ -36,22 +36,22 @@ from perfsuite.compare.scope import Scope, changes
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import NONE, Change, ChangeKind
-from perfsuite.records.measurement import STEP_TIME, Measurement
-from perfsuite.records.sample import is_number
-from perfsuite.records.verdict import (
-    EQUAL,
-    OPEN,
-    ORDER,
-    RED,
-    Because,
-    Consent,
-    Fact,
-    Line,
+from perfsuite.records.measurement import STEP_TIME, Measurement, Outcome
+from perfsuite.records.reasons import (
+    Ended,
+    FewerSteps,
+    LessWarmup,
+    NoBaseline,
+    NoMetric,
+    NoRealGpu,
+    OtherCell,
+    OtherKernels,
+    OtherRanks,
     Reason,
-    Status,
-    Verdict,
-    reason,
+    UnknownOutcome,
 )
+from perfsuite.records.sample import is_number
+from perfsuite.records.verdict import EQUAL, OPEN, ORDER, RED, Consent, Line, Status, Verdict
 from perfsuite.units import BYTES, NUMBER
 
 COMMAND = "pytest --perf"  # collects the cells of the default tests
@@ -129,7 +129,7 @@ def verdict_of(
 ) -> Verdict:
     """The verdict of these lines. ``stale``: an improvement is red until it is accepted."""
     if not lines:
-        return _verdict(measurement, baseline, Status.MISSING, reason(Because.NO_METRIC_DEFINED))
+        return _verdict(measurement, baseline, Status.MISSING, NoMetric())
     timed = {metric.name for metric in metrics if metric.is_time}
     worst = min(standings(lines, timed, stale), key=ORDER.index, default=Status.OK)
     verdict = _verdict(measurement, baseline, worst, None, lines)
@@ -155,15 +155,14 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
     return known + [Metric(name, name, NUMBER, hold="undefined", rule=UNDEFINED) for name in sorted(lost)]
 
 
-def _ended(measurement: Measurement, because: Because = Because.ENDED, **facts: Fact) -> Reason:
+def _ended(measurement: Measurement, kind: type[Ended] = Ended, recorded: Outcome | None = None) -> Ended:
     """How the cell ended, with its message and, if memory ran out, what was missing and the largest category."""
     failure = measurement.failure
-    more: dict[str, Fact] = {"outcome": measurement.outcome, "message": failure.message if failure else ""}
-    if measurement.outcome == "oom" and failure and failure.missing_bytes is not None:
-        more["missing_bytes"] = failure.missing_bytes
-        if failure.parts:
-            more |= {"part": largest(failure.parts).part, "part_bytes": largest(failure.parts).by}
-    return reason(because, **(more | facts))
+    ended = kind(outcome=measurement.outcome, recorded=recorded, message=failure.message if failure else "")
+    if ended.outcome != "oom" or failure is None or failure.missing_bytes is None:
+        return ended
+    part, size = max(failure.parts.items(), key=lambda part: part[1], default=("", 0))
+    return msgspec.structs.replace(ended, missing_bytes=failure.missing_bytes, part=part, part_bytes=size)
 
 
 def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strategy: str, unheld: str) -> Verdict:
@@ -174,30 +173,30 @@ def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strat
     if measurement.outcome == "unsupported":
         return _verdict(measurement, None, Status.UNSUPPORTED, _ended(measurement))
     if unheld:
-        return _verdict(measurement, None, Status.NOT_COMPARED, reason(Because.OTHER_KERNELS, kernels=unheld))
+        return _verdict(measurement, None, Status.NOT_COMPARED, OtherKernels(kernels=unheld))
     if measurement.machine.emulated and measurement.outcome == "fits":
-        return _verdict(measurement, None, Status.NOT_COMPARED, reason(Because.NO_REAL_GPU))
-    return _verdict(measurement, None, Status.MISSING, _ended(measurement, Because.NO_BASELINE))
+        return _verdict(measurement, None, Status.NOT_COMPARED, NoRealGpu())
+    return _verdict(measurement, None, Status.MISSING, _ended(measurement, NoBaseline))
 
 
 def _obstacle(new: Measurement, baseline: Baseline) -> Reason | None:
     """Why the two cannot be compared; None if they can."""
     old = baseline.measurement
     if not new.cell == baseline.cell == old.cell:
-        return reason(Because.OTHER_CELL, cell=baseline.cell)
+        return OtherCell(cell=baseline.cell)
     if old.outcome not in OUTCOMES:
-        return reason(Because.UNKNOWN_OUTCOME, outcome=old.outcome)
+        return UnknownOutcome(outcome=old.outcome)
     if new.world_size != old.world_size:
-        return reason(Because.OTHER_RANKS, here=new.world_size, recorded=old.world_size)
+        return OtherRanks(here=new.world_size, recorded=old.world_size)
     if not new.outcome == old.outcome == "fits" or STEP_TIME not in new.readings:
         return None
     time = new.readings[STEP_TIME]
     if not all(is_number(number) for number in (time.value, *time.samples) if number is not None):
         return None  # its rule says that
     if 0 < new.steps < old.steps:
-        return reason(Because.FEWER_STEPS, here=new.steps, recorded=old.steps)
+        return FewerSteps(here=new.steps, recorded=old.steps)
     if new.warmup is not None and old.warmup is not None and new.warmup < old.warmup:
-        return reason(Because.LESS_WARMUP, here=new.warmup, recorded=old.warmup)
+        return LessWarmup(here=new.warmup, recorded=old.warmup)
     return None
 
 
@@ -205,7 +204,7 @@ def _judge_outcome(new: Measurement, baseline: Baseline) -> Verdict:
     """One of the two does not fit: only the outcomes decide."""
     old = baseline.measurement
     difference = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
-    ended = _ended(new, Because.OUTCOMES, recorded=old.outcome)
+    ended = _ended(new, recorded=old.outcome)
     if difference == 0:
         status = Status.UNSUPPORTED if new.outcome == "unsupported" else Status.OK
         return _verdict(new, baseline, status, ended)

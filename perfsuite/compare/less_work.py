@@ -13,7 +13,8 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.compare.scope import agree
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Because, Line, Status, reason
+from perfsuite.records.reasons import OtherTraining
+from perfsuite.records.verdict import Line, Status
 
 STRICTER = 20  # than the bound of a number: other kernels round otherwise, by 1e-6 in fp32 and less
 
@@ -34,7 +35,7 @@ def without_less_work(
     moved = next((one for one in (*amounts, *close) if one.name in less or _moved(one, old, new)), None)
     if moved is None:
         return lines
-    why = reason(Because.OTHER_TRAINING, title=moved.title)
+    why = OtherTraining(title=moved.title)
     return [
         msgspec.structs.replace(line, status=Status.REGRESSED, reason=why)
         if line.status == Status.IMPROVED and line.metric in known and known[line.metric].hold == "exact"

@@ -5,31 +5,24 @@ from collections.abc import Iterable
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Machine, Measurement
-from perfsuite.records.verdict import Because, Fact, Reason, reason
+from perfsuite.records.reasons import Loads, NoIdentity, OtherComputer, OtherDriver, OtherGpus, OtherMachine
 
 BUSY = 1.0  # processes that more run, or wait to run, than while the baseline was recorded
 
 
-def why_other_machine(recorded: Machine, here: Machine) -> Reason | None:
+def why_other_machine(recorded: Machine, here: Machine) -> OtherMachine | None:
     """How the machine differs from the recorded one; None if it is the same. A driver counts, since its kernels are
     another library; a CPU has none.
     """
     if recorded.device == here.device and recorded.gpus and here.gpus and recorded.identity != here.identity:
-        return reason(
-            Because.OTHER_MACHINE,
-            what="gpus",
-            recorded=recorded.gpus,
-            here=here.gpus,
-            recorded_links=_links(recorded),
-            here_links=_links(here),
-        )
+        links, here_links = _links(recorded), _links(here)
+        return OtherGpus(recorded=recorded.gpus, here=here.gpus, recorded_links=links, here_links=here_links)
     if not here.identity:
-        return reason(Because.OTHER_MACHINE, what="no identity")
+        return NoIdentity()
     if recorded.identity != here.identity or recorded.device != here.device:
-        facts: dict[str, Fact] = {"device": recorded.device, "cores": recorded.cores, "identity": recorded.identity}
-        return reason(Because.OTHER_MACHINE, what="machine", **facts)
+        return OtherComputer(device=recorded.device, cores=recorded.cores, identity=recorded.identity)
     if recorded.driver != here.driver:
-        return reason(Because.OTHER_MACHINE, what="driver", recorded=recorded.driver, here=here.driver)
+        return OtherDriver(recorded=recorded.driver, here=here.driver)
     return None
 
 
@@ -48,18 +41,18 @@ def fewer_steps(new: Measurement, old: Measurement, metrics: Iterable[Metric]) -
     return any(here < there for here, there in zip(*counts, strict=True))
 
 
-def loads(recorded: Measurement, here: Measurement) -> dict[str, Fact]:
-    """``{"load": 7.2, "recorded_load": 0.4, "busy": True}``: what a slower time of the same machine may come from.
-    Empty if a side has no loads, or if the record is from another machine.
+def loads(recorded: Measurement, here: Measurement) -> Loads | None:
+    """The loads on both sides: a slower time of the same machine may come from them. None if a side has no loads, or if
+    the record is from another machine.
     """
     sides = [
         [load for launch in side.launches if isinstance(load := launch.conditions.get("load_1min"), int | float)]
         for side in (here, recorded)
     ]
     if not all(sides) or why_other_machine(recorded.machine, here.machine):
-        return {}
+        return None
     now, then = map(statistics.median, sides)
-    return {"load": now, "recorded_load": then, "busy": now > then + BUSY}
+    return Loads(here=now, recorded=then, busy=now > then + BUSY)
 
 
 def _links(machine: Machine) -> str:

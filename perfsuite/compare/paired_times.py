@@ -17,8 +17,9 @@ from perfsuite.compare.pooling import LOOKS, Effect
 from perfsuite.compare.scope import line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.reasons import BeyondHarmless, NoInterval, NothingShown, Reason, SomeSteps, Undecided, WithGroup
 from perfsuite.records.record import Record
-from perfsuite.records.verdict import Because, Bound, Interval, Limit, Line, Reason, Status, reason
+from perfsuite.records.verdict import Bound, Interval, Limit, Line, Status
 
 SOME_STEPS = 0.1  # the least slow-down of a mean step that is reported if the median step has none
 
@@ -121,7 +122,7 @@ def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, te
     here = interval([metric.sign * difference for difference in by_mean], terms.red_rate / len(LOOKS))
     if answer.status == Status.REGRESSED or here is None or here.low <= math.log1p(max(SOME_STEPS, tolerance)):
         return answer
-    why = reason(Because.SOME_STEPS, median=answer.ratio(metric.sign) - 1)
+    why = SomeSteps(median=answer.ratio(metric.sign) - 1)
     limit = Limit(bound=Bound.PAIRS, value=tolerance)
     return Answer(Status.REGRESSED, here, here.estimate, limit, len(by_mean), why)
 
@@ -129,9 +130,8 @@ def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, te
 def answer_of(by_pair: Sequence[float], effect: Effect | None, sign: int) -> Answer | Reason:
     """What the pairs of all cells that the same groups explain say of this one. ``sign`` is the metric's."""
     if effect is None:
-        return reason(Because.FEW_PAIRS, pairs=len(by_pair), least=1)
-    why: Reason | None = reason(
-        Because.WITH_GROUP,
+        return NoInterval()
+    why: Reason | None = WithGroup(
         kind=effect.kind,
         name=effect.name,
         cells=len(effect.cells),
@@ -176,7 +176,7 @@ def _why(effect: Effect) -> Reason | None:
     if effect.status == Status.OPEN:
         return _undecided(effect)
     if effect.status != Status.OK and min(abs(here.low), abs(here.high)) < math.log1p(tolerance):
-        return reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
+        return BeyondHarmless(change=harmless(tolerance))  # it is "allowed" too
     return None
 
 
@@ -184,6 +184,6 @@ def _undecided(effect: Effect) -> Reason:
     """What the pairs do show."""
     here, tolerance = effect.interval, effect.tolerance
     if here.low <= 0 <= here.high:
-        return reason(Because.NOTHING_SHOWN, change=tolerance)
+        return NothingShown(change=tolerance)
     far = here.decide(tolerance)[0] in (Status.REGRESSED, Status.IMPROVED)
-    return reason(Because.TOO_FEW_PAIRS if far else Because.PERHAPS_TOO_LITTLE, worse=here.low > 0)
+    return Undecided(worse=here.low > 0, few_pairs=far)

@@ -13,8 +13,9 @@ from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.scope import changes
 from perfsuite.compare.settings import changed_settings
 from perfsuite.compare.terms import Terms
+from perfsuite.records.asked_for import compared
 from perfsuite.records.baseline import Baseline, TimedRun
-from perfsuite.records.change import NONE, Change, ChangeKind
+from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import OWN_CODE, Machine, Measurement
 from perfsuite.records.packed import own_files, pack
@@ -97,9 +98,7 @@ def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list
     if measurement.versions:  # a cell without a measurement has none
         changed += [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
     changed += changed_settings(run, measurement)
-    read = run.asked.keys() & measurement.asked.keys()  # of another name, one side does not say its value
-    before, after = ({name: side.asked[name] or NONE for name in sorted(read)} for side in (run, measurement))
-    return changed + changes(before, after, ChangeKind.READ)
+    return changed + changes(*compared(run.asked, measurement.asked), ChangeKind.READ)
 
 
 def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> Change | None:

@@ -24,8 +24,9 @@ from perfsuite.compare.machines import loads, why_other_machine
 from perfsuite.compare.noise import Pool, relative
 from perfsuite.compare.scope import Scope, line_of
 from perfsuite.compare.terms import Terms
+from perfsuite.records.reasons import BadNumber, Capped, Drifted, FewerSamples, NoTimes, NotRuledOut, Reason, Slower
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Because, Bound, Limit, Line, Reason, Status, reason
+from perfsuite.records.verdict import Bound, Limit, Line, Status
 
 RULED_OUT = 0.95  # how sure a stored time must be to be ok without a trial
 UNEVEN = 1.5  # times the baseline's mean step, as a share of its median step
@@ -34,17 +35,18 @@ UNEVEN = 1.5  # times the baseline's mean step, as a share of its median step
 def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of a time, or of a rate, which is worse if it is lower."""
     if scope.new.capacity_bytes is not None:
-        return line_of(metric, Status.NOT_COMPARED, old, new, reason=reason(Because.CAPPED))
-    if problem := _unsound([*new.samples, new.value] if new.samples else []):
-        status = Status.FAILED if new.samples else Status.MISSING
-        return line_of(metric, status, old, new, reason=problem)
+        return line_of(metric, Status.NOT_COMPARED, old, new, reason=Capped())
+    if not new.samples:
+        return line_of(metric, Status.MISSING, old, new, reason=FewerSamples(measured=0, recorded=len(old.samples)))
+    if not all(sample is not None and sample > 0 for sample in (*new.samples, new.value)):
+        return line_of(metric, Status.FAILED, old, new, reason=BadNumber(measured=True, finite=True))
     values = [run.values[metric.name] for run in scope.runs if metric.name in run.values]
     if not values:
         status = Status.OPEN if any(change.made for change in scope.changed) else Status.NOT_COMPARED
-        why = why_other_machine(scope.old.machine, scope.new.machine) or reason(Because.NO_TIMES)
+        why = why_other_machine(scope.old.machine, scope.new.machine) or NoTimes()
         return line_of(metric, status, old, new, reason=why)
     if not min(values) > 0:
-        return line_of(metric, Status.FAILED, old, new, reason=reason(Because.NOT_POSITIVE, measured=False))
+        return line_of(metric, Status.FAILED, old, new, reason=BadNumber(measured=False, finite=True))
     sign = metric.sign
     pool = pool_of(values, sign, scope.terms)
     slower = sign * math.log(new.value) - pool.mean
@@ -64,21 +66,17 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
         return line_of(metric, status, old, new, old=usual, compared=True, limit=limit, reason=why, detects=detects)
 
     if by := scope.drifted.get(metric.name):
-        why = reason(Because.DRIFTED, by=relative(by), since=scope.since)
         first = first_level([sign * math.log(value) for value in values])
-        return line(Status.OPEN, tolerance, why, level=first)
+        return line(Status.OPEN, tolerance, Drifted(by=relative(by), since=scope.since), level=first)
     if any(change.is_suspect for change in scope.changed):
         if not slower + unlucky <= math.log1p(tolerance) or _has_slow_steps(new, old):
-            return line(Status.OPEN, tolerance, reason(Because.NOT_RULED_OUT, runs=len(values), change=tolerance))
+            return line(Status.OPEN, tolerance, NotRuledOut(runs=len(values), change=tolerance))
         return line(Status.IMPROVED if slower < -sure else Status.OK, tolerance, detects=tolerance)
     allowed = limit_of(metric, pool, scope.terms)
     if not slower <= allowed:
         if own := scope.own_code:
-            why = reason(Because.SLOWER_OWN_CODE, runs=len(values), before=own.before, after=own.after)
-            return line(Status.OPEN, relative(allowed), why)
-        return line(
-            Status.OPEN, relative(allowed), reason(Because.SLOWER, runs=len(values), **loads(scope.old, scope.new))
-        )
+            return line(Status.OPEN, relative(allowed), Slower(runs=len(values), own_code=own))
+        return line(Status.OPEN, relative(allowed), Slower(runs=len(values), loads=loads(scope.old, scope.new)))
     return line(Status.OK, relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 
 
@@ -104,10 +102,3 @@ def _has_slow_steps(new: Reading, old: Reading) -> bool:
         for side in (new, old)
     )
     return now > UNEVEN * then
-
-
-def _unsound(samples: Sequence[float | None]) -> Reason | None:
-    if not samples:
-        return reason(Because.NO_TIMED_STEP)
-    positive = all(sample is not None and sample > 0 for sample in samples)
-    return None if positive else reason(Because.NOT_POSITIVE, measured=True)

@@ -68,6 +68,12 @@ def is_inside(folder: Path) -> bool:
     return bool(ask(folder, "rev-parse", "--git-dir")) or _is_repository(repository_of(folder))
 
 
+def ignored(files: Iterable[Path], folder: Path) -> list[str]:
+    """Those of the files that git ignores, so no commit has them, by their paths in the folder."""
+    names = [os.path.relpath(file, folder) for file in files]
+    return ask(folder, "check-ignore", "--", *names).splitlines() if names else []
+
+
 def fetch(commit: str, folder: Path) -> None:
     """Fetch a commit of which this clone has nothing. A shallow clone stays one. Raises UsageError with git's message.
 

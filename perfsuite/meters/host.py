@@ -3,13 +3,16 @@
 import contextlib
 import ctypes
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.units import BYTES
+
+SHARED = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/pym-", "/dev/shm/psm_")  # beginnings of the kernel's names
+GUARD = 2**16  # bytes at most, below the stack of a thread
 
 
 class Host(Meter):
@@ -19,20 +22,30 @@ class Host(Meter):
     watches = "counted"
 
     def watching(self) -> contextlib.AbstractContextManager[None]:
-        self.peak = high_water_mark()  # later memory is perfsuite's own: dispatch modes, the log's replay
+        self.peak = highest()  # later memory is perfsuite's own: dispatch modes, the log's replay
         return contextlib.nullcontext()
 
     def readings(self) -> dict[str, Reading]:
         return {"host_peak_bytes": Reading(value=self.peak)}
 
 
+_before = 0  # the mark when it last began anew
+
+
 def high_water_mark() -> int:
-    """The most resident bytes of this process so far."""
+    """The most resident bytes of this process since its mark has begun."""
     return _status("VmHWM")
+
+
+def highest() -> int:
+    """The most resident bytes of this process so far."""
+    return max(_before, high_water_mark())
 
 
 def begin_high_water_mark() -> int | None:
     """Let it begin anew; returns the resident bytes now, or None if the kernel does not allow it (proc(5))."""
+    global _before
+    _before = highest()
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -52,6 +65,44 @@ def _status(name: str) -> int:
     raise OSError(f"/proc/self/status has no {name} line.")
 
 
+class Mapped(NamedTuple):
+    """Bytes of memory that this process has mapped itself: ``shared`` with children, and ``private`` at least."""
+
+    shared: int = 0
+    private: int = 0
+
+
+def mapped() -> Mapped:
+    """What was mapped by others than malloc: by ``mmap.mmap(-1, …)``, or by an allocator of a library. Tensors on their
+    way between processes do not count, nor do stacks of threads.
+
+    The kernel merges neighbours, so private bytes are all that are mapped without malloc's. Those that are not resident
+    are left out, as of a stack whose guard page is gone.
+    """
+    total = shared = heap = 0
+    import resource  # Windows has none, and the parent reads this file there too
+
+    stack, before = resource.getrlimit(resource.RLIMIT_STACK)[0], ("", "", 0)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        places, rights, *_, name = [*line.split(maxsplit=5), ""][:6]
+        begin, end = places.split("-")
+        size = int(end, 16) - int(begin, 16)
+        if name == "[heap]":
+            heap += size
+        elif name.startswith(SHARED):
+            shared += size
+        elif not name and rights == "rw-p":
+            behind_guard = before[:2] == (begin, "---p") and before[2] <= GUARD
+            total += max(0, size - stack) if behind_guard and stack > 0 else size
+        before = end, rights, size
+    info = _mallinfo()
+    if info is None:
+        return Mapped(shared)
+    arenas = max(0, int(info.arena) - heap)
+    resident = _status("RssAnon") - int(info.arena + info.hblkhd)
+    return Mapped(shared, max(0, min(total - arenas - int(info.hblkhd), resident)))
+
+
 class _Mallinfo(ctypes.Structure):
     """mallinfo(3): ``hblkhd`` bytes are mapped, ``uordblks`` are in use in the arenas."""
 
@@ -66,12 +117,17 @@ class _Mallinfo(ctypes.Structure):
 
 def malloced() -> int:
     """The bytes that malloc has given out, in all threads; 0 without glibc 2.33 or newer, which can say so."""
+    info = _mallinfo()
+    return int(info.uordblks + info.hblkhd) if info else 0
+
+
+def _mallinfo() -> Any:
+    """malloc's counts, or None."""
     ask: Any = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if ask is None:
-        return 0
+        return None
     ask.restype = _Mallinfo
-    info = ask()
-    return int(info.uordblks + info.hblkhd)
+    return ask()
 
 
 METER = Host

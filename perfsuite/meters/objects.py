@@ -6,7 +6,8 @@ the block in which a type grew least is what counts: what is made once, such as 
 grows with the steps of a whole training, and so does the time of every collection.
 
 A cache that is bounded may fill for longer than these blocks: a deque with a length, an lru_cache with a size, a
-dictionary with a limit, such as torch's of shared storages. What those hold is no leak, and is shown as a cache.
+dictionary with a limit, such as torch's of shared storages. What those hold is no leak, and is shown as a cache. One
+that a long training never fills is no cache.
 """
 
 import collections
@@ -31,6 +32,8 @@ from perfsuite.units import WHOLE
 SHARED = (type, ModuleType, FunctionType)  # what a cache may hold, and others too
 CACHE = type(functools.lru_cache(int))
 LIMITS = ("limit", "maxlen", "maxsize", "max_size")  # how a class of a mapping or a list names its own bound
+NEAR = 100_000  # entries: a step adds one or more, and a long training has as many steps
+TIMES = 100  # as many entries as there are now can also come soon
 FEWEST, MOST = 2, 4  # blocks between counts; to count takes some milliseconds, and disturbs the block after it
 
 
@@ -120,14 +123,24 @@ def count() -> tuple[dict[str, int], dict[str, int]]:
 
 
 def is_bounded(one: Any) -> bool:
-    """Whether it is a container that gives up what it holds, for what comes later."""
-    if type(one) is collections.deque:
-        return one.maxlen is not None
+    """Whether it is a container that gives up what it holds, for what comes later, and will do so soon."""
     if type(one) is CACHE:
-        return one.cache_parameters()["maxsize"] is not None
-    if type(one) in (dict, list, set) or not issubclass(type(one), dict | list | set):
-        return False
-    return any(type(vars(one).get(name)) is int for name in LIMITS) if hasattr(one, "__dict__") else False
+        return _is_near(one.cache_parameters()["maxsize"], one.cache_info().currsize)
+    return issubclass(type(one), collections.deque | dict | list | set) and _is_near(_limit_of(one), len(one))
+
+
+def _is_near(bound: int | None, entries: int) -> bool:
+    return bound is not None and bound <= max(NEAR, TIMES * entries)
+
+
+def _limit_of(one: Any) -> int | None:
+    """How many entries it holds at most, if it says so."""
+    if type(one) is collections.deque:
+        return one.maxlen
+    if type(one) in (dict, list, set) or not hasattr(one, "__dict__"):
+        return None
+    limits = [limit for name in LIMITS if type(limit := vars(one).get(name)) is int]
+    return limits[0] if limits else None
 
 
 def _named(objects: Iterable[Any]) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""Host memory of a script outside of tensors: what malloc has given out to Python, NumPy and libraries.
+"""Host memory of a script outside of tensors: what malloc has given out to Python, NumPy and libraries, and what these
+have mapped themselves. A CUDA driver maps memory of its own, so on a GPU only malloc counts.
 
 Resident bytes hide it, since libraries and the allocators' caches are most of them. The peak is that of the beginnings
 of phases in the warm-up steps, without what was there when the script imported torch.
@@ -14,7 +15,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Materiality, Metric
 from perfsuite.meters._growth import goes_on, is_asked_at
-from perfsuite.meters.host import malloced
+from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
@@ -23,6 +24,7 @@ from perfsuite.units import BYTES
 
 LEAST = 16384  # bytes per step: less is what logs of losses, and queues and caches of libraries, keep
 MIB = 2**20  # two launches of a small script differ by a third of it: threads, and what a garbage collection leaves
+FLOOR = 64 * MIB  # private maps: what Python's own allocator and stacks of threads have is not known exactly
 OF_MALLOC = Materiality(0.05, "malloc rounds sizes up, and lists grow ahead.")
 COUNTED = ("warmup", "unfenced", "called")  # the kinds of steps at whose beginning it is counted, and the first timed
 
@@ -36,6 +38,7 @@ class OwnHost(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.trainer: Any = None
+        self.mapped_before = self._mapped()
         self.before = self._bytes()
         self.peak = 0
         self.kind = ""
@@ -45,10 +48,14 @@ class OwnHost(Meter):
         session.listeners.append(self._mark)
 
     def _bytes(self) -> int:
-        """Of malloc, but for tensors on a CPU."""
-        memory = self.session.memory
+        """Of malloc and maps, but for tensors on a CPU."""
+        memory, now, before = self.session.memory, self._mapped(), self.mapped_before
         on_host = memory is not None and self.session.job.device == "cpu"
-        return malloced() - (memory.source.live_bytes if on_host else 0)
+        maps = now.shared - before.shared + max(0, now.private - before.private - FLOOR)
+        return malloced() + maps - (memory.source.live_bytes if on_host else 0)
+
+    def _mapped(self) -> Mapped:
+        return mapped() if self.session.job.device == "cpu" else Mapped()
 
     def _mark(self, phase: str) -> None:
         if self.kind == "warmup":

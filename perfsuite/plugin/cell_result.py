@@ -12,8 +12,9 @@ from perfsuite.compare.gather import failed
 from perfsuite.launch.machine import describe
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
+from perfsuite.records.reasons import InWords
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Because, Status, Verdict, reason
+from perfsuite.records.verdict import Status, Verdict
 from perfsuite.show.text.predicted_time import entry_of
 from perfsuite.show.text.run_summary import entries, status
 from perfsuite.show.text.words import accept_text
@@ -106,5 +107,5 @@ def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
     """The red result of a cell without a measurement that could be compared."""
     failure = Failure(kind="result", rank=None, message=sentence)
     measurement = failed(cell.id, failure, machine=describe(cell.hardware, catalog))
-    verdict = Verdict(cell=cell.id, status=Status.FAILED, reason=reason(Because.MESSAGE, message=sentence))
+    verdict = Verdict(cell=cell.id, status=Status.FAILED, reason=InWords(message=sentence))
     return Result(measurement=measurement, baseline=None, verdict=verdict)

@@ -27,7 +27,7 @@ from perfsuite.run.environment_changes import lacks_code
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
-from perfsuite.show.text.words import trace_text
+from perfsuite.show.text.words import ignored_text, trace_text
 from perfsuite.units import listed, show_ratio, show_several, some
 
 UNCOMMITTED = (
@@ -203,6 +203,8 @@ class Output:
         if spoiled := [share for share in map(others_share, updated) if share > self.options.most_busy]:
             cells, most = show_several(len(spoiled), "cell"), show_ratio(max(spoiled))
             write(terminalreporter, BUSY.format(cells, most), yellow=True)
+        if ignored := self.store.ignored(one.cell for one in updated):
+            write(terminalreporter, ignored_text(ignored), yellow=True)
         if names := self._uncommitted():
             write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
 

@@ -14,8 +14,9 @@ from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.prediction import Prediction
+from perfsuite.records.reasons import InWords
 from perfsuite.records.result import PredictedResult
-from perfsuite.records.verdict import RED, Because, Status, Verdict, reason
+from perfsuite.records.verdict import RED, Status, Verdict
 from perfsuite.run.gatekeeper import commit_of
 
 
@@ -54,5 +55,5 @@ def lasting(prediction: Prediction) -> Prediction:
 
 def without_prediction(cell: Cell, sentence: str) -> PredictedResult:
     """The red result of a cell that was not predicted, or whose baseline cannot be read."""
-    verdict = Verdict(cell=cell.id, status=Status.FAILED, reason=reason(Because.MESSAGE, message=sentence))
+    verdict = Verdict(cell=cell.id, status=Status.FAILED, reason=InWords(message=sentence))
     return PredictedResult(prediction=unsupported(cell, sentence), verdict=verdict)

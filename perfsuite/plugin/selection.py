@@ -75,7 +75,10 @@ class Selection:
         options, cells = self.options, [cell.id for item in items if (cell := cell_of(item))]
         asked = options.changed or options.shard or options.budget
         if self.equal:
-            self.notes = [f"--perf-against={options.against}: nothing differs from it here, so nothing is compared"]
+            self.notes = [
+                f"--perf-against={options.against}: no file of the repository differs from that commit, and all else "
+                "is this run's on both sides, so nothing is compared"
+            ]
             self.emptied = bool(items)
             self.config.hook.pytest_deselected(items=list(items))
             items.clear()

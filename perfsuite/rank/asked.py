@@ -2,38 +2,35 @@
 
 A script may be slower since a variable of its own is set, of which no library knows. Each name is recorded with a short
 digest of its value when the process began, and never with the value. Not recorded are names that other records cover,
-names of places, sessions, launchers and secrets, and lookups of the whole environment, such as a copy of it.
+and those of catalog/surroundings.py.
+
+Code can also read all variables: by a loop, or into a copy, which may be for another process. Then those count that the
+user's code names in a text: the name, or its beginning or end with an underscore. After a loop, that may be in lower
+case. So another machine's variables are none of a script's.
 
 Imports nothing but the standard library: a measured script is watched from its first line on.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import dis
 import hashlib
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from types import CodeType
 from typing import Any
 
-from perfsuite.rank.loaded import is_installed
+from perfsuite.rank.loaded import is_installed, users_files
+from perfsuite.records.asked_for import ALL
 
 DIGITS = 8
 PACKAGE = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}{os.sep}"
 STANDARD = f"{os.path.dirname(os.path.abspath(os.__file__))}{os.sep}"
-ITERATES = "__iter__"  # the functions of the standard library that read every variable
-OTHERS = (  # beginnings of names that say who runs where
-    *("PERFSUITE_", "PYTEST_", "LC_", "XDG_", "SSH_", "CONDA", "SLURM", "PBS_", "LSB_", "OMPI_", "PMI"),
-    *("GITHUB_", "CI_", "RUNNER_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "PYTHON"),
-)
-NAMES = frozenset(
-    [
-        *("HOME", "USER", "LOGNAME", "PATH", "PWD", "OLDPWD", "SHELL", "TERM", "COLUMNS", "LINES", "LANG", "LANGUAGE"),
-        *("TZ", "TMPDIR", "TMP", "TEMP", "HOSTNAME", "DISPLAY", "VIRTUAL_ENV", "CI", "RANK", "WORLD_SIZE", "NO_COLOR"),
-        *("COLORTERM", "SHLVL", "_"),
-    ]
-)
-SECRETS = ("_FOLDER", "_FILE", "_TOKEN", "_KEY", "_SECRET", "_PASSWORD")  # endings of names, of places too
+LOOPS = ("GET_ITER", "FOR_ITER", "BINARY_SUBSCR")  # instructions that take one after the other; a copy is a call
+SHORTEST = 3  # letters of a beginning, without its underscore
 
 
 class Whose(Enum):
@@ -50,27 +47,58 @@ class Asked:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.begun_with = dict(os.environ)
-        self.whole: tuple[CodeType, int] | None = None  # the instruction that reads all variables, such as dict()
+        self.reads_all = self.loops = False  # whether the user's code has read all variables, and in a loop
+        self.given: dict[Any, Any] = {}  # the names that readings of all have given: always the same objects
         self._whose: dict[str, Whose] = {}
 
     def digests(self) -> dict[str, str]:
         """By name; empty for a variable that was not set."""
-        return {name: self._digest(name) for name in sorted(self.names) if is_recorded(name, self.begun_with)}
+        names = self.names | (self._read_with_all() if self.reads_all else set())
+        digests = {name: self._digest(name) for name in sorted(names) if is_recorded(name, self.begun_with)}
+        return digests | ({ALL: ""} if self.reads_all else {})
+
+    def _read_with_all(self) -> set[str]:
+        """The variables that were set, and that a text of the user's code names."""
+        from perfsuite.catalog.surroundings import OF_MACHINES
+
+        texts = set(_texts(users_files()))
+        short = {text for text in texts if len(text.strip("_")) >= SHORTEST}
+        beginnings = tuple(text for text in short if text.endswith("_"))
+        ends = tuple(text for text in short if text.startswith("_"))
+        return {
+            name
+            for name in self.begun_with.keys() - OF_MACHINES
+            if name in texts
+            or (self.loops and (name.lower() in texts or name.startswith(beginnings) or name.endswith(ends)))
+        }
 
     def _digest(self, name: str) -> str:
         value = self.begun_with.get(name)
-        text = f"{name}={value}".encode(errors="surrogateescape")
-        return "" if value is None else hashlib.sha256(text).hexdigest()[:DIGITS]
+        if value is None:
+            return ""
+        root = _repository(self.begun_with)
+        value = value.removeprefix(f"{root}{os.sep}") if root else value
+        return hashlib.sha256(f"{name}={value}".encode(errors="surrogateescape")).hexdigest()[:DIGITS]
 
-    def note(self, name: str, frame: Any) -> None:
-        """The frame looks up a variable. Its nearest caller outside of the standard library decides whose that is."""
-        takes_all = self.whole is not None and self.whole[0] is frame.f_code and self.whole[1] == frame.f_lasti
-        if takes_all or frame.f_code.co_name == ITERATES:
-            return
+    def note(self, name: Any, frame: Any) -> None:
+        """The frame looks up a variable. One that a reading of all has just given is no question of its own."""
+        if self.given.get(name) is name:
+            self.note_all(frame)
+        elif self._caller(frame) is not None:
+            self.names.add(os.fsdecode(name))
+
+    def note_all(self, frame: Any) -> None:
+        """The frame reads all variables, or the next one of them."""
+        if (caller := self._caller(frame)) is not None:
+            self.reads_all = True
+            instruction = caller.f_code.co_code[caller.f_lasti]
+            self.loops |= dis.opname[instruction].startswith(LOOPS)
+
+    def _caller(self, frame: Any) -> Any:
+        """The nearest frame outside of the standard library, if it is of the user's own code."""
         while frame is not None and (whose := self._whose_is(frame.f_code.co_filename)) == Whose.STANDARD:
             frame = frame.f_back
-        if frame is not None and whose == Whose.USERS:
-            self.names.add(name)
+        return frame if frame is not None and whose == Whose.USERS else None
 
     def _whose_is(self, file: str) -> Whose:
         if file not in self._whose:
@@ -82,12 +110,26 @@ class Asked:
 
 
 def is_recorded(name: str, variables: dict[str, str]) -> bool:
-    """Whether the variable may say something that no other record has. A path's content is in the record of files."""
-    from perfsuite.catalog.tuning import SUFFIXES, is_tuning
+    """Whether the variable may say something that no other record has."""
+    from perfsuite.catalog.surroundings import may_count
+    from perfsuite.catalog.tuning import is_tuning
 
-    left_out = name in NAMES or name.startswith(OTHERS) or name.endswith((*SECRETS, *SUFFIXES)) or is_tuning(name)
     ours = name in variables.get("PERFSUITE_SETS", "").split()
-    return not left_out and not ours and not variables.get(name, "").startswith(("/", "~", "."))
+    return not is_tuning(name) and not ours and may_count(name, variables.get(name), _repository(variables))
+
+
+def _repository(variables: dict[str, str]) -> str:
+    """The user's, of which a script runs in a copy."""
+    return variables.get("PERFSUITE_COPY", "").partition(os.pathsep)[2]
+
+
+def _texts(files: Iterable[str]) -> Iterator[str]:
+    """The texts in these files that may be a name or a part of one."""
+    for file in files:
+        with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError), open(file, "rb") as source:
+            for node in ast.walk(ast.parse(source.read())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+                    yield node.value
 
 
 _here: Asked | None = None
@@ -100,17 +142,16 @@ def watch() -> Asked:
         return _here
     asked = _here = Asked()
     kind: Any = type(os.environ)
-    look_up, keys = kind.__getitem__, kind.keys
+    look_up, iterate = kind.__getitem__, kind.__iter__
 
     def getitem(self: Any, name: Any) -> Any:
-        if isinstance(name, str) and name not in asked.names:
+        if isinstance(name, str if self is os.environ else bytes) and name not in asked.names:
             asked.note(name, sys._getframe(1))
         return look_up(self, name)
 
-    def all_keys(self: Any) -> Any:
-        frame = sys._getframe(1)
-        asked.whole = frame.f_code, frame.f_lasti
-        return keys(self)
+    def each(self: Any) -> Iterator[Any]:
+        asked.note_all(sys._getframe(1))
+        return iter([asked.given.setdefault(name, name) for name in iterate(self)])
 
-    kind.__getitem__, kind.keys = getitem, all_keys
+    kind.__getitem__, kind.__iter__ = getitem, each
     return asked

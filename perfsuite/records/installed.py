@@ -15,7 +15,8 @@ class Installed(Record, frozen=True, kw_only=True):
     ``origins`` distinguish the contents of those that are no releases of an index: by a commit, or by a digest.
     ``builds`` distinguish builds of one release: torch's git version, with the CUDA that it was built for. ``outside``
     are the user's files outside of the repository that ranks imported, with the beginnings of their hashes, packed
-    like a Measurement's ``imports``: {"common": "helper.py:1f0c93ab"}. ``in_steps`` are those of the loaded ones whose
+    like a Measurement's ``imports``: {"common": "helper.py:1f0c93ab"}; those that ranks opened have absolute paths.
+    ``in_steps`` are those of the loaded ones whose
     code a step can run; empty if that is not known, as in older records and in launches that count nothing.
     """
 

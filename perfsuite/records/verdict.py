@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from perfsuite.records.change import Change, Trial
+from perfsuite.records.reasons import Reason
 from perfsuite.records.record import Record
 
 Number = int | float
@@ -79,76 +80,6 @@ class Move(Record, frozen=True, kw_only=True, gc=False):
     operator: str = ""
     module: str = ""
     by: Number
-
-
-class Because(StrEnum):
-    """Why a line or a verdict is what it is. show/text/reasons.py has the words of each."""
-
-    # of a metric's line
-    WRONG = "wrong"  # by itself, whatever the baseline has
-    OTHER_RELEASE = "other release"
-    NOT_FINITE = "not finite"
-    ABSENT = "absent"
-    UNCOUNTED = "uncounted"
-    UNREPEATED = "unrepeated"  # of a script
-    OTHER_TRAINING = "other training"  # less work, and other numbers
-    NO_METRIC = "no metric"
-    FEWER_SAMPLES = "fewer samples"
-    STEP_DIFFERS = "step differs"
-    NO_COMMON_STEP = "no common step"
-    CAPPED = "capped"
-    NO_TIMED_STEP = "no timed step"
-    NOT_POSITIVE = "not positive"
-    OTHER_MACHINE = "other machine"
-    NO_TIMES = "no times"
-    DRIFTED = "drifted"
-    NOT_RULED_OUT = "not ruled out"
-    SLOWER = "slower"
-    SLOWER_OWN_CODE = "slower own code"
-    FEW_PAIRS = "few pairs"
-    WITH_GROUP = "with group"  # of a grid trial
-    TOO_FEW_PAIRS = "too few pairs"  # to decide what their interval shows
-    NOTHING_SHOWN = "nothing shown"
-    PERHAPS_TOO_LITTLE = "perhaps too little"
-    BEYOND_HARMLESS = "beyond harmless"
-    SOME_STEPS = "some steps"
-    NOT_ALL_TRIED = "not all tried"
-    BY_STEPS = "by steps"  # the times of single steps say it
-    NOTHING_GREW = "nothing grew"
-    OWN = "own"  # of a user's own rule
-    # of a whole verdict
-    MESSAGE = "message"  # of an error
-    ENDED = "ended"  # without a measurement
-    NO_BASELINE = "no baseline"
-    NO_REAL_GPU = "no real gpu"
-    OTHER_KERNELS = "other kernels"
-    OTHER_CELL = "other cell"
-    UNKNOWN_OUTCOME = "unknown outcome"
-    OTHER_RANKS = "other ranks"
-    FEWER_STEPS = "fewer steps"
-    LESS_WARMUP = "less warmup"
-    NO_METRIC_DEFINED = "no metric defined"
-    OUTCOMES = "outcomes"
-    SIDES = "sides"  # the outcomes of an A/B
-    SIDE_FAILED = "side failed"
-    NEITHER_SIDE = "neither side"
-    PREDICTED = "predicted"
-    NOT_PREDICTED = "not predicted"
-
-
-Fact = str | int | float | bool | None | list[str] | dict[str, int | float]
-
-
-class Reason(Record, frozen=True, kw_only=True, gc=False):
-    """A kind of reason, and what its words need."""
-
-    because: Because
-    facts: dict[str, Fact] = {}
-
-
-def reason(because: Because, **facts: Fact) -> Reason:
-    """A reason with its facts."""
-    return Reason(because=because, facts=facts)
 
 
 class Line(Record, frozen=True, kw_only=True, gc=False):

@@ -22,8 +22,9 @@ from perfsuite.launch.machine import version_of
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import CODE, Change, ChangeKind
 from perfsuite.records.change import Trial as TrialReport
+from perfsuite.records.reasons import NoInterval
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Line, Status, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import revision
 from perfsuite.run.question import Question
@@ -106,8 +107,7 @@ class Against:
 
 def _opened(line: Line) -> Line:
     """A time is open until it has pairs."""
-    unasked = line.reason is not None and line.reason.because == Because.FEW_PAIRS
-    return msgspec.structs.replace(line, status=Status.OPEN) if unasked else line
+    return msgspec.structs.replace(line, status=Status.OPEN) if isinstance(line.reason, NoInterval) else line
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:

@@ -13,7 +13,8 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import Change, merged
 from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Because, Line, Status, Verdict, reason
+from perfsuite.records.reasons import BySteps, NotAllTried
+from perfsuite.records.verdict import Line, Status, Verdict
 
 SUSPECTED = (Status.OPEN, Status.NOT_COMPARED)  # times that a trial decides
 UNTRIABLE = (Status.FAILED, Status.MISSING)  # of a time that a side lacks, or that is no number
@@ -97,7 +98,7 @@ class Asked:
         if line.status != Status.OPEN:
             return line
         if tried:  # pairs of a CPU make no blocks of steps, which tell no more
-            return msgspec.structs.replace(line, status=Status.NOT_COMPARED, reason=reason(Because.BY_STEPS))
+            return msgspec.structs.replace(line, status=Status.NOT_COMPARED, reason=BySteps())
         return msgspec.structs.replace(line, status=unanswered)
 
     def _acquitted(self, line: Line, new: Line) -> Line:
@@ -105,7 +106,7 @@ class Asked:
         may still be the cause of an alarm.
         """
         if line.status == Status.OPEN and any(change.made for change in self.fixed):
-            return msgspec.structs.replace(new, status=Status.INCOMPARABLE, reason=reason(Because.NOT_ALL_TRIED))
+            return msgspec.structs.replace(new, status=Status.INCOMPARABLE, reason=NotAllTried())
         return new
 
 

@@ -16,6 +16,7 @@ from perfsuite.compare.pooling import Effect
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.change import Cause, Change, Problem
 from perfsuite.records.deadline import OutOfTime
+from perfsuite.records.reasons import WithMessage
 from perfsuite.records.verdict import Status, Verdict
 from perfsuite.run.culprits import Found, culprits
 from perfsuite.run.question import A, Question
@@ -120,10 +121,11 @@ def joined(causes: Sequence[Cause]) -> list[Cause]:
 
 def problem_of(comparison: Comparison) -> Problem:
     """Why the two sides of a comparison could not be compared."""
-    facts = comparison.verdict.reason.facts if comparison.verdict.reason else {}
+    why = comparison.verdict.reason
+    message = why.message if isinstance(why, WithMessage) else ""
     sides: dict[str, str] = {"A": comparison.a.outcome, "B": comparison.b.outcome}
     ended = {side: outcome for side, outcome in sides.items() if outcome != "fits"}
-    return Problem(message=str(facts.get("message") or comparison.verdict.status), ended=ended)
+    return Problem(message=message or comparison.verdict.status, ended=ended)
 
 
 def _is_worse(verdict: Verdict, metric: str) -> bool | None:

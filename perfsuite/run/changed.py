@@ -117,6 +117,8 @@ def _others_installed(recorded: Installed) -> str:
         if recorded.origins.get(name) != there.origins.get(name):
             return f"{name} {before} is from elsewhere"
     for path, digest in unpack(recorded.outside).items():
+        if path.startswith("/") and not Path(path).exists():
+            continue  # data that this machine has elsewhere
         if not same_content(digest, hash_of(_place_of(path))):
             return f"{path} changed, outside of the repository"
     return ""

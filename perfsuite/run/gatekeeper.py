@@ -23,8 +23,9 @@ from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import Change
 from perfsuite.records.deadline import unlimited
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
+from perfsuite.records.verdict import GREEN, Consent, Status, Verdict
 from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, changes_since, code_since, own_code
 from perfsuite.run.measuring import Measuring
@@ -43,8 +44,7 @@ class NotAccepted(FileError):
 
     def __init__(self, text: str, measurement: Measurement, baseline: Baseline | None) -> None:
         super().__init__(text)
-        why = reason(Because.MESSAGE, message=text)
-        verdict = Verdict(cell=measurement.cell, status=Status.FAILED, reason=why)
+        verdict = Verdict(cell=measurement.cell, status=Status.FAILED, reason=InWords(message=text))
         self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
 
 

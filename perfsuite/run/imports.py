@@ -36,7 +36,7 @@ def recorded(
     gone, is left out, and so is what perfsuite and git keep. An installed file of a package from this repository has
     its path there.
     """
-    kept, places = _kept_folders(), installed_from(root)
+    kept, places = kept_folders(), installed_from(root)
     ours = {file: path for path, file in places.items()}
     resolved = {Path(file).resolve() for file in (*files, *opened) if Path(file).is_absolute()}
     installed = {ours[file] for file in resolved & ours.keys()}
@@ -59,7 +59,7 @@ def outside(files: Iterable[str], root: Path) -> dict[str, str]:
     name have one hash together.
     """
     hashes: dict[str, list[str]] = {}
-    kept = _kept_folders()
+    kept = kept_folders()
     for path in sorted({Path(file).resolve() for file in files if Path(file).is_absolute()}):
         if (
             not path.is_relative_to(root)
@@ -81,7 +81,7 @@ def _joined(digits: Iterable[str]) -> str:
     )
 
 
-def _kept_folders() -> list[Path]:
+def kept_folders() -> list[Path]:
     """perfsuite, and its cache folder, which has copies of revisions and compiled extensions."""
     folders = [PACKAGE]
     with contextlib.suppress(UsageError):

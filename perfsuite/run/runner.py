@@ -32,6 +32,7 @@ from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.progress import Progress
 from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
+from perfsuite.run.data_elsewhere import data_elsewhere
 from perfsuite.run.imports import outside, recorded
 from perfsuite.settings.keys import KERNELS, PATIENCE, TIMEOUT, WARMUP
 from perfsuite.settings.options import STEPS
@@ -143,9 +144,8 @@ class Runner:
             files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
             root = repository_of(Path.cwd())
             imports = recorded(files, cell, self.catalog, root, opened)
-            installed = msgspec.structs.replace(
-                without(measurement.installed, names_from(root)), outside=outside(files, root)
-            )
+            elsewhere = outside(files, root) | data_elsewhere(opened - files, root)
+            installed = msgspec.structs.replace(without(measurement.installed, names_from(root)), outside=elsewhere)
             more: dict[str, Any] = {"imports": imports, "installed": installed, "warmup": self.settings.warmup}
             return msgspec.structs.replace(measurement, launches=[launch], **more)
         except (CellFailed, GatherError) as error:

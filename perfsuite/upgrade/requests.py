@@ -1,6 +1,6 @@
 """Which releases an upgrade tries: from the words of the command to changes, old release -> new release."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -104,22 +104,32 @@ def between(change: Change) -> list[str]:
 
 
 def _pins(texts: Sequence[str], libraries: Sequence[str], notes: list[str]) -> dict[str, str]:
-    """The releases of these words; what a file has in addition is noted."""
-    found: dict[str, str] = {}
+    """The releases of these words, which come before those of files; what a file has in addition is noted. Raises
+    UsageError for two of one package.
+    """
+    of_files: dict[str, str] = {}
+    of_words: dict[str, str] = {}
     for text in texts:
-        if Path(text).is_file():
-            found |= _of_file(Path(text), libraries, notes)
-        elif "=" in text or "@" in text:
-            for part in [text] if "@" in text else text.split():
-                found |= dict([_pin(pinned(part))])
-        else:
-            name = canonicalize_name(text)
-            if Path(text).suffix or "/" in text:
-                raise UsageError(f"The file {text} does not exist.")
-            if not _installed(name):
-                raise UnknownName("installed library", text, libraries, "Or give a file, or a release: NAME==VERSION.")
-            found[name] = _newest(name)
-    return found
+        found = of_files if Path(text).is_file() else of_words
+        for name, release in _pins_of(text, libraries, notes):
+            if not _equal(found.setdefault(name, release), release):
+                raise UsageError(f"{name} {found[name]} and {name} {release} contradict each other: name one of them.")
+    return of_files | of_words
+
+
+def _pins_of(text: str, libraries: Sequence[str], notes: list[str]) -> Iterator[tuple[str, str]]:
+    """Those of one word."""
+    if Path(text).is_file():
+        yield from _of_file(Path(text), libraries, notes)
+    elif "=" in text or "@" in text:
+        yield from (_pin(pinned(part)) for part in ([text] if "@" in text else text.split()))
+    else:
+        name = canonicalize_name(text)
+        if Path(text).suffix or "/" in text:
+            raise UsageError(f"The file {text} does not exist.")
+        if not _installed(name):
+            raise UnknownName("installed library", text, libraries, "Or give a file, or a release: NAME==VERSION.")
+        yield name, _newest(name)
 
 
 def _newest(name: str) -> str:
@@ -141,7 +151,7 @@ def _newest_of(names: Sequence[str], notes: list[str]) -> dict[str, str]:
     return found
 
 
-def _of_file(path: Path, libraries: Sequence[str], notes: list[str]) -> dict[str, str]:
+def _of_file(path: Path, libraries: Sequence[str], notes: list[str]) -> Iterable[tuple[str, str]]:
     """A file pins everything; what the cells do not train with stays as it is here."""
     pins = dict(map(_pin, constraints(path)))
     if TORCH in pins and not _equal(pins[TORCH], _installed(TORCH)):
@@ -149,7 +159,7 @@ def _of_file(path: Path, libraries: Sequence[str], notes: list[str]) -> dict[str
     others = len(pins.keys() - {*libraries, TORCH})
     if others:
         notes.append(f"other packages of {path} stay as they are here, unless a release forces another: {others}")
-    return {name: version for name, version in pins.items() if name in libraries and name != TORCH}
+    return [(name, version) for name, version in pins.items() if name in libraries and name != TORCH]
 
 
 def _pin(requirement: Requirement) -> tuple[str, str]:

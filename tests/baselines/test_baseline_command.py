@@ -441,6 +441,21 @@ def test_accept_keeps_what_is_the_same(store, run):
     assert len(ledger.read(store.ledger)[0]) == 1
 
 
+def test_accept_says_what_git_ignores(store, run):
+    """No other clone would get it: once a ledger was in no commit, and each baseline of a clone was doubtful."""
+    subprocess.run(["git", "init", "-q"], check=True)
+    Path(".gitignore").write_text("*.jsonl\n")
+    report(grown())
+    lines = run("accept", "run.jsonl", "-k", CELL, "--reason", "why")[1]
+    Path(".gitignore").write_text("*.log\n")
+    kept = run("accept", "run.jsonl", "-k", CELL, "--reason", "why")[1]
+
+    assert lines[-1] == (
+        "git ignores baselines/ledger.jsonl, so no other clone gets what was accepted: change .gitignore."
+    )
+    assert len(kept) == 1
+
+
 @pytest.mark.parametrize(
     ("judged_by", "there", "sentence"),
     [

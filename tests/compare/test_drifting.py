@@ -20,7 +20,7 @@ from perfsuite.compare.terms import terms_of
 from perfsuite.launch import machine
 from perfsuite.records.measurement import Launch
 from perfsuite.settings.keys import BUSY_SHARE
-from perfsuite.show.text.reasons import why_other_machine_words
+from perfsuite.show.text.reasons import other_machine_words
 from perfsuite.show.text.words import note_text
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "drifting_nights.py"
@@ -149,7 +149,7 @@ def test_a_machine_that_cannot_keep_a_number_has_no_identity(numbers, tmp_path: 
     assert numbers("file") == ""
     why = why_other_machine(nobody, nobody)
     assert why is not None
-    assert why_other_machine_words(why) == "this machine has no identity: its cache folder cannot be written"
+    assert other_machine_words(why) == "this machine has no identity: its cache folder cannot be written"
 
 
 def busy(share: float):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import GatherError, failed, gather, ranks_of
+from perfsuite.compare.rules import rule_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import RankSample, Reading, is_number
@@ -300,7 +301,7 @@ def test_the_folded_time_is_never_less_than_a_rank_s_median(steps):
 def test_what_one_rank_of_a_script_does_alone_is_missing_nowhere(metric):
     """It is folded over the ranks that have it. The other rank's is 0."""
     samples = [msgspec.structs.replace(rank_sample(rank), readings={}) for rank in range(2)]
-    alone = Reading(value=3, samples=[3.0] if metric.is_time or metric.hold == "close" else [])
+    alone = Reading(value=3, samples=[3.0] if rule_of(metric).summary else [])
     samples[0] = msgspec.structs.replace(samples[0], readings={metric.name: alone})
     found = gather("train-script-cpu_x2", samples, [metric], machine=MACHINE, wall_seconds=3.0, capacity_bytes=None)
 

@@ -21,7 +21,8 @@ from perfsuite.compare.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED,
 from perfsuite.compare.timing import compare_time
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import OWN_CODE, Launch, Measurement
-from perfsuite.records.verdict import OPEN, RED, Because, Line, reason
+from perfsuite.records.reasons import Slower
+from perfsuite.records.verdict import OPEN, RED, Line
 from perfsuite.show.text.reasons import words_of
 from perfsuite.show.text.words import change_text, detects_text, limit_text, note_text, text_of_change
 from perfsuite.units import NUMBER, SECONDS
@@ -98,7 +99,7 @@ def test_a_slower_time_of_the_same_machine_has_both_loads(now, then, told):
         of(0.4, launches=[Launch(date="2026-11-02T10:00:00+00:00", conditions={"load_1min": load} if load else {})])
         for load in (then, now)
     ]
-    assert words_of(reason(Because.SLOWER, runs=1, **loads(*sides))) == f"slower than the one run of the baseline{told}"
+    assert words_of(Slower(runs=1, loads=loads(*sides))) == f"slower than the one run of the baseline{told}"
 
 
 def test_nothing_changed_and_slower_by_less_than_matters_is_ok():

@@ -13,7 +13,7 @@ from perfsuite.catalog.tuning import Rank
 from perfsuite.compare.judge import judge
 from perfsuite.compare.pool import run_of
 from perfsuite.rank.flags import variables
-from perfsuite.records.change import NONE, Change, Fixed
+from perfsuite.records.change import NONE, Change, ChangeKind, Fixed
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import COMMAND, Measurement
 from perfsuite.records.packed import same_content
@@ -128,6 +128,9 @@ ROWS: dict[str, Callable[[], list[Change]]] = {
     ],
     "comments, docstrings and format of a Python file": lambda: files("x = 1", '"""About."""\nx   =   1  # more'),
     "the code of a file that ranks import from elsewhere": lambda: files("x = 1", "x = 2"),
+    "the content of a data file elsewhere that both sides opened by one absolute path": lambda: changes_to(
+        of(but(outside={"/data": "words.txt:2b00c0de"})), of(but(outside={"/data": "words.txt:1f0c93ab"}))
+    ),
     "the command of a script": lambda: changes_to(of(flags=FLAGS | {COMMAND: "python train.py --slow"})),
     "a variable that your own code asks for": lambda: changes_to(
         of(asked={"DELAY": "1f0c93ab"}), of(asked={"DELAY": ""})
@@ -319,3 +322,22 @@ def test_what_somebody_made_is_asked_about_on_any_machine(now: Measurement) -> N
 def test_a_part_of_this_machine(part: str, usual: str, slower: str) -> None:
     """What no trial can take back is suspected only if the time is slower than usual."""
     assert (time_of(PARTS[part]), time_of(PARTS[part], 4.0)) == (usual, slower)
+
+
+def test_a_variable_that_was_set_since_all_were_read() -> None:
+    """Code that reads all variables names what it wants, so only those that are set have a record."""
+    before, now = of(asked={"*": ""}), of(asked={"*": "", "DELAY": "1f0c93ab"})
+
+    assert changes_to(now, before) == [Change("DELAY", NONE, "1f0c93ab", ChangeKind.READ)]
+    assert changes_to(before, now) == changes_to(now, of(asked={})) == changes_to(before, before) == []
+
+
+def test_data_that_lies_elsewhere_on_another_machine() -> None:
+    """It is compared with nothing, and several files of one folder are one change."""
+    here = of(but(outside={"/data": "a.bin:1f0c93ab b.bin:77de0a41"}))
+    there = of(but(outside={"/mnt/data": "a.bin:2b00c0de"}))
+    changed = of(but(outside={"/data": "a.bin:2b00c0de b.bin:2b00c0de"}))
+
+    assert changes_to(there, here) == changes_to(here, there) == changes_to(here) == []
+    [change] = changes_to(changed, here)
+    assert (change.name, change.kind, change.made) == ("/data", ChangeKind.OUTSIDE, True)

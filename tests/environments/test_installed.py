@@ -20,7 +20,7 @@ from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import Fixed
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Because
+from perfsuite.records.reasons import NotRuledOut, Slower
 from perfsuite.run.environment_changes import changes_since
 from perfsuite.show.text.words import text_of_change
 
@@ -251,7 +251,7 @@ def test_a_slower_time_after_a_change_is_an_alarm_and_not_the_machine() -> None:
         verdict = judge(now, base, samples.METRICS, strategy="zero3")
         reasons.append(next(line.reason for line in verdict.lines if line.metric == "step_time_seconds"))
 
-    assert [one.because for one in reasons if one] == [Because.SLOWER, Because.NOT_RULED_OUT]
+    assert [type(one) for one in reasons if one] == [Slower, NotRuledOut]
 
 
 def test_a_cell_that_failed_names_what_differs() -> None:

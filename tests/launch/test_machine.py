@@ -18,7 +18,7 @@ from perfsuite.launch.launcher import CellFailed, Launcher
 from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, links_between, why_absent
 from perfsuite.records.failure import Failure
 from perfsuite.run.runner import Runner, Settings
-from perfsuite.show.text.reasons import why_other_machine_words
+from perfsuite.show.text.reasons import other_machine_words
 
 CATALOG = Catalog()
 H200 = FakeGpu()
@@ -262,7 +262,7 @@ def test_other_gpus_are_named(driver: Driver) -> None:
 
     assert why_other_machine(recorded, recorded) is None
     assert (why := why_other_machine(recorded, here))
-    assert why_other_machine_words(why) == (
+    assert other_machine_words(why) == (
         "recorded on other GPUs (GPU-aaaa-0 and GPU-aaaa-1 by NV4), here: GPU-aaaa-2 and GPU-aaaa-3 by PHB"
     )
 

@@ -115,3 +115,43 @@ def test_what_ends_to_grow_is_a_cache(tmp_path):
 
     assert readings["leaked_objects"].value == readings["grown_bytes"].value == readings["host_grown_bytes"].value == 0
     assert readings["cached_objects"].suspects["__main__: __main__.Row"] == 1
+
+
+def test_a_leak_in_a_worker_is_seen(tmp_path):
+    """A mebibyte in each step, of which the rank has nothing."""
+    rows = (
+        "import torch, os\nkept = []\n"
+        "class Rows(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4 * 400\n"
+        "    def __getitem__(self, number):\n"
+        "        {leak}\n"
+        "        return torch.ones(8)\n"
+    )
+    loop = "for batch in DataLoader(Rows(), batch_size=4, num_workers=1, multiprocessing_context='fork'):\n    step()\n"
+    readings = []
+    for name, leak in (("sound", "bytes(2**18)"), ("leaks", "kept.append(os.urandom(2**18))")):
+        (tmp_path / name).mkdir()
+        text = START + "from torch.utils.data import DataLoader\n" + rows.format(leak=leak) + loop
+        found = measured(tmp_path / name, text)
+        assert found.outcome == "fits", found.failure
+        readings.append(found.readings["worker_grown_bytes"].value)
+
+    assert readings[0] == 0
+    assert 2**19 < readings[1] < 2**21
+
+
+def test_what_is_mapped_is_host_memory(sound, tmp_path):
+    """Memory that a script shares with its children is none of malloc's."""
+    readings = trained(tmp_path, "number or kept.append(__import__('mmap').mmap(-1, 2**28))")
+
+    more = readings["host_memory_bytes"].value - sound["host_memory_bytes"].value
+    assert abs(more - 2**28) < 2**22
+
+
+def test_a_spike_of_host_memory_is_seen(sound, tmp_path):
+    """It is freed at once, and in no phase's count."""
+    readings = trained(tmp_path, "number == 20 and __import__('numpy').ones(2**25)")
+
+    assert sound["host_spike_bytes"].value < 2**26
+    assert readings["host_spike_bytes"].value >= 2**28
+    assert len(readings["host_spike_bytes"].samples) > 12

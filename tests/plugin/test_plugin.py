@@ -476,6 +476,18 @@ def test_bad_options_teach(repository, options, complaint):
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
 
 
+def test_a_commit_with_the_same_files_says_what_was_compared(repository):
+    """A variable may have changed since a stored run. That is another question."""
+    here = repository(CELL)
+    (here.path / ".gitignore").write_text("__pycache__\n")
+    for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a", "commit", "-qm", "a"]):
+        subprocess.run(["git", *words], cwd=here.path, check=True)
+    result = perf(here, "--perf-against=HEAD")
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*no file of the repository differs from that commit, and all else is this run's on*"])
+
+
 @pytest.mark.parametrize("options", [(), ("--perf",)])
 def test_a_marker_without_the_fixture_is_an_error(pytester, options):
     """It would train nothing: a test that passes, or that is deselected without a word."""

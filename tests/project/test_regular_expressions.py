@@ -16,6 +16,12 @@ EXPRESSIONS = {
     "paths.py": {
         '[\\\\/:*?"<>|]': "a user's name",
     },
+    "catalog/surroundings.py": {
+        r"|[+-]?[\d.]+(e[+-]?\d+)?|[A-Za-z_]{1,12}": "a user's variable",
+    },
+    "records/reasons.py": {
+        r"(?<=.)([A-Z])": "names of classes, of which msgspec makes tags",
+    },
     "meters/xla.py": {
         r"^\s*(?:ROOT )?%?\S+ = (?P<shape>.+?) (?P<kind>[a-z-]+?)(?P<start>-start)?\(": "XLA's text of a program",
         r"\b(?:pred|[a-z]+(?P<bits>\d+)\w*)\[(?P<sizes>[\d,]*)\]": "XLA's text of a program: a shape",
@@ -157,6 +163,7 @@ EXPRESSIONS = {
         ),
     },
     "units.py": {
+        r"\x1b\[[\d;]*m": "foreign text: a terminal's colours",
         r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE]\+?[0-9]{1,2})?": "an option: a count",
         r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]*)\s*": "an option: memory, a network's rate, days, a duration",
     },

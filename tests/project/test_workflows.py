@@ -19,8 +19,9 @@ from whole_reports import write_report
 
 from perfsuite.ladder.ladder import read_suite, suite_folder
 from perfsuite.records import codec
+from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Status, Verdict, reason
+from perfsuite.records.verdict import Status, Verdict
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -636,7 +637,7 @@ def test_a_job_for_a_machine_of_its_own_is_refused():
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the jobs ask for Python 3.11")
 def test_the_comment_of_a_red_gate(tmp_path):
     """The real job that renders a stranger's reports, in a new environment, without torch."""
-    why = reason(Because.MESSAGE, message="Rank 0: @everyone")
+    why = InWords(message="Rank 0: @everyone")
     verdict = Verdict(cell=measurement().cell, status=Status.FAILED, reason=why)
     result = Result(measurement=measurement(), baseline=None, verdict=verdict)
     (tmp_path / "perfsuite-measured").mkdir()

@@ -1,7 +1,7 @@
 """The gate is proven: every fault put into real cells is red or refused for the right reason, and nothing else is."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -18,7 +18,8 @@ from perfsuite.prove.selftest.signs import Sign
 from perfsuite.prove.selftest.trials import DDP, TIME_FAULTS, TimeFault, try_fault
 from perfsuite.records.change import Change
 from perfsuite.records.failure import Failure
-from perfsuite.records.verdict import Because, Line, Move, Status, Verdict, reason
+from perfsuite.records.reasons import Reason, SideFailed, StepDiffers
+from perfsuite.records.verdict import Line, Move, Status, Verdict
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.question import Question
 
@@ -79,7 +80,7 @@ SEEN = Sign(
     metric="loss",
     change=0.1,
     part="layer",
-    because=Because.STEP_DIFFERS,
+    because="step differs",
     facts={"first": 0},
     changed="torch",
     kind="raised",
@@ -91,7 +92,7 @@ OTHERS = (
     {"status": Status.OK},
     {"change": 0.2},
     {"part": "head"},
-    {"because": Because.FEWER_SAMPLES},
+    {"because": "fewer samples"},
     {"facts": {"first": 1}},
     {"has": ("last",)},
     {"changed": "peft"},
@@ -103,7 +104,7 @@ OTHERS = (
 
 def test_all_of_a_sign_counts():
     """Each of its parts alone makes another fault of it."""
-    why = reason(Because.STEP_DIFFERS, first=0)
+    why = StepDiffers(first=0, differing=1, steps=1)
     moves = [Move(part="layer", by=1)]
     told: dict[str, Any] = {"old": 10, "new": 11, "compared": True, "moves": moves, "reason": why}
     line = Line(metric="loss", title="loss", status=Status.REGRESSED, **told)
@@ -113,6 +114,13 @@ def test_all_of_a_sign_counts():
     assert SEEN.is_in(verdict, failure, "SIGKILL")
     others = [msgspec.structs.replace(SEEN, **other) for other in OTHERS]
     assert [one for one in others if one.is_in(verdict, failure, "SIGKILL")] == []
+
+
+def test_every_sign_names_a_reason():
+    """Most of the faults are tried at night only, so a misspelt reason would be found late."""
+    known = {"", *(kind.__struct_config__.tag for kind in get_args(Reason))}
+
+    assert {case.sign.because for case in CASES} - known == set()
 
 
 def test_an_error_is_recognised_by_what_raised_it():
@@ -150,7 +158,7 @@ def tried(monkeypatch):
             status = "failed" if isinstance(outcome, str) else "regressed" if outcome else "ok"
             names = [] if isinstance(outcome, str) else outcome
             lines = [Line(metric=name, title=name, status=Status.REGRESSED) for name in names]
-            why = reason(Because.SIDE_FAILED, side="A", message=outcome) if status == "failed" else None
+            why = SideFailed(side="A", message=outcome) if status == "failed" else None
             return SimpleNamespace(verdict=Verdict(cell=DDP, status=Status(status), reason=why, lines=lines))
 
         monkeypatch.setattr(Question, "compare_times", lambda *_: None)

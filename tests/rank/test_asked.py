@@ -12,6 +12,8 @@ import pytest
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, script
+from perfsuite.rank.asked import is_recorded
+from perfsuite.records.asked_for import compared
 from perfsuite.records.change import NONE, Change, ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.environment_changes import changes_since
@@ -75,6 +77,81 @@ def test_each_way_to_ask(tmp_path: Path, code: str) -> None:
     assert len(first["DELAY"]) == 8
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "{name.lower(): value for name, value in os.environ.items()}['run_delay']",
+        "for name, value in os.environ.items():\n    if name.startswith('RUN_'): pass",
+        "[name for name in os.environ if name.endswith('_DELAY')]",
+        "for name in sorted(os.environ): f'RUN_{os.environ[name]}'",
+        "dict((name.removeprefix('RUN_'), value) for name, value in os.environ.items())",
+        "dict(os.environ)['RUN_DELAY']",
+        "os.environ.copy()['RUN_DELAY']",
+        "{**os.environ}.get('RUN_DELAY')",
+        "os.environb[b'RUN_DELAY']",
+        "os.getenvb(b'RUN_DELAY')",
+    ],
+)
+def test_each_way_to_ask_for_one_of_all(tmp_path: Path, code: str) -> None:
+    """By its name in a copy or in bytes, and by a part of it, or in lower case, in a loop."""
+    before, now = (asked(tmp_path, code, RUN_DELAY=value, OTHER=value) for value in ("0.5", "0.25"))
+    old, new = compared(before, now)
+
+    assert old.keys() == new.keys() == {"RUN_DELAY"}
+    assert old != new
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LR", ".02"),
+        ("LOCAL_BATCH_SIZE", "4"),
+        ("GROUP_SIZE", "128"),
+        ("CONFIG_FILE", "configs/small.yaml"),
+        ("CONFIG_FILE", "./small.yaml"),
+        ("CONFIG_FILE", "/home/me/work/small.yaml"),
+        ("MAX_TOKEN", "512"),
+        ("SUB_KEY", "layers"),
+        ("KV_CACHE", "1"),
+        ("MODEL_PATH", "gpt2"),
+        ("LOSS_VERSION", "2"),
+        ("CI_FAST", "1"),
+        ("RUNNER_STEPS", "5"),
+        ("CONDUCTOR", "1"),
+    ],
+)
+def test_a_name_like_a_launcher_s(name: str, value: str) -> None:
+    """It is the user's own."""
+    assert is_recorded(name, {name: value, "PERFSUITE_COPY": "/tmp/copy:/home/me/work"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATA_DIR", "/data"),
+        ("MODEL_PATH", "/home/me/other/model"),
+        ("WANDB_API_KEY", "12345"),
+        ("SOME_TOKEN", "hf_fHq1XyzAbcdefgh"),
+        ("DB_PASSWORD", "a"),
+        ("CI_JOB_ID", "7"),
+        ("SLURM_JOB_ID", "7"),
+    ],
+)
+def test_what_another_machine_has_otherwise(name: str, value: str) -> None:
+    """Its places, and its secrets."""
+    assert not is_recorded(name, {name: value, "PERFSUITE_COPY": "/tmp/copy:/home/me/work"})
+
+
+def test_where_the_repository_lies_is_no_change(tmp_path: Path) -> None:
+    """A path in it counts by what follows."""
+    one, other = (
+        asked(tmp_path, "os.getenv('CONFIG')", CONFIG=f"{root}/a.yaml", PERFSUITE_COPY=f"/tmp/copy:{root}")
+        for root in ("/home/me/work", "/builds/7/work")
+    )
+
+    assert one == other != {"CONFIG": ""}
+
+
 def test_a_variable_that_is_not_set(tmp_path: Path) -> None:
     """It is recorded, so that setting it is a change."""
     assert asked(tmp_path, "os.getenv('ABSENT', '1')") == {"ABSENT": ""}
@@ -97,13 +174,19 @@ def test_what_code_sets_is_the_code_s(tmp_path: Path) -> None:
         "import tempfile; tempfile.gettempdir()",
         "import msgspec, packaging",
         "os.environ['HOME'], os.environ['PATH'], os.getenv('LC_ALL'), os.getenv('RANK'), os.getenv('HF_TOKEN')",
-        "os.environ['DATA_PLACE'], os.getenv('DATA_DIR')",
+        "os.environ['DATA_PLACE'], os.getenv('MY_API_KEY'), os.getenv('LOCAL_RANK'), os.getenv('CI_JOB_ID')",
         "os.getenv('OMP_NUM_THREADS'), os.getenv('MY_LOG_LEVEL')",
+        "[name for name in os.environ], [value for value in os.environ.values()], sorted(os.environ)",
+        "for name, value in os.environ.items(): subprocess = 'home', 'path', 'user', 'name', name == 'HOST'",
+        "for name in os.environ: os.environ[name]; dict(os.environ)",
+        "'mine', 'MI_', dict(os.environ)",
     ],
 )
 def test_what_is_not_recorded(tmp_path: Path, code: str) -> None:
     """The whole environment, what libraries ask for, places, launchers, secrets, and what other records have."""
-    assert asked(tmp_path, code, DATA_PLACE="/data", MINE="1") == {}
+    found = asked(tmp_path, code, DATA_PLACE="/data", MINE="1", HOST="here", NAME="here")
+
+    assert found in ({}, {"*": ""})
 
 
 def test_a_failed_lookup_fails_as_before(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ class Holder:
 class Limited(dict):
     """As torch's cache of shared storages."""
 
-    def __init__(self):
-        self.limit = 128
+    def __init__(self, limit=128):
+        self.limit = limit
 
 
 @functools.lru_cache(maxsize=9)
@@ -52,7 +52,13 @@ def remembered(number):
     return Kept()
 
 
+@functools.lru_cache(maxsize=10**9)
+def always_remembered(number):
+    return Kept()
+
+
 LIMITED, LIST = Limited(), []
+VAST, VAST_LINE = Limited(10**9), deque[Any](maxlen=10**9)
 LINE: deque[Any] = deque(maxlen=9)
 UNBOUNDED: deque[Any] = deque()
 CACHES = {
@@ -61,7 +67,13 @@ CACHES = {
     "limited": lambda number: LIMITED.update({number: Kept()}),
     "holders": lambda number: LINE.append(Holder()),
 }
-LEAKS = {"list": lambda number: LIST.append(Kept()), "deque": lambda number: UNBOUNDED.append(Kept())}
+LEAKS = {
+    "list": lambda number: LIST.append(Kept()),
+    "deque": lambda number: UNBOUNDED.append(Kept()),
+    "vast deque": lambda number: VAST_LINE.append(Kept()),
+    "vast lru_cache": lambda number: always_remembered(number),
+    "vast limit": lambda number: VAST.update({number: Kept()}),
+}
 
 
 @pytest.mark.parametrize("keep", [*CACHES.values(), *LEAKS.values()], ids=[*CACHES, *(f"leak-{one}" for one in LEAKS)])

@@ -20,8 +20,8 @@ from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
+from perfsuite.records.reasons import Slower
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, reason
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.run_summary import asides
 
@@ -300,7 +300,7 @@ def test_ten_thousand_fuzzed_reports(tmp_path_factory: pytest.TempPathFactory, a
 
 def test_a_slow_cell_without_a_change_says_what_would_decide() -> None:
     """The trial's command, and the option that makes it count."""
-    slower = msgspec.structs.replace(GREEN.verdict.lines[0], status="open", reason=reason(Because.SLOWER, runs=1))
+    slower = msgspec.structs.replace(GREEN.verdict.lines[0], status="open", reason=Slower(runs=1))
     verdict = msgspec.structs.replace(GREEN.verdict, status="open", lines=[slower])
     said = asides([msgspec.structs.replace(GREEN, verdict=verdict)])
 

@@ -13,6 +13,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
 from perfsuite.records import deadline
 from perfsuite.records.deadline import check, limit
+from perfsuite.records.reasons import InWords
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
@@ -236,7 +237,7 @@ def test_a_baseline_that_cannot_be_written_after_the_question_is_red(keeper, mon
     [settled] = one.settle()
 
     assert settled.verdict.status == "failed"
-    assert settled.verdict.reason.facts["message"] == "No space left on device."
+    assert settled.verdict.reason == InWords(message="No space left on device.")
 
 
 @pytest.mark.parametrize("worse", [lambda new: {}, memory_of("packaging")], ids=["equal", "memory"])

@@ -24,8 +24,9 @@ from perfsuite.errors import UsageError
 from perfsuite.records.change import Change, How
 from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.reasons import WithGroup
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Because, Status
+from perfsuite.records.verdict import Status
 from perfsuite.run.causes import Causes
 from perfsuite.run.kept_pairs import LASTS_SECONDS, KeptPairs
 from perfsuite.run.question import A, B, Question, traits_of
@@ -122,8 +123,8 @@ def test_the_cells_of_an_engine_are_red_together(world: Cut, tmp_path: Path) -> 
     assert [name for name, verdict in verdicts.items() if verdict.status == Status.REGRESSED] == slow
     [line] = [line for line in verdicts["gpt2_tiny-zero3-cpu_x2"].lines if line.metric == "step_time_seconds"]
     assert line.reason is not None
-    assert line.reason.because == Because.WITH_GROUP
-    assert (line.reason.facts["kind"], line.reason.facts["name"], line.reason.facts["cells"]) == ("engine", "zero3", 3)
+    assert isinstance(line.reason, WithGroup)
+    assert (line.reason.kind, line.reason.name, line.reason.cells) == ("engine", "zero3", 3)
     assert line.ratio == pytest.approx(1.03, abs=0.01)
 
 

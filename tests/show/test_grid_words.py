@@ -6,8 +6,9 @@ import pytest
 
 from perfsuite.compare.pooling import ALL, CELL, REST
 from perfsuite.records.change import Trial
+from perfsuite.records.reasons import WithGroup
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Interval, Line, Status, Verdict, reason
+from perfsuite.records.verdict import Interval, Line, Status, Verdict
 from perfsuite.show.text.grid_words import cells_text, moved_together
 from perfsuite.show.text.reasons import words_of
 from perfsuite.show.text.run_summary import asides
@@ -30,7 +31,7 @@ def test_cells_are_named_by_what_they_share(kind, name, count, said):
 
 def result(cell: str, status: Status, ratio: float, kind: str, name: str, cells: int) -> Result:
     """Of a cell that was judged with others."""
-    why = reason(Because.WITH_GROUP, kind=kind, name=name, cells=cells, own=0.05, pairs=2)
+    why = WithGroup(kind=kind, name=name, cells=cells, own=0.05, pairs=2)
     line = Line(
         metric="step_time_seconds",
         title="step time",
@@ -67,6 +68,6 @@ def test_each_group_is_told_once():
 
 def test_a_line_says_with_which_cells_it_is_judged():
     """And what its own pairs say."""
-    why = reason(Because.WITH_GROUP, kind="engine", name="zero3", cells=23, own=0.05, pairs=2)
+    why = WithGroup(kind="engine", name="zero3", cells=23, own=0.05, pairs=2)
 
     assert words_of(why) == "all 23 cells of engine zero3; 2 own pairs: +5.0 %"

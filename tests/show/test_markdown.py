@@ -18,8 +18,9 @@ from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.change import Change, Problem, Trial
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
+from perfsuite.records.reasons import InWords
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Because, Consent, Interval, Line, Status, Trace, TraceKind, Verdict, reason
+from perfsuite.records.verdict import Consent, Interval, Line, Status, Trace, TraceKind, Verdict
 from perfsuite.show.text.markdown import ROOM, code, fence, passes, render_brief, render_markdown
 from perfsuite.show.text.verdict_text import render
 
@@ -136,7 +137,7 @@ def test_a_hostile_report_is_only_text():
     verdict = Verdict(
         cell=CELL,
         status=Status.REGRESSED,
-        reason=reason(Because.MESSAGE, message=HOSTILE),
+        reason=InWords(message=HOSTILE),
         changed=[change],
         trial=Trial(problems=[Problem(message=HOSTILE)]),
         traces=[Trace(kind=TraceKind.FAILED, message=HOSTILE)],
@@ -288,7 +289,7 @@ def test_a_brief_summary_says_what_is_worst():
 
 def test_a_brief_summary_is_brief():
     """At most 20 lines, each of them short, and a stranger's text is only text."""
-    why, change = reason(Because.MESSAGE, message=HOSTILE * 20), Change(HOSTILE, HOSTILE, HOSTILE)
+    why, change = InWords(message=HOSTILE * 20), Change(HOSTILE, HOSTILE, HOSTILE)
     verdict = Verdict(cell=CELL, status=Status.REGRESSED, reason=why, changed=[change])
     hostile = msgspec.structs.replace(FATTER, verdict=verdict)
     lines = render_brief([hostile] * 60, "failure").splitlines()

@@ -6,8 +6,9 @@ from gate_samples import CELL, GIB, METRICS, baseline, measurement, memory
 from perfsuite.compare.judge import judge
 from perfsuite.records.change import Change, Trial
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.reasons import NotRuledOut
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Interval, Line, Move, Status, Verdict, reason
+from perfsuite.records.verdict import Interval, Line, Move, Status, Verdict
 from perfsuite.show.text.open_cells import MOST_OPEN, open_times
 from perfsuite.show.text.run_summary import asides, rows
 from perfsuite.show.text.words import trial_of
@@ -64,7 +65,7 @@ def test_the_time_that_makes_a_cell_open_is_named():
 
 def test_times_that_are_open_for_one_reason_share_it():
     """A cell has four times, and one run of the baseline cannot rule out much of any of them."""
-    why = reason(Because.NOT_RULED_OUT, runs=1, change=0.03)
+    why = NotRuledOut(runs=1, change=0.03)
     parts = [Move(part="forward", by=0.01)]
     lines = [msgspec.structs.replace(one, status=Status.OPEN, interval=None, stored=None, ratio=None, reason=why)
              for one in OPENED.lines]  # fmt: skip

@@ -5,9 +5,8 @@ import html
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -26,19 +25,17 @@ from perfsuite.records import codec
 from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.prediction import PredictedTime
+from perfsuite.records.reasons import InWords, NotAllTried, OtherRelease, Slower, Undecided
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import (
-    Because,
     Consent,
     Interval,
     Move,
-    Reason,
     Status,
     Trace,
     TraceKind,
     Verdict,
-    reason,
 )
 from perfsuite.records.verdict import Line as Judged
 from perfsuite.show.html import memory_chart
@@ -175,7 +172,7 @@ def test_a_slower_machine_is_not_told_as_unconfirmed():
         old=1.0,
         new=2.0,
         compared=True,
-        reason=reason(Because.SLOWER, runs=3),
+        reason=Slower(runs=3),
     )
     verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN, lines=[line])
     card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]
@@ -244,9 +241,9 @@ def test_an_open_cell_is_no_regression(night, all_metrics):
 @pytest.mark.parametrize(
     ("low", "high", "pairs", "why", "told"),
     [
-        (0.989, 1.003, 3, reason(Because.NOT_ALL_TRIED), ", but a change that cannot be tried here may be slower"),
-        (1.002, 1.041, 8, reason(Because.PERHAPS_TOO_LITTLE, worse=True), ": a difference, but perhaps too"),
-        (1.183, 1.453, 2, reason(Because.TOO_FEW_PAIRS, worse=True), ": a difference, but too few pairs decide it."),
+        (0.989, 1.003, 3, NotAllTried(), ", but a change that cannot be tried here may be slower"),
+        (1.002, 1.041, 8, Undecided(worse=True), ": a difference, but perhaps too"),
+        (1.183, 1.453, 2, Undecided(worse=True, few_pairs=True), ": a difference, but too few pairs decide it."),
     ],
 )
 def test_an_open_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):
@@ -370,7 +367,7 @@ def test_a_stranger_s_text_stays_text():
     outcome = Judged(metric=NASTY, title=NASTY, status=Status.REGRESSED, unit=NASTY, old=NASTY, new=NASTY)
     numbers = Judged(
         metric="peak_memory_bytes", title=NASTY, status=Status.REGRESSED, unit=NASTY, old=1, new=2, compared=True,
-        moves=moves, reason=reason(Because.OTHER_RELEASE, name=NASTY, before=NASTY, after=NASTY),
+        moves=moves, reason=OtherRelease(release=Change(NASTY, NASTY, NASTY)),
     )  # fmt: skip
     change = Change(NASTY, NASTY, NASTY, files=(NASTY,))
     trial = Trial(
@@ -380,7 +377,7 @@ def test_a_stranger_s_text_stays_text():
     verdict = Verdict(
         cell="t5_tiny-zero3-cpu_x2",
         status=Status.REGRESSED,
-        reason=reason(Because.MESSAGE, message=NASTY),
+        reason=InWords(message=NASTY),
         lines=[outcome, numbers],
         changed=[change],
         trial=trial,
@@ -580,19 +577,6 @@ def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
     page = page_of([Result(measurement=new, baseline=old, verdict=verdict)], all_metrics)
 
     assert page.endswith("</html>")
-
-
-@pytest.mark.parametrize("because", Because)
-@pytest.mark.parametrize("fact", [None, "", [], -1.0, {"": 0}], ids=repr)
-def test_a_stranger_s_reason_ends_no_page(because, fact):
-    """Whatever facts it comes with, and with none."""
-    empty: dict[str, Any] = {}
-    for facts in (empty, defaultdict(lambda: fact)):
-        why = Reason(because=because, facts=facts)
-        line = Judged(metric="loss", title="loss", status=Status.REGRESSED, reason=why)
-        verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.REGRESSED, lines=[line], reason=why)
-
-        assert page_of([msgspec.structs.replace(result(), verdict=verdict)]).endswith("</html>")
 
 
 def test_summary_writes_the_page(tmp_path, capsys):

@@ -21,9 +21,10 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import Cause, Change, How, Trial
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.measurement import Launch, Measurement
+from perfsuite.records.reasons import NothingShown
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Because, Bound, Interval, Limit, Status, reason
+from perfsuite.records.verdict import Bound, Interval, Limit, Status
 from perfsuite.run.asked import Asked
 
 FOLDER = Path(__file__).parents[2] / "baselines" / "cpu_x2"
@@ -77,7 +78,7 @@ def _tried(line, noisy, dice):
     line = msgspec.structs.replace(line, phases=[])
     if noisy:
         interval = Interval(low=0.959, high=1.712, pairs=16)
-        why = reason(Because.NOTHING_SHOWN, change=0.03)
+        why = NothingShown(change=0.03)
         return msgspec.structs.replace(line, status=Status.OPEN, ratio=1.281, interval=interval, reason=why)
     change = dice.gauss(0, 0.4) / 100
     interval = Interval(low=1 + change - 0.012, high=1 + change + 0.013, pairs=3)

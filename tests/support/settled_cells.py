@@ -17,8 +17,9 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.plugin import perf_run
 from perfsuite.records.deadline import left
+from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Status, Verdict, reason
+from perfsuite.records.verdict import Status, Verdict
 
 
 def told(line: str) -> None:
@@ -29,7 +30,7 @@ def told(line: str) -> None:
 
 def result_of(cell: str, status: str) -> Result:
     """A result with that verdict."""
-    why = reason(Because.MESSAGE, message=f"this is {status}")
+    why = InWords(message=f"this is {status}")
     measurement = msgspec.structs.replace(samples.measurement(), cell=cell)
     verdict = Verdict(cell=cell, status=Status(status), reason=why, collect="pytest --perf")
     return Result(measurement=measurement, baseline=samples.baseline(), verdict=verdict)

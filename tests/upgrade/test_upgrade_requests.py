@@ -102,7 +102,7 @@ def test_what_stays_old_is_on_both_sides():
 
     assert changes_of(["lib==2.1"], old, LIBRARIES)[1] == {"other": "1.0"}
     assert changes_of(["lib==2.1", "other==1.0"], old, LIBRARIES)[1] == {"other": "1.0"}
-    assert changes_of([], [*old, "lib==2.0"], LIBRARIES)[1] == {}
+    assert changes_of([], ["other==1.0", "lib==2.0"], LIBRARIES)[1] == {}
 
 
 def test_an_older_word_beside_an_old_side_is_refused():
@@ -120,12 +120,31 @@ def test_an_older_word_beside_an_old_side_is_refused():
         (["lub==1.0"], "Did you mean 'lib'"),
         (["releases.txt"], "The file releases.txt does not exist"),
         (["lib>=2.1"], "does not pin one version"),
+        (["lib==2.1", "lib==3.0"], "lib 2.1 and lib 3.0 contradict each other: name one of them"),
+        (["lib==2.1 LIB==3.0"], "lib 2.1 and lib 3.0 contradict"),
+        (["lib", "lib==2.1"], "lib 3.0 and lib 2.1 contradict"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(words, said):
     """In one sentence."""
     with pytest.raises(UsageError, match=said):
         tried(words)
+
+
+def test_one_release_twice_is_one():
+    """However it is written."""
+    assert tried(["lib==2.1", "lib==2.1.0"]) == tried(["lib==2.1"])
+
+
+def test_a_word_comes_before_a_file(tmp_path):
+    """Two files may contradict each other, too."""
+    files = [tmp_path / "one.txt", tmp_path / "other.txt"]
+    for file, version in zip(files, ("2.1", "3.0"), strict=True):
+        file.write_text(f"lib=={version}\n")
+
+    assert tried([str(files[0]), "lib==3.0"]) == tried(["lib==3.0"])
+    with pytest.raises(UsageError, match=r"lib 2\.1 and lib 3\.0 contradict"):
+        tried(list(map(str, files)))
 
 
 def test_an_unknown_release_is_named():

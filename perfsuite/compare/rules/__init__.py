@@ -13,8 +13,9 @@ from perfsuite.compare.scope import Scope, changes, line_of
 from perfsuite.errors import UsageError
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.reasons import Absent, BadNumber, OtherRelease, Reason, Uncounted, Unrepeated
 from perfsuite.records.sample import Reading, is_number
-from perfsuite.records.verdict import Because, Line, Reason, Status, reason
+from perfsuite.records.verdict import Line, Status
 
 __all__ = ["RULES", "Rule", "Summary", "compare_metric", "rule_of", "why_wrong"]
 SPREADS = 10  # how much more two launches of one side may differ than those that are known
@@ -38,8 +39,7 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
     if new and old is None and (why := why_wrong(metric, new, scope.strategy)):
         return line_of(metric, Status.REGRESSED, old, new, reason=why)
     if new and old and (other := _another(metric, scope)):
-        why = reason(Because.OTHER_RELEASE, name=other.name, before=other.before, after=other.after)
-        return line_of(metric, Status.NOT_COMPARED, old, new, reason=why)
+        return line_of(metric, Status.NOT_COMPARED, old, new, reason=OtherRelease(release=other))
     if new and old and (why := _unrepeated(metric, scope)):
         far = scope.finite and _is_far(metric, new, old, scope)
         status = Status.REGRESSED if far else Status.NOT_COMPARED
@@ -52,14 +52,14 @@ def compare_metric(metric: Metric, scope: Scope) -> Line | None:
     if new is None and old is None and uncounted:
         return None if metric.hold == "shown" else line_of(metric, Status.NOT_COMPARED, old, new, reason=uncounted)
     if not (_is_finite(new) and _is_finite(old)):
-        why = reason(Because.NOT_FINITE, measured=not _is_finite(new))
+        why = BadNumber(measured=not _is_finite(new), finite=False)
         return line_of(metric, Status.FAILED, old, new, reason=why, **_finite(old, new))
     if new is None or old is None:
         needless = old is None and (metric.optional or metric.name in scope.old.uncounted)
         if metric.hold == "shown" and (needless or (metric.optional and metric.derive)):
             return None  # its formula may leave it out, such as an MFU above 100 %
         status = Status.NOT_COMPARED if needless else Status.MISSING
-        absent = reason(Because.ABSENT, measured=new is not None)
+        absent = Absent(measured=new is not None)
         return line_of(metric, status, old, new, reason=absent if new else uncounted or absent)
     return _line_of_rule(metric, new, old, scope)
 
@@ -86,7 +86,7 @@ def _unrepeated(metric: Metric, scope: Scope) -> Reason | None:
     """Why the metric cannot be equal: another launch of one side had another value."""
     for side in (scope.old, scope.new):
         if metric.name in side.unrepeated:
-            return reason(Because.UNREPEATED, unit=metric.unit, other=side.unrepeated[metric.name])
+            return Unrepeated(unit=metric.unit, other=side.unrepeated[metric.name])
     return None
 
 
@@ -103,7 +103,7 @@ def _is_far(metric: Metric, new: Reading, old: Reading, scope: Scope) -> bool:
 def _uncounted(metric: Metric, measurement: Measurement) -> Reason | None:
     """Why the metric could not be counted; None if it was, or should have been."""
     message = measurement.uncounted.get(metric.name, "")
-    return reason(Because.UNCOUNTED, message=message) if message else None
+    return Uncounted(message=message) if message else None
 
 
 def why_wrong(metric: Metric, reading: Reading, strategy: str) -> Reason | None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.scope import Scope
+from perfsuite.records.reasons import Reason
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Reason
+from perfsuite.records.verdict import Line
 
 Summary = Callable[[list[float]], float]
 

@@ -5,8 +5,9 @@ releases and machines, so it changes a little. A wrong number multiplies it.
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule
 from perfsuite.compare.scope import Scope, line_of, low_precision
+from perfsuite.records.reasons import Reason, Wrong
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Because, Bound, Limit, Line, Move, Reason, Status, reason
+from perfsuite.records.verdict import Bound, Limit, Line, Move, Status
 
 GROWTH = 2.0
 # A smaller error is rounding, by precision: fp32, then bf16 and fp16.
@@ -37,9 +38,7 @@ def wrong(metric: Metric, reading: Reading, strategy: str) -> Reason | None:
     ceiling = CEILINGS[low_precision(strategy)]
     if reading.value <= ceiling:
         return None
-    return reason(
-        Because.WRONG, title=metric.title, unit=metric.unit, value=reading.value, most=ceiling, parts=_most(reading)
-    )
+    return Wrong(title=metric.title, unit=metric.unit, value=reading.value, most=ceiling, parts=_most(reading))
 
 
 def _most(reading: Reading) -> dict[str, int | float]:

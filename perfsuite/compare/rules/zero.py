@@ -3,8 +3,8 @@
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule
 from perfsuite.compare.rules.exact import compare, differs
+from perfsuite.records.reasons import Reason, Wrong
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Because, Reason, reason
 
 
 def wrong(metric: Metric, reading: Reading, strategy: str) -> Reason | None:
@@ -12,7 +12,7 @@ def wrong(metric: Metric, reading: Reading, strategy: str) -> Reason | None:
     if reading.value == 0:
         return None
     parts = reading.suspects or reading.parts
-    return reason(Because.WRONG, title=metric.title, unit=metric.unit, value=reading.value, most=0, parts=dict(parts))
+    return Wrong(title=metric.title, unit=metric.unit, value=reading.value, parts=dict(parts))
 
 
 RULE = Rule(hold=compare, differs=differs, wrong=wrong)

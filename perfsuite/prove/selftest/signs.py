@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from perfsuite.records.failure import Failure, FailureKind
+from perfsuite.records.reasons import Reason
 from perfsuite.records.record import Record
-from perfsuite.records.verdict import Because, Fact, Line, Reason, Status, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 
 ROUNDING = 0.0005  # a change reads alike with one decimal of a percent
 
@@ -23,8 +26,8 @@ class Sign(Record, frozen=True, kw_only=True):
     status: Status | None = None
     change: float | tuple[float, float] | None = None
     part: str = ""
-    because: Because | None = None
-    facts: dict[str, Fact] = {}
+    because: str = ""
+    facts: dict[str, str | int | bool] = {}
     has: tuple[str, ...] = ()
     changed: str = ""
     kind: FailureKind | None = None
@@ -64,11 +67,9 @@ class Sign(Record, frozen=True, kw_only=True):
         return line.status == (self.status or worst)
 
     def _is_reason(self, why: Reason | None) -> bool:
-        if self.because is None:
-            return True
-        if why is None or why.because != self.because:
-            return False
-        return self.facts.items() <= why.facts.items() and set(self.has) <= why.facts.keys()
+        facts = msgspec.to_builtins(why) or {}
+        known = all(facts.get(name) is not None for name in self.has)
+        return known and self.facts.items() <= facts.items() and self.because in ("", facts.get("because"))
 
     def _is_failure(self, failure: Failure | None) -> bool:
         kind, rank = (failure.kind, failure.rank) if failure else (None, None)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.records.change import Change, How
+from perfsuite.records.reasons import NotAllTried, Undecided, WithMessage
 from perfsuite.records.suspects import part_name
-from perfsuite.records.verdict import OPEN, Because, Line, Move, Status
+from perfsuite.records.verdict import OPEN, Line, Move, Status
 from perfsuite.show.html.moved import AnyResult, Moved, in_quarantine, tone_of
 from perfsuite.show.text import words
 from perfsuite.show.text.markdown import is_red
@@ -77,10 +78,10 @@ class Cause:
         found = line.interval
         if found:
             interval = f"he interval of {show_several(found.pairs, 'pair')}{whose} is {words.range_text(found)}"
-            if line.reason and line.reason.because == Because.NOT_ALL_TRIED:
+            if isinstance(line.reason, NotAllTried):
                 return f"T{interval}, but {words_of(line.reason)}."
             if not found.low <= 1 <= found.high:
-                few = line.reason and line.reason.because == Because.TOO_FEW_PAIRS
+                few = isinstance(line.reason, Undecided) and line.reason.few_pairs
                 doubt = "too few pairs decide it" if few else "perhaps too little to matter"
                 return f"T{interval}: a difference, but {doubt}."
             said = f"No difference was shown: t{interval}, which includes 0."
@@ -226,7 +227,7 @@ def _cause(groups: Sequence[Sequence[Moved]]) -> Cause:
 
 def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
     """Cells that are not green and have no line that moved: failed, missing, undecided; alike if their reason is."""
-    groups: dict[tuple[str, str, str, bool], list[AnyResult]] = defaultdict(list)
+    groups: dict[tuple[str, type, str, bool], list[AnyResult]] = defaultdict(list)
     for result in results:
         verdict = result.verdict
         if verdict.status in (Status.OK, Status.IMMATERIAL, Status.UNSUPPORTED) or any(
@@ -235,9 +236,8 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
             if line.status not in (Status.OK, Status.IMMATERIAL, Status.NOT_COMPARED)
         ):
             continue
-        because = verdict.reason.because if verdict.reason else ""
-        message = str(verdict.reason.facts.get("message", "")) if verdict.reason else ""
-        groups[verdict.status, because, NUMBERS.sub("#", message), in_quarantine(result)].append(result)
+        message = verdict.reason.message if isinstance(verdict.reason, WithMessage) else ""
+        groups[verdict.status, type(verdict.reason), NUMBERS.sub("#", message), in_quarantine(result)].append(result)
     return [
         Cause(
             cells=group,

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable
 
 from perfsuite.compare.pooling import ALL, CELL, REST, Effect
+from perfsuite.records.reasons import WithGroup
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Line, Verdict
+from perfsuite.records.verdict import Line, Verdict
 from perfsuite.units import show_several
 
 
@@ -49,16 +50,13 @@ def moved_together(results: Iterable[Result]) -> list[str]:
 
 def _has_group(verdict: Verdict) -> bool:
     """Whether a time was judged with those of other cells."""
-    return any(line.reason and line.reason.because == Because.WITH_GROUP for line in verdict.lines)
+    return any(isinstance(line.reason, WithGroup) for line in verdict.lines)
 
 
 def _of_line(line: Line, cell: str) -> str | None:
     """None if it is no time that was tried."""
     if line.ratio is None or line.interval is None:
         return None
-    facts = line.reason.facts if line.reason else {}
-    if line.reason is None or line.reason.because != Because.WITH_GROUP:
-        cells = cell
-    else:
-        cells = cells_text(str(facts["kind"]), str(facts["name"]), int(str(facts["cells"])))
+    why = line.reason
+    cells = cells_text(why.kind, why.name, why.cells) if isinstance(why, WithGroup) else cell
     return f"{cells} {range_text(line.ratio, line.interval.low, line.interval.high)} {line.status}"

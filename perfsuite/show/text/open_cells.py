@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from perfsuite.records.reasons import Slower, WithGroup
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Because, Line, Status, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.show.text.words import change_text, note_text
 from perfsuite.units import show_several
 
@@ -30,7 +31,7 @@ def open_counts(results: Sequence[Result]) -> list[str]:
 
 def is_unexplained(line: Line) -> bool:
     """Whether a time is slower than stored ones although nothing changed, so there is nothing to try."""
-    return line.reason is not None and line.reason.because in (Because.SLOWER, Because.SLOWER_OWN_CODE)
+    return isinstance(line.reason, Slower)
 
 
 def _meaning(verdict: Verdict) -> str:
@@ -64,7 +65,7 @@ def _opened(verdict: Verdict) -> str:
     """Lines of one note together, since the times of a cell are often open for one reason."""
     alike: dict[str, list[str]] = {}
     for line in verdict.lines:
-        if line.status == verdict.status and not (line.reason and line.reason.because == Because.WITH_GROUP):
+        if line.status == verdict.status and not isinstance(line.reason, WithGroup):
             note = note_text(msgspec.structs.replace(line, phases=[]))
             alike.setdefault(note, []).append(f"{line.title} {change_text(line)}".rstrip())
     times = [f"{', '.join(titles)} ({note})" if note else ", ".join(titles) for note, titles in alike.items()]

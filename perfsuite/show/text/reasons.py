@@ -1,31 +1,60 @@
-"""The words of every reason: one entry for each member of Because, of the facts that it comes with."""
+"""The words of every reason. mypy refuses a function that lacks those of a new one."""
 
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import assert_never
 
+from perfsuite.records import reasons
+from perfsuite.records.reasons import Reason
 from perfsuite.records.suspects import part_name
-from perfsuite.records.verdict import Because, Reason
 from perfsuite.show.text.grid_words import cells_text
 from perfsuite.units import show, show_bytes, show_number, show_ratio, show_several
 
-Facts = Mapping[str, Any]
 MOST_NAMED = 3  # tensors in a sentence: a model has hundreds
 
 
 def words_of(reason: Reason) -> str:
-    """The reason as the end of a sentence, or as a sentence. In a stranger's report, its facts may be others."""
-    said = _WORDS[reason.because]
-    try:
-        return said.format_map(reason.facts) if isinstance(said, str) else said(reason.facts)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return f"{reason.because}, with other facts than are known here"
+    """The reason as the end of a sentence, or as a sentence."""
+    if isinstance(reason, reasons.OfNumbers):
+        return _of_numbers(reason)
+    if isinstance(reason, reasons.OfSteps):
+        return _of_steps(reason)
+    if isinstance(reason, reasons.OfTimes):
+        return _of_times(reason)
+    if isinstance(reason, reasons.OfPairs):
+        return _of_pairs(reason)
+    if isinstance(reason, reasons.OfOutcomes):
+        return _of_outcomes(reason)
+    return _of_baselines(reason)
 
 
-def _wrong(facts: Facts) -> str:
-    value, most = f"{facts['title']} is {show(facts['value'], facts['unit'])}", facts["most"]
-    said = f"{value}, and rounding explains {most:g}" if most else f"{value}, and must be 0"
-    return f"{said}; {most_in(facts['parts'])}" if facts["parts"] else said
+def _of_numbers(reason: reasons.OfNumbers) -> str:
+    match reason:
+        case reasons.Wrong(most=most, parts=parts):
+            explained = f"and rounding explains {most:g}" if most else "and must be 0"
+            said = f"{reason.title} is {show(reason.value, reason.unit)}, {explained}"
+            return f"{said}; {most_in(parts)}" if parts else said
+        case reasons.OtherRelease(release=release):
+            return f"counts depend on the release: {release.name} {release.before} -> {release.after}"
+        case reasons.BadNumber(finite=finite):
+            whose = "the measurement" if reason.measured else "the baseline"
+            return f"{whose} has {'a time that is not positive' if finite else 'a number that is not finite'}"
+        case reasons.Absent(measured=measured):
+            return "the baseline lacks it" if measured else "not measured"
+        case reasons.Uncounted(message=message):
+            return f"cannot be counted: {message}"
+        case reasons.Unrepeated(unit=unit, other=other):
+            return f"another launch had {show(other, unit)}, so only a much worse one is red"
+        case reasons.OtherTraining(title=title):
+            return f"less work, but another training: {title} moved with it"
+        case reasons.NoMetric():
+            return "no Metric is defined, so nothing was compared"
+        case reasons.NothingGrew(part=part, part_bytes=size):
+            return f"no category grew; most of it {part_name(part)}, {show_bytes(size)}"
+        case reasons.Own(facts=facts):
+            numbers = {name: show_number(fact) if isinstance(fact, float) else fact for name, fact in facts.items()}
+            return ", ".join(f"{name.replace('_', ' ')} {fact}" for name, fact in numbers.items())
+    assert_never(reason)
 
 
 def most_in(shares: Mapping[str, float]) -> str:
@@ -35,27 +64,53 @@ def most_in(shares: Mapping[str, float]) -> str:
     return f"most in {', '.join(named)}" + (f" and {more} more" if more else "")
 
 
-def _absent(facts: Facts) -> str:
-    return "the baseline lacks it" if facts["measured"] else "not measured"
+def _of_steps(reason: reasons.OfSteps) -> str:
+    match reason:
+        case reasons.FewerSamples(measured=measured, recorded=recorded):
+            return f"only {measured} of the baseline's {recorded} steps were measured"
+        case reasons.StepDiffers(first=first, differing=differing, steps=steps):
+            return f"differs in step {first} first, in {differing} of {steps} steps"
+        case reasons.NoCommonStep():
+            return "no step in common"
+        case reasons.SomeSteps(median=median):
+            return f"the mean of all steps; the median step {100 * median:+.1f} %"
+        case reasons.BySteps():
+            return "the trial compared single steps"
+    assert_never(reason)
 
 
-def _whose(facts: Facts) -> str:
-    return "the measurement" if facts["measured"] else "the baseline"
+def _of_times(reason: reasons.OfTimes) -> str:
+    match reason:
+        case reasons.Capped():
+            return "memory is capped"
+        case reasons.NoTimes():
+            return "no times from this machine: the baseline has none"
+        case reasons.Drifted(by=by, since=since):
+            return f"{show_ratio(by)} slower over the last runs than over the first, since {since[:10]}"
+        case reasons.NotRuledOut(runs=runs, change=change):
+            return f"{_runs(runs)} cannot rule out {show_ratio(change)}"
+        case reasons.Slower(runs=runs, own_code=own, loads=loads):
+            said = f"slower than {_runs(runs)}"
+            if own:
+                return f"{said}, and perfsuite's code {own.before} -> {own.after}"
+            load = f", {'but busy: ' * loads.busy}load {loads.here:.1f} against {loads.recorded:.1f}" if loads else ""
+            return f"{said}; same machine{load}"
+    return f"no times from this machine: {other_machine_words(reason)}"
 
 
-def _runs(facts: Facts) -> str:
-    return "the one run of the baseline" if facts["runs"] == 1 else f"the baseline's {facts['runs']} runs"
-
-
-def _other_machine(facts: Facts) -> str:
-    if facts["what"] == "gpus":
-        sides = (_gpus(facts[side], facts[f"{side}_links"]) for side in ("recorded", "here"))
-        return "recorded on other GPUs ({}), here: {}".format(*sides)
-    if facts["what"] == "no identity":
-        return "this machine has no identity: its cache folder cannot be written"
-    if facts["what"] == "driver":
-        return f"recorded with driver {facts['recorded'] or 'none'}, here is {facts['here'] or 'none'}"
-    return f"recorded on another machine ({facts['device']}, {facts['cores']} cores, {facts['identity']})"
+def other_machine_words(reason: reasons.OtherMachine) -> str:
+    """How a machine differs, alone."""
+    match reason:
+        case reasons.OtherGpus():
+            recorded, here = _gpus(reason.recorded, reason.recorded_links), _gpus(reason.here, reason.here_links)
+            return f"recorded on other GPUs ({recorded}), here: {here}"
+        case reasons.NoIdentity():
+            return "this machine has no identity: its cache folder cannot be written"
+        case reasons.OtherComputer(device=device, cores=cores, identity=identity):
+            return f"recorded on another machine ({device}, {cores} cores, {identity})"
+        case reasons.OtherDriver(recorded=driver, here=driver_here):
+            return f"recorded with driver {driver or 'none'}, here is {driver_here or 'none'}"
+    assert_never(reason)
 
 
 def _gpus(names: list[str], links: str) -> str:
@@ -63,145 +118,87 @@ def _gpus(names: list[str], links: str) -> str:
     return " and ".join(names) + (f" by {links}" if links else "")
 
 
-def _slower(facts: Facts) -> str:
-    said = f"slower than {_runs(facts)}; same machine"
-    if "load" not in facts:
-        return said
-    busy = "but busy: " if facts["busy"] else ""
-    return f"{said}, {busy}load {facts['load']:.1f} against {facts['recorded_load']:.1f}"
+def _runs(runs: int) -> str:
+    return "the one run of the baseline" if runs == 1 else f"the baseline's {runs} runs"
 
 
-def _drifted(facts: Facts) -> str:
-    return f"{show_ratio(facts['by'])} slower over the last runs than over the first, since {facts['since'][:10]}"
+def _of_pairs(reason: reasons.OfPairs) -> str:
+    match reason:
+        case reasons.NoInterval():
+            return "no trial asked for its pairs"
+        case reasons.WithGroup(kind=kind, name=name, cells=cells, own=own, pairs=pairs):
+            return f"{cells_text(kind, name, cells)}; {show_several(pairs, 'own pair')}: {100 * own:+.1f} %"
+        case reasons.NothingShown(change=change):
+            return f"no difference shown, but {show_ratio(change)} is not ruled out"
+        case reasons.Undecided(worse=worse, few_pairs=few_pairs):
+            doubt = "too few pairs decide that" if few_pairs else "perhaps too little to matter"
+            return f"{'worse' if worse else 'better'}, but {doubt}"
+        case reasons.BeyondHarmless(change=change):
+            return f"all beyond the {show_ratio(change)} that need not be reported"
+        case reasons.NotAllTried():
+            return "a change that cannot be tried here may be slower"
+    assert_never(reason)
 
 
-def _perhaps(facts: Facts) -> str:
-    return f"{'worse' if facts['worse'] else 'better'}, but perhaps too little to matter"
+def _of_outcomes(reason: reasons.OfOutcomes) -> str:
+    match reason:
+        case reasons.InWords(message=message):
+            return message
+        case reasons.NoBaseline(outcome=outcome):
+            said = f", and it ran out of memory ({_ending(reason)}: {_message(reason)})" if outcome == "oom" else ""
+            return f"there is no baseline{said}"
+        case reasons.Ended(outcome=outcome, recorded=recorded):
+            if recorded in (None, outcome):
+                return f"{_ending(reason)}{', like its baseline' if recorded else ''}: {_message(reason)}"
+            return f"{recorded} -> {_ending(reason)}" + (f": {reason.message}" if reason.message else "")
+        case reasons.SideFailed(side=side, message=message):
+            return f"{side} failed: {message}"
+        case reasons.SidesEnded(a="unsupported", b="unsupported", message=message):
+            return f"nothing was compared, since neither side can run it: {message}"
+        case reasons.SidesEnded(a=a, b=b, message=message):
+            return f"{a} -> {b}: {message}"
+        case reasons.NotPredicted(message=message, recorded=recorded):
+            return f"cannot be predicted: {message}" + (f" Its baseline says {recorded}." if recorded else "")
+        case reasons.Predicted(recorded=recorded):
+            change = predicted_outcome_words(reason) if recorded else "no predicted baseline"
+            return f"{change}; it needs {show_bytes(reason.needed_bytes)}{'' if recorded else '.'}" if change else ""
+    assert_never(reason)
 
 
-def _nothing_grew(facts: Facts) -> str:
-    return f"no category grew; most of it {part_name(facts['part'])}, {show_bytes(facts['bytes'])}"
-
-
-def _ending(facts: Facts) -> str:
+def _ending(reason: reasons.Ended) -> str:
     """``oom, at least 1.06 GiB missing, most of it activations, 900.00 MiB``."""
-    if "missing_bytes" not in facts:
-        return str(facts["outcome"])
-    where = f", most of it {part_name(facts['part'])}, {show_bytes(facts['part_bytes'])}" if "part" in facts else ""
-    return f"oom, at least {show_bytes(facts['missing_bytes'])} missing{where}"
+    if reason.missing_bytes is None:
+        return reason.outcome
+    where = f", most of it {part_name(reason.part)}, {show_bytes(reason.part_bytes)}" if reason.part else ""
+    return f"oom, at least {show_bytes(reason.missing_bytes)} missing{where}"
 
 
-def _message(facts: Facts) -> str:
-    return str(facts["message"] or "no reason was recorded.")
+def _message(reason: reasons.Ended) -> str:
+    return reason.message or "no reason was recorded."
 
 
-def _no_baseline(facts: Facts) -> str:
-    if facts["outcome"] != "oom":
-        return "there is no baseline"
-    return f"there is no baseline, and it ran out of memory ({_ending(facts)}: {_message(facts)})"
-
-
-def _outcomes(facts: Facts) -> str:
-    if facts["recorded"] == facts["outcome"]:
-        return f"{_ending(facts)}, like its baseline: {_message(facts)}"
-    return f"{facts['recorded']} -> {_ending(facts)}" + (f": {facts['message']}" if facts.get("message") else "")
-
-
-def _predicted(facts: Facts) -> str:
-    """Of a prediction: what it needs, or how its outcome differs from the recorded one; empty if it does not."""
-    needs = f"it needs {show_bytes(facts['needed_bytes'])}"
-    if "recorded" not in facts:
-        return f"no predicted baseline; {needs}."
-    change = _change_of_outcome(facts)
-    return f"{change}; {needs}" if change else ""
-
-
-def _change_of_outcome(facts: Facts) -> str:
-    if facts.get("recorded") == facts.get("outcome"):
-        return ""
-    missing = f", {show_bytes(facts['missing_bytes'])} missing" if "missing_bytes" in facts else ""
-    return f"{facts['recorded']} -> {facts['outcome']}{missing}"
-
-
-def _not_predicted(facts: Facts) -> str:
-    said = f"cannot be predicted: {facts['message']}"
-    return f"{said} Its baseline says {facts['recorded']}." if "recorded" in facts else said
-
-
-def _own(facts: Facts) -> str:
-    """A user's own rule names its facts as it likes."""
-    numbers = {name: show_number(fact) if isinstance(fact, float) else fact for name, fact in facts.items()}
-    return ", ".join(f"{name.replace('_', ' ')} {fact}" for name, fact in numbers.items())
-
-
-_WORDS: dict[Because, str | Callable[[Facts], str]] = {
-    Because.WRONG: _wrong,
-    Because.OTHER_RELEASE: "counts depend on the release: {name} {before} -> {after}",
-    Because.NOT_FINITE: lambda facts: f"{_whose(facts)} has a number that is not finite",
-    Because.ABSENT: _absent,
-    Because.UNCOUNTED: "cannot be counted: {message}",
-    Because.UNREPEATED: lambda facts: (
-        f"another launch had {show(facts['other'], facts['unit'])}, so only a much worse one is red"
-    ),
-    Because.OTHER_TRAINING: "less work, but another training: {title} moved with it",
-    Because.NO_METRIC: "no Metric defines it",
-    Because.FEWER_SAMPLES: "only {measured} of the baseline's {recorded} steps were measured",
-    Because.STEP_DIFFERS: "differs in step {first} first, in {differing} of {steps} steps",
-    Because.NO_COMMON_STEP: "no step in common",
-    Because.CAPPED: "memory is capped",
-    Because.NO_TIMED_STEP: "the measurement has no timed steps",
-    Because.NOT_POSITIVE: lambda facts: f"{_whose(facts)} has a time that is not positive",
-    Because.OTHER_MACHINE: lambda facts: f"no times from this machine: {_other_machine(facts)}",
-    Because.NO_TIMES: "no times from this machine: the baseline has none",
-    Because.DRIFTED: _drifted,
-    Because.NOT_RULED_OUT: lambda facts: f"{_runs(facts)} cannot rule out {show_ratio(facts['change'])}",
-    Because.SLOWER: _slower,
-    Because.SLOWER_OWN_CODE: lambda facts: (
-        f"slower than {_runs(facts)}, and perfsuite's code {facts['before']} -> {facts['after']}"
-    ),
-    Because.WITH_GROUP: lambda facts: (
-        f"{cells_text(str(facts['kind']), str(facts['name']), facts['cells'])}; "
-        f"{show_several(facts['pairs'], 'own pair')}: {100 * facts['own']:+.1f} %"
-    ),
-    Because.FEW_PAIRS: "{pairs} pairs, but an interval needs {least}",
-    Because.TOO_FEW_PAIRS: lambda facts: f"{'worse' if facts['worse'] else 'better'}, but too few pairs decide that",
-    Because.NOTHING_SHOWN: lambda facts: f"no difference shown, but {show_ratio(facts['change'])} is not ruled out",
-    Because.PERHAPS_TOO_LITTLE: _perhaps,
-    Because.BEYOND_HARMLESS: lambda facts: f"all beyond the {show_ratio(facts['change'])} that need not be reported",
-    Because.SOME_STEPS: lambda facts: f"the mean of all steps; the median step {100 * facts['median']:+.1f} %",
-    Because.NOT_ALL_TRIED: "a change that cannot be tried here may be slower",
-    Because.BY_STEPS: "the trial compared single steps",
-    Because.NOTHING_GREW: _nothing_grew,
-    Because.OWN: _own,
-    Because.MESSAGE: "{message}",
-    Because.ENDED: lambda facts: f"{facts['outcome']}: {_message(facts)}",
-    Because.NO_BASELINE: _no_baseline,
-    Because.NO_REAL_GPU: "fits, and there is no baseline of a real GPU",
-    Because.OTHER_KERNELS: "there are no baselines for {kernels} kernels: record them with --perf-update=new",
-    Because.OTHER_CELL: "the baseline is that of {cell}.",
-    Because.UNKNOWN_OUTCOME: "the baseline has an outcome {outcome!r}: delete it.",
-    Because.OTHER_RANKS: "{here} ranks against the baseline's {recorded}.",
-    Because.FEWER_STEPS: (
-        "{here} timed steps against the baseline's {recorded}: give --perf-steps={recorded} or more."
-    ),
-    Because.LESS_WARMUP: (
-        "{here} warm-up steps against the baseline's {recorded}: give -o perf_warmup={recorded} or more."
-    ),
-    Because.NO_METRIC_DEFINED: "no metric is defined, so nothing was compared",
-    Because.OUTCOMES: _outcomes,
-    Because.SIDES: "{recorded} -> {outcome}: {message}",
-    Because.SIDE_FAILED: "{side} failed: {message}",
-    Because.NEITHER_SIDE: "nothing was compared, since neither side can run it: {message}",
-    Because.PREDICTED: _predicted,
-    Because.NOT_PREDICTED: _not_predicted,
-}
-
-
-def predicted_outcome_words(reason: Reason) -> str:
+def predicted_outcome_words(reason: reasons.Predicted) -> str:
     """How a prediction's outcome differs from the recorded one, alone; empty if it does not."""
-    return _change_of_outcome(reason.facts)
+    if reason.recorded in (None, reason.outcome):
+        return ""
+    missing = "" if reason.missing_bytes is None else f", {show_bytes(reason.missing_bytes)} missing"
+    return f"{reason.recorded} -> {reason.outcome}{missing}"
 
 
-def why_other_machine_words(reason: Reason) -> str:
-    """How a machine differs, alone."""
-    return _other_machine(reason.facts)
+def _of_baselines(reason: reasons.OfBaselines) -> str:
+    match reason:
+        case reasons.NoRealGpu():
+            return "fits, and there is no baseline of a real GPU"
+        case reasons.OtherKernels(kernels=kernels):
+            return f"there are no baselines for {kernels} kernels: record them with --perf-update=new"
+        case reasons.OtherCell(cell=cell):
+            return f"the baseline is that of {cell}."
+        case reasons.UnknownOutcome(outcome=outcome):
+            return f"the baseline has an outcome {outcome!r}: delete it."
+        case reasons.OtherRanks(here=here, recorded=recorded):
+            return f"{here} ranks against the baseline's {recorded}."
+        case reasons.FewerSteps(here=here, recorded=recorded):
+            return f"{here} timed steps against the baseline's {recorded}: give --perf-steps={recorded} or more."
+        case reasons.LessWarmup(here=here, recorded=recorded):
+            return f"{here} warm-up steps against the baseline's {recorded}: give -o perf_warmup={recorded} or more."
+    assert_never(reason)

@@ -14,8 +14,9 @@ from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import changed_since, runs_of
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.measurement import EMULATED, STEP_TIME, Measurement
+from perfsuite.records.reasons import NoTimes, OtherMachine
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import RED, Because, Line, Status
+from perfsuite.records.verdict import RED, Line, Status
 from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.open_cells import open_counts
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
@@ -175,8 +176,7 @@ def unknown_operators(measurement: Measurement) -> list[str]:
 
 def _lacks_times(line: Line) -> bool:
     """Whether a time is not compared since there are none of this machine."""
-    why = line.reason.because if line.reason else None
-    return line.status == Status.NOT_COMPARED and why in (Because.OTHER_MACHINE, Because.NO_TIMES)
+    return line.status == Status.NOT_COMPARED and isinstance(line.reason, OtherMachine | NoTimes)
 
 
 def _other_parts(results: Iterable[Result], metrics: Sequence[Metric]) -> list[str]:

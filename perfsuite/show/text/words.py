@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
+from perfsuite.records.reasons import NotPredicted, Predicted, SideFailed, SidesEnded, StepDiffers, Wrong
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import (
     NEED_A_REASON,
     ORDER,
-    Because,
     Bound,
     Interval,
     Line,
@@ -42,8 +42,7 @@ PERFETTO, MEMORY_VIZ = "https://ui.perfetto.dev", "https://docs.pytorch.org/memo
 
 def sides_text(line: Line) -> tuple[str, str]:
     """Both sides' numbers, ``3.66 MiB`` and ``4.02 MiB``, or the words that a side has instead."""
-    steps = line.reason is not None and line.reason.because == Because.STEP_DIFFERS
-    nothing = "overflow" if steps else "none"
+    nothing = "overflow" if isinstance(line.reason, StepDiffers) else "none"
     if isinstance(line.old, str) or isinstance(line.new, str):
         return _word(line.old, line.unit, nothing), _word(line.new, line.unit, nothing)
     return show_both(line.old, line.new, line.unit, nothing)
@@ -322,8 +321,7 @@ def headroom_text(verdict: Verdict) -> str:
 
 def headline(verdict: Verdict) -> str:
     """The verdict in a sentence, with the cell's name."""
-    predicted = verdict.reason is not None and verdict.reason.because == Because.NOT_PREDICTED
-    return f"{verdict.cell}{'' if predicted else ':'} {summary(verdict)}"
+    return f"{verdict.cell}{'' if isinstance(verdict.reason, NotPredicted) else ':'} {summary(verdict)}"
 
 
 def summary(verdict: Verdict) -> str:
@@ -335,13 +333,13 @@ def summary(verdict: Verdict) -> str:
 def _said(verdict: Verdict) -> str:
     why = verdict.reason
     said = words_of(why) if why else ""
-    if why and why.because == Because.PREDICTED:
+    if isinstance(why, Predicted):
         return _predicted(verdict, said, predicted_outcome_words(why))
-    if why and why.because == Because.WRONG:
+    if isinstance(why, Wrong):
         return f"there is no baseline, and {said}"
     if verdict.status == Status.INCOMPARABLE:
         return f"incomparable, {said}" if said else _count(verdict)
-    if why and why.because in (Because.NEITHER_SIDE, Because.SIDES):
+    if isinstance(why, SidesEnded):
         return f"{verdict.status}: {said}"
     if why:
         return said
@@ -376,7 +374,7 @@ def comparison_summary(verdict: Verdict) -> str:
     """Of an A/B: ``B against A: regressed: step time; improved: peak memory``. A may well be the newer side."""
     if verdict.reason:
         said = words_of(verdict.reason)
-        of_one_side = verdict.reason.because == Because.SIDE_FAILED
+        of_one_side = isinstance(verdict.reason, SideFailed)
         return said if of_one_side else f"{DIRECTION}{verdict.status}: {said}"
     known = (Status.FAILED, Status.REGRESSED, Status.OPEN, Status.IMPROVED, Status.IMMATERIAL, Status.DIFFERS)
     parts = [
@@ -395,3 +393,8 @@ def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
     if said:
         return said
     return "as predicted" if status == Status.OK else f"{show_part(wrong, len(lines), 'predicted number')} {status}"
+
+
+def ignored_text(files: Sequence[str]) -> str:
+    """Accepted files that no commit will have."""
+    return f"git ignores {some(files, 3)}, so no other clone gets what was accepted: change .gitignore."

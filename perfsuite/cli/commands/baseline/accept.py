@@ -27,6 +27,7 @@ from perfsuite.records.result import Result
 from perfsuite.settings.keys import TIME_TOLERANCE
 from perfsuite.show.text.life import moved
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import ignored_text
 
 
 def diff(arguments: argparse.Namespace) -> int:
@@ -86,6 +87,8 @@ def accept(arguments: argparse.Namespace) -> int:
         print(f"baseline {'changed' if old else 'new'}: {store.path(measurement.cell)}")
         for change in moved(old.measurement if old else None, measurement, metrics):
             print(f"  {change}")
+    if ignored := store.ignored(result.measurement.cell for result, _ in chosen):
+        print(ignored_text(ignored))
     return 0
 
 

@@ -28,7 +28,7 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.run.environment_changes import UNCOMMITTED
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.settings.keys import TIME_TOLERANCE
-from perfsuite.show.text.reasons import why_other_machine_words
+from perfsuite.show.text.reasons import other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_ratio, show_seconds, show_several, some
@@ -186,7 +186,7 @@ def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) 
         return absent.rstrip(".")
     here = describe(hardware, catalog)
     other = None if own_runs(runs, here) else why_other_machine(runs[-1].machine, here)
-    return why_other_machine_words(other) if other else ""
+    return other_machine_words(other) if other else ""
 
 
 def _facts(stored: Stored) -> list[str]:
