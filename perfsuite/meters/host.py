@@ -85,8 +85,8 @@ def mapped() -> Mapped:
     stack, before = resource.getrlimit(resource.RLIMIT_STACK)[0], ("", "", 0)
     for line in Path("/proc/self/maps").read_text().splitlines():
         places, rights, *_, name = [*line.split(maxsplit=5), ""][:6]
-        begin, end = places.split("-")
-        size = int(end, 16) - int(begin, 16)
+        begin, end = (int(address, 16) for address in places.replace("-", " ").split())
+        size = end - begin
         if name == "[heap]":
             heap += size
         elif name.startswith(SHARED):
