@@ -82,7 +82,7 @@ def mapped() -> Mapped:
     total = shared = heap = 0
     import resource  # Windows has none, and the parent reads this file there too
 
-    stack, before = resource.getrlimit(resource.RLIMIT_STACK)[0], ("", "", 0)
+    stack, before = resource.getrlimit(resource.RLIMIT_STACK)[0], (0, "", 0)
     for line in Path("/proc/self/maps").read_text().splitlines():
         places, rights, *_, name = [*line.split(maxsplit=5), ""][:6]
         begin, end = (int(address, 16) for address in places.replace("-", " ").split())
