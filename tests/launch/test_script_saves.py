@@ -28,10 +28,14 @@ def saved(folder: Path, save: str):
 
 def test_all_between_two_steps_is_one_save(tmp_path):
     """Model and optimizer by two functions: the bytes of both files. What the script does after them is no save."""
-    one, two = tmp_path / "one.pt", tmp_path / "two.safetensors"
-    save = f"torch.save([Slow(), optimizer.state_dict()], {str(one)!r}); save_file(model.state_dict(), {str(two)!r})"
+    folder = f"f'{tmp_path}/{{number}}"  # of each step: the script is ended in the middle of one
+    save = (
+        f"__import__('os').mkdir({folder}'); torch.save([Slow(), optimizer.state_dict()], {folder}/one.pt'); "
+        f"save_file(model.state_dict(), {folder}/two.safetensors')"
+    )
     readings = saved(tmp_path, f"{save}; time.sleep(0.2)")
-    sizes = {"torch": one.stat().st_size, "safetensors": two.stat().st_size}
+    third = tmp_path / "3"
+    sizes = {"torch": (third / "one.pt").stat().st_size, "safetensors": (third / "two.safetensors").stat().st_size}
 
     assert readings["checkpoint_bytes"].parts == sizes
     assert readings["checkpoint_bytes"].value == sum(sizes.values())
