@@ -118,4 +118,4 @@ def release_of(version: str) -> str:
     (``5.23.0+ours``) somebody has changed the release.
     """
     release, _, label = version.partition("+")
-    return release if label.rstrip("0123456789.") in BUILDS else version
+    return release if label.partition(".")[0].rstrip("0123456789") in BUILDS else version

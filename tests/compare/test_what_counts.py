@@ -15,7 +15,7 @@ from perfsuite.compare.pool import run_of
 from perfsuite.rank.flags import variables
 from perfsuite.records.change import NONE, Change, ChangeKind, Fixed
 from perfsuite.records.installed import Installed
-from perfsuite.records.measurement import COMMAND, Measurement
+from perfsuite.records.measurement import COMMAND, Measurement, release_of
 from perfsuite.records.packed import same_content
 from perfsuite.records.python_code import code_digest
 from perfsuite.records.result import Result
@@ -341,3 +341,21 @@ def test_data_that_lies_elsewhere_on_another_machine() -> None:
     assert changes_to(there, here) == changes_to(here, there) == changes_to(here) == []
     [change] = changes_to(changed, here)
     assert (change.name, change.kind, change.made) == ("/data", ChangeKind.OUTSIDE, True)
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("2.13.0+cpu", "2.13.0"),
+        ("2.6.0+cpu.cxx11.abi", "2.6.0"),
+        ("2.13.0+cu128", "2.13.0"),
+        ("2.5.1+cu118.with.pypi.cudnn", "2.5.1"),
+        ("2.13.0+rocm6.3", "2.13.0"),
+        ("2.13.0", "2.13.0"),
+        ("5.23.0+ours", "5.23.0+ours"),
+        ("5.23.0+custom1", "5.23.0+custom1"),
+    ],
+)
+def test_a_label_of_a_device_is_no_other_release(version: str, release: str) -> None:
+    """Any other label is somebody's change."""
+    assert release_of(version) == release
