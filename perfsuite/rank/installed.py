@@ -137,25 +137,31 @@ class Known:
             name = self._owner(file)
             if not name or not _is_newer(file, self._abouts[name]):
                 continue
-            path = next(file.rpartition(f"/{kind}/")[2] for kind in PACKAGES if f"/{kind}/" in file)
+            _, path = _in_packages(file)
             listed, now = _hashes(self._abouts[name]).get(path, ""), hashlib.sha256(Path(file).read_bytes()).digest()
             if listed and base64.urlsafe_b64decode(f"{listed}==") != now:
                 found.setdefault(name, {})[path] = now.hex()
         return {name: f"{EDITED}{_digest_of(texts)}" for name, texts in found.items()}
 
     def _owner(self, file: str) -> str:
-        for kind in PACKAGES:
-            folder, separator, path = file.rpartition(f"/{kind}/")
-            if separator:
-                break
-        else:
+        folder, path = _in_packages(file)
+        if not folder:
             return ""
         top = path.partition("/")[0]
         top = top if top.endswith(LIBRARIES) else top.partition(".")[0]
-        owners = self._tops.get((_real(f"{folder}/{kind}"), top), {})
+        owners = self._tops.get((_real(folder), top), {})
         if len(owners) > 1:  # a namespace, such as NVIDIA's: the lists of their files decide
             owners = {name: one for name, one in owners.items() if path in _files(one)}
         return next(iter(owners), "")
+
+
+def _in_packages(file: str) -> tuple[str, str]:
+    """The folder of packages that has the file, and the file's path in it; empty if none has."""
+    for kind in PACKAGES:
+        folder, separator, path = file.rpartition(f"/{kind}/")
+        if separator:
+            return f"{folder}/{kind}", path
+    return "", ""
 
 
 def known() -> Known:
