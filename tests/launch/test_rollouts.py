@@ -14,10 +14,11 @@ SCRIPT = (Path(__file__).parents[2] / "benchmarks/grpo.py").read_text()
 SETTINGS = Settings(steps=3, warmup=1)
 SLOW_ROLLOUT = """
 generate = transformers.LlamaForCausalLM.generate
-def generate_twice(self, *args, **kwargs):
-    generate(self, *args, **kwargs)
+def generate_eight_times(self, *args, **kwargs):
+    for _ in range(7):
+        generate(self, *args, **kwargs)
     return generate(self, *args, **kwargs)
-transformers.LlamaForCausalLM.generate = generate_twice
+transformers.LlamaForCausalLM.generate = generate_eight_times
 """
 OFF_BY_ONE = """
 import trl.trainer.grpo_trainer as trainers
@@ -87,11 +88,11 @@ def wrong(tmp_path_factory):
 
 
 def test_a_slower_rollout_is_in_its_stage(right, wrong):
-    """Not in the update: the shares are each of one run."""
-    assert wrong["new_tokens"].value == 2 * right.readings["new_tokens"].value
+    """Not in the update. Eight rollouts for one: noise of a few steps cannot hide that, each share being of one run."""
+    assert wrong["new_tokens"].value == 8 * right.readings["new_tokens"].value
     shares = [one["rollout_seconds"].value / one["update_seconds"].value for one in (right.readings, wrong)]
-    assert shares[1] > 1.3 * shares[0]
-    assert wrong["operators"].parts["rollout"] > 1.9 * right.readings["operators"].parts["rollout"]
+    assert shares[1] > 2 * shares[0]
+    assert wrong["operators"].parts["rollout"] > 7 * right.readings["operators"].parts["rollout"]
     assert wrong["operators"].parts["optimizer"] == right.readings["operators"].parts["optimizer"]
 
 
