@@ -95,17 +95,6 @@ def lock(
         return found.read_text()
 
 
-def with_files(text: str, wheels: Sequence[Path]) -> str:
-    """The lock with these wheels by path, so that another wheel of the same version is another package for uv."""
-    lines = {
-        f"{canonicalize_name(name)}=={version}": path for path in wheels for name, version, *_ in [path.name.split("-")]
-    }
-    return "".join(
-        f"{line.partition('==')[0]} @ {lines[line].as_uri()}\n" if line in lines else f"{line}\n"
-        for line in text.splitlines()
-    )
-
-
 def versions(text: str) -> dict[str, str]:
     """The packages of a lock by name."""
     found: dict[str, str] = {}

@@ -1,47 +1,37 @@
 """The site of a ladder: a front page that describes the changes in words, in front of asv's graphs.
 
-asv's page becomes ``graphs.html``. It takes jQuery, Flot and Bootstrap from four other servers; with npm's packages of
-them, it needs no server but its own. Its list of regressions and its feed also include changes that were not run again.
-So unconfirmed alarms are removed from the list, and the feed is left out.
+asv's page becomes ``graphs.html``; it takes jQuery, Flot and Bootstrap from the servers that asv names. Its list of
+regressions and its feed also include changes that were not run again. So unconfirmed alarms are removed from the list,
+and the feed is left out.
 """
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from perfsuite.environments.bounded import output
 from perfsuite.errors import FileError
 from perfsuite.ladder import asv
 from perfsuite.ladder.ladder import Ladder
 from perfsuite.ladder.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
 from perfsuite.records import codec
-from perfsuite.records.builds import kept
 from perfsuite.show.html.document import environment
 from perfsuite.units import show_cost, show_part
 
-LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
-SCRIPTS: list[str] = json.loads((LOCK / "scripts.json").read_text())  # in npm's packages
-NPM = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
 GRAPHS = "graphs.html"
-_OUTSIDE = re.compile(r'(src|href)="https://[^"]*/([^"/]+)"([^>]*?)(/?>)')
 _LINK = '<li><a href="index.html">What changed</a></li>'
 ZOOM = 0.8
 _WIDTH, _HEIGHT, _EDGE = 220, 48, 6  # of a small graph, in CSS pixels
 
 
-def publish(folder: Path, ladder: Ladder, story: Story, packages: Path | None = None) -> Path:
-    """Write the whole site and return its front page. Raises FileError if asv cannot publish.
-
-    ``packages`` holds the scripts of the graphs; without it the graphs take them from other servers.
-    """
+def publish(folder: Path, ladder: Ladder, story: Story) -> Path:
+    """Write the whole site and return its front page. Raises FileError if asv cannot publish."""
     asv.publish(folder, ladder)
     html = folder / "html"
-    _graphs(html, packages)
+    _graphs(html)
     _confirmed_only(html, story)
     (html / "regressions.xml").unlink(missing_ok=True)
     codec.write_bytes(html / "index.html", front(html, story).encode())
@@ -147,43 +137,12 @@ def plot(change: Change, story: Story) -> str:
     )
 
 
-def npm_packages() -> Path:
-    """The folder of the locked packages, installed once. Raises UsageError if npm is missing or cannot install them."""
-
-    def install(folder: Path) -> None:
-        shutil.copytree(LOCK, folder)
-        output([*NPM, f"--prefix={folder}"])
-
-    return kept("site", [(LOCK / "package-lock.json").read_text()], install) / "node_modules"
-
-
-def _graphs(html: Path, packages: Path | None) -> None:
-    """asv's page as ``graphs.html``, with a way back and the packages' scripts and licenses next to it."""
-    ours = {_bare(path): path for path in SCRIPTS} if packages else {}
-
-    def replace(match: re.Match[str]) -> str:
-        path = ours.get(_bare(match[2]))
-        if path is None or packages is None:
-            return match[0]
-        package = packages / path.split("/")[0]
-        for file in (packages / path, *package.glob("LICENSE*")):
-            (target := html / "www" / file.relative_to(packages)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, target)
-        kept = " ".join(re.findall(r'\b(?:rel|onerror)="[^"]*"', match[3]))
-        return f'{match[1]}="www/{path}" {kept}{match[4]}'
-
-    page = _OUTSIDE.sub(replace, (html / "index.html").read_text())
-    navigation = '<ul class="nav navbar-nav navbar-left">'
+def _graphs(html: Path) -> None:
+    """asv's page as ``graphs.html``, with a way back."""
+    page, navigation = (html / "index.html").read_text(), '<ul class="nav navbar-nav navbar-left">'
     if navigation not in page:
         raise FileError("asv's page has another layout than expected: install the asv of constraints.txt.")
-    page = page.replace(navigation, f"{navigation}{_LINK}", 1)
-    page = re.sub(r"\s*<link[^>]*regressions\.xml[^>]*>", "", page)
-    codec.write_bytes(html / GRAPHS, page.encode())
-
-
-def _bare(path: str) -> str:
-    """``jquery/dist/jquery.min.js`` and ``jquery-3.3.1.min.js`` → ``jquery.js``."""
-    return re.sub(r"-[\d.]+\d|\.min", "", path.rpartition("/")[2])
+    codec.write_bytes(html / GRAPHS, page.replace(navigation, f"{navigation}{_LINK}", 1).encode())
 
 
 def _confirmed_only(html: Path, story: Story) -> None:

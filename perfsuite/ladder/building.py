@@ -13,7 +13,6 @@ from perfsuite.environments import cutoff, index, lockfile
 from perfsuite.errors import UsageError
 from perfsuite.ladder import repository
 from perfsuite.ladder.ladder import INHERIT, LOCK, Definition, Ladder, Rung, Suite, read_ladder
-from perfsuite.launch.machine import gpus
 from perfsuite.records import codec
 
 Tell = Callable[[Rung], None]
@@ -124,8 +123,8 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> tuple[La
     return msgspec.structs.replace(ladder, rungs=known.rungs), [rung for rung in wanted if rung not in late], late
 
 
-_SAME = ("library", "first", "hold", "suite", "inherit", "stand_ins", "variables")
-_SAID = {"first": "from", "last": "to", "stand_ins": "stand-ins", "variables": "set"}
+_SAME = ("library", "first", "hold", "suite", "inherit", "variables")
+_SAID = {"first": "from", "last": "to", "variables": "set"}
 
 
 def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: Sequence[datetime]) -> Rung:
@@ -145,19 +144,5 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
             files[LOCK], undated = cutoff.lock(required, definition.python, newest, known, definition.dates)
         else:
             files[LOCK] = lockfile.lock(required, definition.python, newest, known)
-        if definition.stand_ins:
-            files[LOCK] = lockfile.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
     commit = repository.commit(path, rung.name, rung.date, files, " ".join(rung.releases))
     return msgspec.structs.replace(rung, commit=commit, undated=undated)
-
-
-def _stand_ins(lock: str, python: str) -> list[Path]:
-    """The stand-in CUDA wheels for the torch of a lock; empty if it needs none."""
-    if gpus():
-        raise UsageError("--stand-ins is for machines without a GPU, but this one has a GPU: leave it out.")
-    locked = lockfile.versions(lock)
-    if "torch" not in locked or not any(name.startswith("nvidia-") for name in locked):
-        return []
-    from perfsuite.ladder.standins import stand_ins
-
-    return sorted(stand_ins(locked["torch"], python=python).glob("*.whl"))

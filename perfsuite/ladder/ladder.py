@@ -57,7 +57,6 @@ class Definition(Record, frozen=True, kw_only=True):
     suite: str
     python: str
     inherit: bool = False
-    stand_ins: bool = False
     variables: dict[str, str] = msgspec.field(default_factory=dict)
     dates: dict[str, str] = msgspec.field(default_factory=dict)
 

@@ -23,14 +23,16 @@ LASTS_SECONDS = 24 * 3600.0
 
 
 class KeptPairs:
-    """``folder`` is the trial's own; None keeps nothing."""
+    """``folder`` is the question's own; None keeps nothing. ``lasting`` pairs answer the question again, without new
+    ones, until they are too old; others go once it is answered.
+    """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, lasting: bool = False) -> None:
+        self.folder, self.lasting = folder, lasting
         self._count = 0
 
     @classmethod
-    def of(cls, sides: Iterable[object], how: Measuring) -> "KeptPairs":
+    def of(cls, sides: Iterable[object], how: Measuring, lasting: bool = False) -> "KeptPairs":
         """Those of this question; ``sides`` says how they differ. Without a commit or a cache folder none is kept."""
         try:
             code = content_hash(code_files(PACKAGE))
@@ -38,7 +40,7 @@ class KeptPairs:
             root = cache_folder() / "questions"
         except PerfsuiteError:
             return cls(None)
-        return cls(root / hashlib.sha256(question.encode()).hexdigest()[:16])
+        return cls(root / hashlib.sha256(question.encode()).hexdigest()[:16], lasting)
 
     def load(self) -> Iterator[KeptPair]:
         """Those that are not too old, in the order in which they were made. One that cannot be read is made again."""
@@ -58,8 +60,13 @@ class KeptPairs:
             self._count += 1
             codec.keep(self.folder / f"{self._count:05}.json", KeptPair(cell=cell, a=a, b=b))
 
+    def finish(self) -> None:
+        """The question is answered."""
+        if not self.lasting:
+            self.forget()
+
     def forget(self) -> None:
-        """The trial is finished."""
+        """Remove all of them."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -137,7 +137,7 @@ class Question:
             self.pools = self._pooled()
             raise
         else:
-            self.store.forget()
+            self.store.finish()
 
     def is_answered(self, name: str) -> bool:
         """Whether anything of both sides is known, so that comparing them launches nothing."""

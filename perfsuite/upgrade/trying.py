@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -30,7 +30,6 @@ from perfsuite.records.change import Change
 from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Status
 from perfsuite.run.environment_changes import own_code, requirement_of
 from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.measuring import Measuring
@@ -40,7 +39,6 @@ from perfsuite.run.sides import RUNNING, Side
 from perfsuite.upgrade.effects import Effect, Kept, effects_of
 
 FOLDER = "upgrades"  # in the cache
-T = TypeVar("T", Measurement, Comparison)
 
 
 @dataclass(frozen=True)
@@ -128,8 +126,8 @@ class Bench:
         if isinstance(side, str):
             self._found.update({(kept, cell.id): self._no_environment(cell, side) for cell in waiting})
             return
-        places = {cell.id: self._place([side], cell, self.settings) for cell in waiting}
-        known = {name: found for name, place in places.items() if (found := self._read(place, Measurement))}
+        places = {cell.id: self._place(side, cell) for cell in waiting}
+        known = {name: found for name, place in places.items() if (found := self._read(place))}
         self._found.update({(kept, name): found for name, found in known.items()})
         waiting = [cell for cell in waiting if cell.id not in known]
         with closing(Runner(self.catalog, self.settings, side.environment)) as runner:
@@ -179,36 +177,25 @@ class Bench:
         """Compare the times of all these cells by pairs of launches, as one question, as far as time allows and unless
         it is known.
         """
-        waiting = [cell for cell in cells if (kept, cell.id) not in self._pairs]
-        if not waiting:
-            return
+        waiting = [cell.id for cell in cells if (kept, cell.id) not in self._pairs]
         a, b = self.side(()), self.side(kept)
-        if isinstance(a, str) or isinstance(b, str):
+        if not waiting or isinstance(a, str) or isinstance(b, str):
             return
-        both = a, b
-        places = {one.id: self._place(both, one, self.timed, self.run_size, self.tolerance) for one in waiting}
-        known = {name: found for name, place in places.items() if (found := self._read(place, Comparison))}
-        self._pairs.update({(kept, name): found for name, found in known.items()})
-        if known.keys() == places.keys():
-            return
-
-        waiting = [cell for cell in waiting if cell.id not in known]
         how = self._how(self.timed)
-        store = KeptPairs.of([*map(self._requirements, ((), kept))], how)
+        store = KeptPairs.of([*map(self._requirements, ((), kept)), *waiting], how, lasting=True)
+        if self.fresh:
+            store.forget()
+        known = sum(1 for _ in store.load())
 
         def tell(progress: Round) -> None:
             self.begins(Task("times", kept, of=progress.waiting))
 
-        question = Question(how, a, b, [cell.id for cell in waiting], store=store, tell=tell)
+        question = Question(how, a, b, waiting, store=store, tell=tell)
         question.compare_times()
         self._unfinished = question.unfinished
-        for cell in waiting:
-            if cell.id not in question.problems and not question.pairs.get(cell.id):
-                continue
-            found = self._pairs[kept, cell.id] = question.comparison(cell.id)
-            self.launches += len(found.a.launches)
-            if found.verdict.status != Status.FAILED and not question.unfinished:
-                codec.write(places[cell.id], found)
+        self.launches += sum(map(len, question.pairs.values())) - known
+        answered = [name for name in waiting if name in question.problems or question.pairs.get(name)]
+        self._pairs |= {(kept, name): question.comparison(name) for name in answered}
 
     def _how(self, settings: Settings) -> Measuring:
         return Measuring(self.catalog, settings, Path.cwd(), self.watch, self.tolerance, self.run_size)
@@ -226,20 +213,20 @@ class Bench:
         failure = Failure(kind="raised", rank=None, message=f"no environment: {reason}")
         return failed(cell.id, failure, machine=describe(cell.hardware, self.catalog, []))
 
-    def _place(self, sides: Sequence[Side], cell: Cell, settings: Settings, *terms: float | None) -> Path:
-        """The file for a measurement of the cell on one side, or of times on both."""
+    def _place(self, side: Side, cell: Cell) -> Path:
+        """The file for a measurement of the cell on one side."""
         own = own_code(cell, self.catalog, Path.cwd())
-        how = dataclasses.replace(settings, import_path=())
+        how = dataclasses.replace(self.settings, import_path=())
         model = msgspec.json.encode(cell.model, order="deterministic").decode()
-        parts = [cell.id, model, str(how), str(terms), sys.version, *installed(), _content(str(PACKAGE))]
-        parts += [*map(_content, own), *(side.environment.python for side in sides)]
+        parts = [cell.id, model, str(how), sys.version, *installed(), _content(str(PACKAGE)), side.environment.python]
+        parts += map(_content, own)
         name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
         return cache_folder() / FOLDER / f"{cell.id}.{name}.json"
 
-    def _read(self, path: Path, kind: type[T]) -> T | None:
+    def _read(self, path: Path) -> Measurement | None:
         """What is kept there; None if that is nothing, or torn."""
         try:
-            return codec.read(path, kind) if path.is_file() and not self.fresh else None
+            return codec.read(path, Measurement) if path.is_file() and not self.fresh else None
         except FileError:
             return None
 

@@ -20,8 +20,6 @@ BASELINES = sorted((Path(__file__).parents[2] / "baselines").glob("*/*.json"))
 # Other texts with a "-" between their parts.
 OTHERS = {
     "records/suspects.py": "indices of layers, 0-3",
-    "environments/lockfile.py": "names of wheels",
-    "ladder/standins.py": "names of wheels",
     "rank/installed.py": "names of dist-info",
 }
 name = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)

@@ -779,7 +779,7 @@ sys.meta_path.insert(0, Absent())
 def test_the_suite_extra_is_enough_to_collect_the_cells():
     """This project's own cells, where no package is that its tests alone need."""
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    modules = {"hypothesis", "yaml", "elftools", "pypi_simple", "pytest_timeout", *known["test"]} - set(known["suite"])
+    modules = {"hypothesis", "yaml", "pypi_simple", "pytest_timeout", *known["test"]} - set(known["suite"])
     blocked = BLOCK.format(names=sorted(modules))
     options = [
         "--perf",

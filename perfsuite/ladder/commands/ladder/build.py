@@ -29,7 +29,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hold", action="append", default=[], metavar="OTHER==V", help=_HOLD)
     parser.add_argument("--python", default="", metavar="X.Y", help=_PYTHON)
     parser.add_argument("--inherit", action="store_true", help=_INHERIT)
-    parser.add_argument("--stand-ins", action="store_true", help=_STAND_INS)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=_SET)
     parser.add_argument("--dates", type=Path, metavar="FILE", help=_DATES)
     parser.add_argument("--folder", type=Path, metavar="FOLDER", help=f"Folder of the ladder ({HOME}/LIBRARY-SUITE).")
@@ -38,7 +37,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 _HOLD = "Pin another library to this release on every rung; may be repeated."
 _PYTHON = "Version or path of the rungs' Python (the suite's, or else the running one)."
 _INHERIT = "Rungs are the running environment with other releases, not clean ones (a suite may set this too)."
-_STAND_INS = "Without a GPU: make stand-ins for the CUDA libraries that old releases of torch need for import."
 _DATES = "Release dates, if the package index has none or wrong ones: CSV lines with name, version and date."
 _SET = "An environment variable for the suite; may be repeated."
 
@@ -48,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     place = ladder.suite_folder(arguments.suite)
     suite = ladder.read_suite(place)
     inherit = arguments.inherit or suite.inherits
-    if inherit and (arguments.python or arguments.stand_ins):
-        raise UsageError("Rungs that inherit use the running Python and torch: leave out --python and --stand-ins.")
+    if inherit and arguments.python:
+        raise UsageError("Rungs that inherit use the running Python: leave out --python.")
     version, python = lockfile.find_python(sys.executable if inherit else arguments.python or suite.python or _RUNNING)
     definition = Definition(
         library=canonicalize_name(arguments.library),
@@ -60,7 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         suite=str(place),
         python=python,
         inherit=inherit,
-        stand_ins=arguments.stand_ins,
         variables=dict(_assignment(text) for text in arguments.set),
         dates=read_dates(arguments.dates) if arguments.dates else {},
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite.errors import UsageError
 from perfsuite.ladder import asv, confirm, story
 from perfsuite.ladder import asv_site as site
 from perfsuite.ladder.asv_results import machine
@@ -47,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = story.find(folder, ladder)
         refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, console)
         report = story.read_story(folder, ladder, machine(), found)
-        page = site.publish(folder, ladder, report, _packages(console))
+        page = site.publish(folder, ladder, report)
     if arguments.markdown:
         codec.write_bytes(arguments.markdown, site.markdown(report).encode())
     _print(report, console)
@@ -59,16 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         again = f"{unchecked}, again: perfsuite ladder publish {called(folder)}"
         console.print(f"[red]{escape(reason)}[/red]  {escape(again)}", soft_wrap=True)
     return max(summary(folder, ladder, ladder.rungs, console), int(bool(refused)))
-
-
-def _packages(console: Console) -> Path | None:
-    """The scripts of the graphs, if npm can install them."""
-    try:
-        return site.npm_packages()
-    except UsageError as error:
-        text = f"The graphs take their scripts from other servers, since npm did not install them: {error}"
-        console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
-        return None
 
 
 def _confirm(folder: Path, ladder: Ladder, found: list[Step], console: Console) -> dict[Step, str]:
