@@ -129,14 +129,12 @@ class Launcher:
                     pids: list[int] = message["started"]
                     return pids
                 if "error" in message:
-                    raise CellFailed(_server_failure(message["error"], server, message.get("explained", False)))
+                    raise _server_failed(message["error"], server, message.get("explained", False))
                 if "preparing" in message or "prepared" in message:
                     limit = max(self.start_timeout, COMPILE_SECONDS if "preparing" in message else 0)
                     deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
-                failure = _server_failure(f"it was not ready within {limit:g} s", server)
-                server.close()
-                raise CellFailed(failure)
+                raise _server_failed(f"it was not ready within {limit:g} s", server)
 
     def _wait(self, servers: Sequence[RankServer], folder: Path, ranks: Sequence[_Rank], watch: Watcher) -> None:
         """Return when every rank has ended successfully. Raises CellFailed at the first that has not."""
@@ -175,7 +173,7 @@ class Launcher:
         for server in servers:
             for message in server.receive(0):
                 if "error" in message:
-                    raise CellFailed(_server_failure(message["error"], server, message.get("explained", False)))
+                    raise _server_failed(message["error"], server, message.get("explained", False))
                 rank = running.pop((server, message.get("ended", -1)), None)
                 if rank is not None:
                     statuses[rank.number] = int(message["status"])
@@ -201,11 +199,15 @@ def _ask_for_stacks(servers: Sequence[RankServer], folder: Path, running: Sequen
         server.mirror(folder)
 
 
-def _server_failure(message: str, server: RankServer, explained: bool = False) -> Failure:
-    """Of a server. What its node's scheduler or a script's command explains stands for itself."""
+def _server_failed(message: str, server: RankServer, explained: bool = False) -> CellFailed:
+    """The failure of a server, which is closed: it answers no further job. What its node's scheduler or a script's
+    command explains stands for itself.
+    """
     whose = "" if explained else f"Node {server.node}: " if server.node else "The rank server failed: "
+    tail = server.tail()
+    server.close()
     message = f"{whose}{message}"
-    return Failure(kind="raised", rank=None, message=message, tail=server.tail(), of_command=server.starts_command)
+    return CellFailed(Failure(kind="raised", rank=None, message=message, tail=tail, of_command=server.starts_command))
 
 
 def at_node(failure: Failure, nodes: Sequence[str]) -> Failure:

@@ -17,6 +17,7 @@ from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import MOST, locate
 
 PHASE, MODULE, END = "perfsuite phase: ", "perfsuite module: ", "perfsuite end"  # names of marks
@@ -50,7 +51,7 @@ Calls = Counter[tuple[str, str, str, str]]  # by the runtime's function, phase, 
 class CudaRuntime(Meter):
     """Counts some of the runtime's functions. The first of these meters profiles the step, for all of them."""
 
-    watches = "profiled"
+    watches = StepKind.PROFILED
     metric: str
     functions: Collection[str]
 

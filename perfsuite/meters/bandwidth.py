@@ -21,6 +21,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import NUMBER, PER_BYTE, RATE, RATIO, SECONDS
 
 PROCESSES = ("communication",)
@@ -37,8 +38,8 @@ class Bandwidth(Meter):
             raise Unsupported(f"{session.job.cell} sends messages: it has no tensors, so a capacity has no effect.")
         self.seconds: dict[int, list[float | None]] = {size: [] for size in SIZES}
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        if kind == "timed":
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        if kind == StepKind.TIMED:
             trainer: Any = self.trainer
             for size, seconds in trainer.seconds.items():
                 self.seconds[size].append(seconds)

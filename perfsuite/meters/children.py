@@ -15,6 +15,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import BYTES
 
 LEAST = 2**18  # bytes per step, of all these processes
@@ -33,14 +34,14 @@ class Children(Meter):
         self.steps = 0  # that were timed
         self.rate = 0
 
-    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        if (kind == "timed") != (self.kind == "timed"):
+    def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        if (kind == StepKind.TIMED) != (self.kind == StepKind.TIMED):
             self.counts.append(resident_of_children())
         self.kind = kind
         return contextlib.nullcontext()
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        self.steps += kind == "timed"
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        self.steps += kind == StepKind.TIMED
 
     def readings(self) -> dict[str, Reading]:
         if len(self.counts) > 1:

@@ -16,10 +16,10 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS, PROCESSES, WITH_LOSS
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import block_size
+from perfsuite.records.step_kinds import StepKind, block_size
 from perfsuite.units import COUNT, SECONDS
 
 NO_BATCH = "no batch of a DataLoader, in each step, whose tensors all have as many rows"
@@ -29,7 +29,7 @@ class Clock(Meter):
     """The innermost meter. Ranks start a step together, so a rank's time includes its wait for the slowest."""
 
     processes = OF_STEPS
-    inner = 100
+    order = Order.CLOCK
 
     def __init__(self, session: object) -> None:
         super().__init__(session)  # type: ignore[arg-type]
@@ -39,20 +39,20 @@ class Clock(Meter):
         self.samples: list[int] = []  # of a script's timed steps, as its batches tell
         self.tokens: list[int] = []
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        if kind == "timed":
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        if kind == StepKind.TIMED:
             self.samples.append(outcome.samples)
             self.tokens.append(outcome.tokens)
 
     @contextlib.contextmanager
-    def feed(self, kind: str) -> Iterator[None]:
+    def feed(self, kind: StepKind) -> Iterator[None]:
         begin = time.perf_counter_ns()
         yield
-        if kind == "timed":
+        if kind == StepKind.TIMED:
             self.batch_seconds.append((time.perf_counter_ns() - begin) / 1e9)
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
+    def step(self, kind: StepKind) -> Iterator[None]:
         self.session.synchronize()
         begin = time.perf_counter_ns()
         yield
@@ -60,9 +60,9 @@ class Clock(Meter):
         seconds = (time.perf_counter_ns() - begin) / 1e9
         if seconds <= 0:
             raise RankError(f"The clock went from {begin} to {begin + seconds * 1e9:.0f} ns during a step.")
-        if kind == "timed":
+        if kind == StepKind.TIMED:
             self.seconds.append(seconds)
-        elif kind == "unfenced" and self.session.job.unfenced and not self.session.strategy.engine.own:
+        elif kind == StepKind.UNFENCED and self.session.job.unfenced and not self.session.strategy.engine.own:
             self.unfenced_seconds.append(seconds / block_size(self.session.job.steps))
 
     def readings(self) -> dict[str, Reading]:

@@ -19,6 +19,7 @@ from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part, on_dtensors
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import locate
 from perfsuite.units import BYTES, WHOLE, show_several
 
@@ -61,7 +62,7 @@ class Communication(Meter):
     """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
 
     processes = tuple(name for name, one in PROCESSES.items() if one.torch)
-    watches = "counted"
+    watches = StepKind.COUNTED
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

@@ -14,10 +14,10 @@ from perfsuite.rank.norms import local
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import LONG, READS_NORM
+from perfsuite.records.step_kinds import LONG, READS_NORM, StepKind
 from perfsuite.units import NUMBER
 
-BEFORE_TIMED = ("traced", "warmup")
+BEFORE_TIMED = (StepKind.TRACED, StepKind.WARMUP)
 GRADED = ("training", "script")  # the processes whose gradients can be seen
 
 
@@ -35,7 +35,7 @@ class Correctness(Meter):
         self.own = session.strategy.engine.own
         self.training = session.strategy.engine.process in GRADED
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         step = len(self.losses)
         if outcome.loss is None:
             self.uncounted["loss"] = "backward begins with no single number"

@@ -13,16 +13,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.script import boot
 from perfsuite.rank.script.saves import SAVE
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import STAGES
 from perfsuite.units import RATIO
 
-PLAIN = ("warmup", "timed")  # the kinds of steps that are as long as the script makes them
+PLAIN = (StepKind.WARMUP, StepKind.TIMED)  # the kinds of steps that are as long as the script makes them
 FIRST, LONGER = "the first iteration", "longer steps"
 EVALUATION = "evaluation"  # forwards in evaluation mode
 STAGED = (EVALUATION, SAVE, *STAGES)  # what a longer step is named by
@@ -34,7 +35,7 @@ class Coverage(Meter):
     """Times each plain step by its own clock, outside of all other meters."""
 
     processes = ("script",)
-    inner = -3
+    order = Order.WHOLE
     trainer: Any  # a script's
 
     def __init__(self, session: Session) -> None:
@@ -67,14 +68,14 @@ class Coverage(Meter):
             self.seconds_of[stage] = 0.0
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
+    def step(self, kind: StepKind) -> Iterator[None]:
         begin = time.perf_counter()
         yield
         seconds = time.perf_counter() - begin
-        self._made(seconds, slowed=kind not in (*PLAIN, "unfenced"))
+        self._made(seconds, slowed=kind not in (*PLAIN, StepKind.UNFENCED))
         if kind in PLAIN:
             self.seconds.append(seconds)
-        if kind == "timed":
+        if kind == StepKind.TIMED:
             self.timed.append(seconds)
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:

@@ -20,9 +20,10 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 
 RAPL = Path("/sys/class/powercap")
 MILLI, MICRO = 1e-3, 1e-6
@@ -33,8 +34,8 @@ class Energy(Meter):
     """Around the clock: what reads the counter is in no step's time."""
 
     processes = OF_STEPS
-    inner = -3
-    watches = "timed"
+    order = Order.WHOLE
+    watches = StepKind.TIMED
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

@@ -11,6 +11,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import WHOLE
 
 OTHERWISE = "another training"
@@ -26,7 +27,7 @@ class Extras(Meter):
         super().__init__(session)
         self.steps: Counter[str] = Counter()
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         found = self.trainer.extras
         names = [OTHERWISE if one is None else " and ".join(dict.fromkeys(one)) for one in found if one != []]
         if names:

@@ -13,9 +13,10 @@ from unittest import mock
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import WrongEngine
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import WHOLE
 
 PER_LAYER = 3  # matmuls of a layer in forward and backward
@@ -32,8 +33,8 @@ class Float8Matmuls(Meter):
     """Counts in the counted step, under the modes of all other meters, where torchao's tensors have become plain."""
 
     processes = ("training",)
-    watches = "counted"
-    inner = -1
+    watches = StepKind.COUNTED
+    order = Order.PATCHES
     calls = 0
     gathers = 0  # of weights in float8
 

@@ -37,6 +37,7 @@ from perfsuite.rank.meter import Meter, on_dtensors
 from perfsuite.rank.tasks import make_sample
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import FLOP, FLOPS, RATIO, WHOLE
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class Flops(Meter):
         except NoAnswer as error:
             self.uncounted["model_flop"] = str(error)
 
-    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        if kind != "counted":
+    def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        if kind != StepKind.COUNTED:
             return contextlib.nullcontext()
         self.counter = _flop_counter(lambda: self.trainer.recomputing, lambda: self.phase)
         counting = contextlib.ExitStack()

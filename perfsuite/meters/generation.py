@@ -10,6 +10,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import COUNT
 
 
@@ -22,8 +23,8 @@ class Generation(Meter):
         super().__init__(session)
         self.generated: list[int] = []
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        if kind == "timed":
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        if kind == StepKind.TIMED:
             self.generated.append(outcome.new_tokens)
 
     def readings(self) -> dict[str, Reading]:

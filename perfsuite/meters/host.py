@@ -9,6 +9,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import BYTES
 
 SHARED = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/pym-", "/dev/shm/psm_")  # beginnings of the kernel's names
@@ -19,7 +20,7 @@ class Host(Meter):
     """Reads the kernel's own high-water mark, which begins at the fork."""
 
     processes = OF_STEPS
-    watches = "counted"
+    watches = StepKind.COUNTED
 
     def watching(self) -> contextlib.AbstractContextManager[None]:
         self.peak = highest()  # later memory is perfsuite's own: dispatch modes, the log's replay

@@ -11,6 +11,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import WHOLE
 
 
@@ -23,12 +24,15 @@ class LaterSteps(Meter):
         super().__init__(session)
         self.sizes: list[tuple[int, int]] = []  # the tokens and samples of each step
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        self.sizes.append((outcome.tokens, outcome.samples))
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        self._add(outcome)
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step:
-            self.stepped("", outcome)
+            self._add(outcome)
+
+    def _add(self, outcome: StepOutcome) -> None:
+        self.sizes.append((outcome.tokens, outcome.samples))
 
     def readings(self) -> dict[str, Reading]:
         return {}

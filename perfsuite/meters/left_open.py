@@ -18,6 +18,7 @@ from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.family import running, with_children
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import WHOLE
 
 BLOCK = 10  # later steps between two looks
@@ -38,7 +39,7 @@ class LeftOpen(Meter):
         self.later_files: list[Counter[str]] = []
         self.later_processes: list[Counter[str]] = []
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         self.steps += 1
 
     def readings(self) -> dict[str, Reading]:

@@ -20,11 +20,11 @@ from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.meters._keepers import Keepers
 from perfsuite.meters.host import malloced, resident_bytes
 from perfsuite.meters.objects import count
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import LONG_BLOCKS
+from perfsuite.records.step_kinds import LONG_BLOCKS, StepKind
 from perfsuite.units import BYTES, SECONDS, WHOLE
 
 LEAST = 128  # bytes of host memory per step: less is what a log of losses keeps
@@ -36,8 +36,8 @@ class LongRun(Meter):
     """Counts outside of the steps, and reads nothing if no long run was asked for."""
 
     processes = OF_STEPS
-    inner = 101  # within the clock
-    watches = "long"
+    order = Order.WITHIN_CLOCK
+    watches = StepKind.LONG
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -58,19 +58,19 @@ class LongRun(Meter):
         self.session.synchronize()
         self.seconds.append(time.perf_counter() - begin)
 
-    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        if kind == "long" and not self.steps:
+    def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        if kind == StepKind.LONG and not self.steps:
             self._count()
-        if kind == "named":
+        if kind == StepKind.NAMED:
             if not self.keepers.begun and self.grown():
                 self.keepers.begin()
             self.keepers.begin_step()
         return contextlib.nullcontext()
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        if kind == "named":
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        if kind == StepKind.NAMED:
             self.keepers.stepped()
-        if kind != "long":
+        if kind != StepKind.LONG:
             return
         self.steps += 1
         if self.steps % self.block == 0 and len(self.counts) <= LONG_BLOCKS:

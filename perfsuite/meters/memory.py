@@ -29,11 +29,11 @@ from perfsuite.rank.memory.leftovers import leftovers, leftovers_text
 from perfsuite.rank.memory.oom import parts_at_refusal
 from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.memory.whereabouts import watch
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import TRACED_STEPS
+from perfsuite.records.step_kinds import TRACED_STEPS, StepKind
 from perfsuite.records.suspects import fold
 from perfsuite.units import BYTES
 
@@ -60,7 +60,7 @@ class Memory(Meter):
     processes = IN_TORCH
     launches = ("measured", "traced")
     early = True
-    inner = 50
+    order = Order.MEMORY
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -97,21 +97,21 @@ class Memory(Meter):
             self.settled.callback(gc.enable)
 
     @contextlib.contextmanager
-    def feed(self, kind: str) -> Iterator[None]:
+    def feed(self, kind: StepKind) -> Iterator[None]:
         own = bool(self.session.job.model.batch)  # those of a task are all as large
         before = self.source.live_bytes if own else 0
         yield
         self.fed = self.source.live_bytes - before if own else 0
 
-    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+    def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         self.source.begin_step()
         if not gc.isenabled():
             gc.collect()
-        if kind == "traced":
+        if kind == StepKind.TRACED:
             self.source.settle()  # the barrier before the step has a tensor of its own
-        elif self.recording and kind != "compiling":
+        elif self.recording and kind != StepKind.COMPILING:
             self.stop_recording()
-        if kind == "counted":
+        if kind == StepKind.COUNTED:
             if not self.evaluated_once:
                 self._check_growth()
             self.left = [(one.reserved_bytes, one.free_bytes) for one in self.source.each]
@@ -168,9 +168,9 @@ class Memory(Meter):
                 return parts_at_refusal(one.events(), self.marks, named, refused)
         return {}
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         self.steps += not self.recording
-        if self.session.strategy.engine.own and (self.steps == 1 or kind == "unfenced"):
+        if self.session.strategy.engine.own and (self.steps == 1 or kind == StepKind.UNFENCED):
             gc.collect()
             self.kept.append((self.steps, self.source.kept_bytes))
 

@@ -27,6 +27,7 @@ from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import WHOLE
 
 SHARED = (type, ModuleType, FunctionType)  # what a cache may hold, and others too
@@ -53,9 +54,9 @@ class Objects(Meter):
         self.left: dict[str, int] = {}  # by each step, by type
         self.later_counts: list[dict[str, int]] = []
 
-    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        first = self.own and kind == "timed" and not self.counts  # a script's timed steps are a long block
-        if first or (kind in ("unfenced", "called") and self.steps and len(self.counts) <= MOST):
+    def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        first = self.own and kind == StepKind.TIMED and not self.counts  # a script's timed steps are a long block
+        if first or (kind in (StepKind.UNFENCED, StepKind.CALLED) and self.steps and len(self.counts) <= MOST):
             objects, cached = count()
             self.counts.append(objects)
             self.cached.append(cached)
@@ -63,8 +64,8 @@ class Objects(Meter):
             self.steps = 0
         return contextlib.nullcontext()
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        self.steps += kind == "unfenced" or (self.own and kind == "timed")
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        self.steps += kind == StepKind.UNFENCED or (self.own and kind == StepKind.TIMED)
 
     def readings(self) -> dict[str, Reading]:
         if len(self.counts) <= FEWEST:  # of a cell with a capacity, or with too few steps

@@ -18,6 +18,7 @@ from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import MOST, locate
 from perfsuite.units import WHOLE
 
@@ -26,7 +27,7 @@ class Operators(Meter):
     """Collectives are counted in communication.py."""
 
     processes = IN_TORCH
-    watches = "counted"
+    watches = StepKind.COUNTED
     most: int | None = 2 * MOST  # operators that a reading names
 
     def __init__(self, session: Session) -> None:

@@ -20,13 +20,14 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import BYTES
 
 LEAST = 16384  # bytes per step: less is what logs of losses, and queues and caches of libraries, keep
 MIB = 2**20  # two launches of a small script differ by a third of it: threads, and what a garbage collection leaves
 FLOOR = 64 * MIB  # private maps: what Python's own allocator and stacks of threads have is not known exactly
 OF_MALLOC = Materiality(0.05, "malloc rounds sizes up, and lists grow ahead.")
-COUNTED = ("warmup", "unfenced", "called")  # the kinds of steps at whose beginning it is counted, and the first timed
+COUNTED = (StepKind.WARMUP, StepKind.UNFENCED, StepKind.CALLED)  # counted at their beginning, and at the first timed
 
 
 class OwnHost(Meter):
@@ -58,18 +59,18 @@ class OwnHost(Meter):
         return mapped() if self.session.job.device == "cpu" else Mapped()
 
     def _mark(self, phase: str) -> None:
-        if self.kind == "warmup":
+        if self.kind == StepKind.WARMUP:
             self.peak = max(self.peak, self._bytes() - self.before)
 
-    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        first = kind == "timed" and self.kind != "timed"
+    def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        first = kind == StepKind.TIMED and self.kind != StepKind.TIMED
         self.kind = kind
         if first or kind in COUNTED:
             gc.collect()
             self.counts.append((kind, self.steps, self._bytes()))
         return contextlib.nullcontext()
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         self.steps += 1
 
     def readings(self) -> dict[str, Reading]:
@@ -91,7 +92,7 @@ class OwnHost(Meter):
         return {} if goes_on(self.later_bytes, rate) else {"host_grown_bytes": Reading(value=0)}
 
     def _grown(self) -> int:
-        counts = [one for one in self.counts if one[0] != "warmup"]
+        counts = [one for one in self.counts if one[0] != StepKind.WARMUP]
         rates = [
             (after - before) // (then - now)
             for (_, now, before), (_, then, after) in itertools.pairwise(counts)

@@ -18,9 +18,10 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import WITH_OWN
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import PHASES, STAGES
 from perfsuite.units import SECONDS
 
@@ -33,7 +34,7 @@ class Phases(Meter):
     """A rank's data is made before the ranks start the step together, and its time includes the wait for the others."""
 
     processes = WITH_OWN
-    inner = -2  # entered before the control, whose rounds are nobody's
+    order = Order.PHASES
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -57,11 +58,11 @@ class Phases(Meter):
         return event
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
+    def step(self, kind: StepKind) -> Iterator[None]:
         self._mark("")
         yield
         self._mark("")
-        if kind == "timed":
+        if kind == StepKind.TIMED:
             self.steps.append(self.moments)
 
     def readings(self) -> dict[str, Reading]:

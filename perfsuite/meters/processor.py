@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import SECONDS
 
 
@@ -21,8 +22,8 @@ class Processor(Meter):
     """Entered just before the clock."""
 
     processes = OF_STEPS
-    inner = 99
-    watches = "timed"
+    order = Order.AROUND_CLOCK
+    watches = StepKind.TIMED
 
     def __init__(self, session: object) -> None:
         super().__init__(session)  # type: ignore[arg-type]

@@ -25,9 +25,10 @@ from typing import Any
 from perfsuite.catalog.definitions import OF_A_STEP, Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.installed import tops
-from perfsuite.rank.meter import Meter, by_part
+from perfsuite.rank.meter import Meter, Order, by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import AT
 from perfsuite.units import WHOLE
 
@@ -44,8 +45,8 @@ class PythonCalls(Meter):
     """The innermost meter of its step."""
 
     processes = OF_STEPS
-    inner = 101
-    watches = "called"
+    order = Order.WITHIN_CLOCK
+    watches = StepKind.CALLED
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

@@ -22,6 +22,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import fold
 from perfsuite.units import NUMBER, WHOLE
 
@@ -38,8 +39,8 @@ class Replicas(Meter):
         super().__init__(session)
         self.norms: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        if kind != "warmup" or self.session.emulated:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        if kind != StepKind.WARMUP or self.session.emulated:
             return
         roots = list(self.trainer.watched.roots.values())
         for name, tensors in (("parameters", _parameters(roots)), ("buffers", _buffers(roots))):

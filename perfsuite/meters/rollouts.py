@@ -12,6 +12,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import NUMBER
 
 AGREE = {True: 1e-3, False: 0.3}  # nats, in fp32 and below: bf16's numbers of 8 bits, over logits of tens
@@ -26,8 +27,8 @@ class RolloutGap(Meter):
         super().__init__(session)
         self.compared = False
 
-    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        first = kind == "warmup" and not self.compared
+    def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        first = kind == StepKind.WARMUP and not self.compared
         self.compared |= first
         return self._rollouts.comparing() if first else contextlib.nullcontext()
 

@@ -20,6 +20,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import COUNT, NUMBER, WHOLE
 
 NEARLY_EQUAL = Materiality(0.01, "Rounding decides where a token goes whose experts are nearly equal.")
@@ -39,8 +40,8 @@ class Routing(Meter):
         self._counts: list[tuple[str, Any, Any]] = []
         self._losses: list[Any] = []
 
-    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        first = kind == "warmup" and not self.watched
+    def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        first = kind == StepKind.WARMUP and not self.watched
         return self.watching() if first else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -83,7 +84,7 @@ class Routing(Meter):
             loss.register_hook(lambda gradient: self._losses.append((value * gradient).float()))
             self.auxiliary = 0.0
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         for layer, counts, dropped in self._counts:
             self.load.update({f"{layer}, expert {expert}": rows for expert, rows in enumerate(counts.tolist())})
             self.dropped += int(dropped)

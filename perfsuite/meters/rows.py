@@ -11,6 +11,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.everywhere import everywhere
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import WHOLE
 
 
@@ -18,7 +19,7 @@ class Rows(Meter):
     """Reads nothing of a script without a DataLoader, and no lengths of a stream."""
 
     processes = ("script",)
-    watches = "traced"
+    watches = StepKind.TRACED
     trainer: Any  # a script's
 
     def watching(self) -> contextlib.AbstractContextManager[object]:

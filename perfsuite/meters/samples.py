@@ -16,6 +16,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import COUNT, WHOLE
 
 PROCESSES = ("data",)
@@ -33,11 +34,11 @@ class Samples(Meter):
         self.drawn: int | None = None
         self.wrong: int | None = None
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        if kind == "timed":
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
+        if kind == StepKind.TIMED:
             self.epochs.append(self.trainer.ids)
             self.drawn = self.trainer.drawn
-        elif kind == "counted" and (resumed := self.trainer.resumed()):
+        elif kind == StepKind.COUNTED and (resumed := self.trainer.resumed()):
             self.wrong = differences(*resumed)
 
     def readings(self) -> dict[str, Reading]:

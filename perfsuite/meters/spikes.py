@@ -13,9 +13,10 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.units import BYTES
 
-STEPS = ("timed", "unfenced")  # in others, meters have memory of their own
+STEPS = (StepKind.TIMED, StepKind.UNFENCED)  # in others, meters have memory of their own
 SLACK = 2**27  # bytes: more than malloc, threads and huge pages move by
 
 
@@ -29,12 +30,12 @@ class Spikes(Meter):
         self.before: int | None = None  # resident bytes when the step began
         self.spikes: list[int] = []
 
-    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
+    def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         if kind in STEPS:
             self.before = begin_high_water_mark()
         return contextlib.nullcontext()
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         if kind in STEPS:
             self._look()
 

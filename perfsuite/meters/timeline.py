@@ -18,17 +18,18 @@ from perfsuite.catalog.processes import PROCESSES
 from perfsuite.rank.memory.anatomy import CATEGORIES, levels
 from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.memory.whereabouts import watch
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records import chrome
 from perfsuite.records.job import TRACE
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import part_name
 
 ARROWS = 2**24  # more than a step has
 STEPS, MODULES = chrome.FIRST_THREAD, chrome.FIRST_THREAD + 1  # threads of the trace
-PROFILED = {"traced": "memory recorded", "profiled": "as in training"}  # the kinds of steps with a profiler
+PROFILED = {StepKind.TRACED: "memory recorded", StepKind.PROFILED: "as in training"}  # steps with a profiler
 WRITTEN = ("traceEvents", "displayTimeUnit", "baseTimeNanoseconds")  # fields that are not torch's any more
 COUNTER, ALL = "memory (bytes)", "all"  # the counters' name, and that of the categories' sum
 
@@ -38,7 +39,7 @@ class Timeline(Meter):
 
     processes = tuple(PROCESSES)
     launches = ("traced",)
-    inner = 60  # within the memory meter, which waits before a recorded step
+    order = Order.TIMELINE
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -56,14 +57,14 @@ class Timeline(Meter):
             self.phases[-1].append((phase, time.time_ns()))
 
     @contextlib.contextmanager
-    def feed(self, kind: str) -> Iterator[None]:
+    def feed(self, kind: StepKind) -> Iterator[None]:
         if kind in PROFILED:
             self.running = _profiler(self.session)
             self.running.start()
         yield
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
+    def step(self, kind: StepKind) -> Iterator[None]:
         if kind not in PROFILED:
             yield
             self._mark("")
@@ -77,11 +78,11 @@ class Timeline(Meter):
     def _enter(self, module: str) -> None:
         self.modules.append((str(module), time.time_ns()))  # a step's name is no plain text, which a record needs
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         if kind in PROFILED and not (kind in self.profiles and outcome.skipped):
             self.profiles[kind] = self.running
         moments = self.phases[-1]
-        known = PROFILED.get(kind, kind) if kind != "traced" or self.session.memory else "profiled"
+        known = PROFILED.get(kind, kind) if kind != StepKind.TRACED or self.session.memory else StepKind.PROFILED
         self.steps.append((known, moments[0][1], moments[-1][1]))
 
     def readings(self) -> dict[str, Reading]:

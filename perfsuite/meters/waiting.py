@@ -17,9 +17,10 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.everywhere import everywhere
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import EXPOSED
 from perfsuite.units import RATIO, SECONDS
 
@@ -29,8 +30,8 @@ _ACCOUNTS = Path("/proc/thread-self/schedstat")  # nanoseconds on a core, nanose
 class Waiting(Meter):
     """Entered just outside the clock."""
 
-    inner = 99
-    watches = "timed"
+    order = Order.AROUND_CLOCK
+    watches = StepKind.TIMED
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

@@ -44,6 +44,7 @@ from perfsuite.records.step_kinds import (
     MOST_OVERFLOWS,
     READS_NORM,
     TRACED_STEPS,
+    StepKind,
     block_size,
     last_kinds,
     warmup_of_script,
@@ -78,7 +79,7 @@ def meters_of(session: Session, made: Sequence[Meter] = ()) -> list[Meter]:
     """The meters that watch the cell's steps, the outermost first. Those that are already ``made`` are kept."""
     ready = {type(meter): meter for meter in made}
     kinds = [kind for kind in kinds_of_meters(session) if not kind.alone]
-    return sorted((ready.get(kind) or kind(session) for kind in kinds), key=lambda meter: meter.inner)
+    return sorted((ready.get(kind) or kind(session) for kind in kinds), key=lambda meter: meter.order)
 
 
 def kinds_of_meters(session: Session) -> list[type[Meter]]:
@@ -114,7 +115,7 @@ def sample_of(
 
 
 def drive(
-    session: Session, meters: Sequence[Meter], kinds: Sequence[str], phases_seconds: dict[str, float]
+    session: Session, meters: Sequence[Meter], kinds: Sequence[StepKind], phases_seconds: dict[str, float]
 ) -> dict[str, str | int]:
     """Build, prepare, prove the engine and step, watched by the meters; for measuring and for tracing.
 
@@ -133,10 +134,10 @@ def drive(
     numbers, waiting = itertools.count(), Waiting(kinds)
     for kind in waiting:
         take_turn(kind)
-        if kind == "evaluation":
+        if kind == StepKind.EVALUATION:
             _evaluate(session, trainer, meters)
             continue
-        size = block_size(session.job.steps, session.job.unfenced) if kind == "unfenced" else 1
+        size = block_size(session.job.steps, session.job.unfenced) if kind == StepKind.UNFENCED else 1
         steps = itertools.islice(numbers, size)
         batches = [_feed(session, trainer, meters, kind, number) for number in steps]
         trainer.reads_norm = kind in READS_NORM
@@ -160,25 +161,25 @@ class Waiting:
     state.
     """
 
-    def __init__(self, kinds: Iterable[str]) -> None:
+    def __init__(self, kinds: Iterable[StepKind]) -> None:
         self._kinds, self._overflows = deque(kinds), 0
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[StepKind]:
         while self._kinds:
             yield self._kinds.popleft()
 
-    def made(self, kind: str, outcome: StepOutcome) -> None:
+    def made(self, kind: StepKind, outcome: StepOutcome) -> None:
         """A step is made. Raises RankError if too many were skipped."""
-        if kind == "traced" and outcome.skipped:
+        if kind == StepKind.TRACED and outcome.skipped:
             self._kinds.appendleft(kind)
             self._overflows += 1
             if self._overflows == MOST_OVERFLOWS:
                 raise RankError(f"fp16 overflowed in {self._overflows} steps, so there are too few to record.")
 
 
-def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str, number: int) -> list[MicroBatch]:
+def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: StepKind, number: int) -> list[MicroBatch]:
     """Make the batch of a step."""
-    session.mark("compile" if kind == "compiling" else "batch")
+    session.mark("compile" if kind == StepKind.COMPILING else "batch")
     with contextlib.ExitStack() as around:
         for meter in meters:
             around.enter_context(meter.feed(kind))
@@ -194,19 +195,19 @@ def memory_curve(session: Session) -> dict[str, str]:
     return pack(curve(events, memory.marks, POINTS, own), CATEGORIES)
 
 
-def kinds_of(session: Session) -> list[str]:
+def kinds_of(session: Session) -> list[StepKind]:
     """The kind of each step of a measurement."""
     job, process = session.job, session.strategy.engine.process
     warmup = warmup_of_script(job.warmup) if session.strategy.engine.own else job.warmup
-    compiling = ["compiling"] * (session.compiles and job.device != "cpu")
+    compiling = [StepKind.COMPILING] * (session.compiles and job.device != "cpu")
     traced = 1 if job.times_only else TRACED_STEPS  # a first step in which fp16 may overflow is made again
-    begin = [*compiling, *["traced"] * traced, *["warmup"] * warmup]
+    begin = [*compiling, *[StepKind.TRACED] * traced, *[StepKind.WARMUP] * warmup]
     if job.traces:
-        return [*begin, "profiled"]
-    epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
+        return [*begin, StepKind.PROFILED]
+    epoch = [StepKind.TIMED] * job.steps + [StepKind.EVALUATION] * (session.recipe.epochs > 1)
     last = last_kinds(job.steps, process, job.device, job.capacity_bytes is not None, job.unfenced, job.long)
     if job.times_only:
-        last = [kind for kind in last if kind == "unfenced" and job.unfenced]
+        last = [kind for kind in last if kind == StepKind.UNFENCED and job.unfenced]
     return [*begin, *epoch * session.recipe.epochs, *last]
 
 

@@ -4,11 +4,13 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from enum import IntEnum, auto
 
 from perfsuite.catalog.processes import OF_MODELS
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import MOST, fold
 
 
@@ -29,30 +31,31 @@ def by_part(calls: Mapping[str, int], most: int | None = MOST) -> Reading:
     return Reading(value=sum(kept.values()), parts=kept, suspects=fold(calls, most))
 
 
+class Order(IntEnum):
+    """Where a meter stands around a step: those that come later are entered later, so they are nearer to it."""
+
+    WHOLE = auto()  # the other meters' share of a step counts too
+    PHASES = auto()
+    PATCHES = auto()  # of functions that others watch
+    USUAL = auto()
+    MEMORY = auto()  # it waits before a recorded step
+    TIMELINE = auto()
+    AROUND_CLOCK = auto()
+    CLOCK = auto()
+    WITHIN_CLOCK = auto()
+
+
 class Meter:
-    """Base of all meters. ``kind`` of a step is
-
-    "compiling" the first step of a cell that compiles, on a GPU: Inductor tries kernels there, with memory of its own
-    "traced"   the first steps; memory is recorded, so they are slow
-    "warmup"   not recorded
-    "timed"    only the clock watches
-    "unfenced" a block of steps without a barrier or a synchronization between them: ``step`` is around the whole block,
-               ``stepped`` is called for each of its steps after the block
-    "called"   one step whose Python calls are counted
-    "counted"  one step under dispatch modes that count operators
-    "long"     of a long run, at whose blocks' ends all is counted that grows
-    "named"    after it: the lines are named at which it grows
-    "profiled" one step under torch's profiler, only on CUDA and in launches that are traced
-
-    A script goes on after these for a while, watched by ``later`` alone.
+    """Base of all meters. ``step`` is around a whole block of unfenced steps, ``stepped`` is called for each of them
+    after the block.
     """
 
     processes: tuple[str, ...] = OF_MODELS  # the kinds of cells that it watches
     launches: tuple[str, ...] = ("measured",)  # and the kinds of launches; those that are "traced" measure nothing
-    watches = ""  # the kind of steps around which ``watching`` is, if it watches only one kind
+    watches: StepKind | None = None  # the steps around which ``watching`` is, if it watches only one kind
     alone = False  # made and read when all others are read and their trainer is released; it watches no step
     early = False  # made before the model is, whose every allocation it must see
-    inner = 0  # meters with a larger number are entered later: the clock's is the largest
+    order = Order.USUAL
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -63,11 +66,11 @@ class Meter:
         """The engine is ready and checked; no step has run."""
         self.trainer = trainer
 
-    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
+    def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         """A context around making one step's batch."""
         return contextlib.nullcontext()
 
-    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+    def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         """A context around one step, or around a block of unfenced ones."""
         return self.watching() if kind == self.watches else contextlib.nullcontext()
 
@@ -75,7 +78,7 @@ class Meter:
         """A context around a step of the kind that it watches."""
         return contextlib.nullcontext()
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         """A step is done; reading here is outside the clock."""
 
     def evaluated(self, loss: float) -> None:

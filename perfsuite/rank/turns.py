@@ -14,13 +14,14 @@ from collections.abc import Callable
 from perfsuite.rank.process_group import as_batch
 from perfsuite.rank.session import Session
 from perfsuite.records.job import GONE, Turns
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.waits import wait_readable
 
 TELL_SECONDS = 1.0  # how often a rank that waits for its turn reports that it does not hang
 MOST_BYTES = 65536  # the capacity of a pipe
 
 
-def turns_of(session: Session) -> Callable[[str], None]:
+def turns_of(session: Session) -> Callable[[StepKind], None]:
     """The function that every rank calls before each step with its kind; it returns when it is this cell's turn."""
     return _Taker(session, session.job.turns).take if session.job.turns else lambda kind: None
 
@@ -59,8 +60,8 @@ class _Taker:
         self.due = 0 if turns.first else 1  # the second side waits for one more step
         self.heard = Counter(dict.fromkeys(range(len(turns.outboxes)), 0))
 
-    def take(self, kind: str) -> None:
-        if kind == "timed" and not self.begun:
+    def take(self, kind: StepKind) -> None:
+        if kind == StepKind.TIMED and not self.begun:
             self.begun = True
             if self.session.job.device == "cpu":
                 _stay_on_core(self.session.rank)

@@ -31,7 +31,7 @@ from perfsuite.records.job import Job, Turns
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.progress import Progress
 from perfsuite.records.sample import RankSample
-from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
+from perfsuite.records.step_kinds import TRACED_STEPS, StepKind, block_size, last_kinds
 from perfsuite.run.data_elsewhere import data_elsewhere
 from perfsuite.run.imports import outside, recorded
 from perfsuite.settings.keys import KERNELS, PATIENCE, TIMEOUT, WARMUP
@@ -63,7 +63,7 @@ class Settings:
         process, device = cell.strategy.engine.process, cell.hardware.torch_device
         last = last_kinds(self.steps, process, device, self.capacity_bytes is not None, self.unfenced, self.long)
         timed = self.unfenced and not cell.strategy.engine.own
-        unfenced = last.count("unfenced") * (block_size(self.steps, timed) - 1)
+        unfenced = last.count(StepKind.UNFENCED) * (block_size(self.steps, timed) - 1)
         return TRACED_STEPS + self.warmup + self.steps * recipe_of(cell.strategy).epochs + len(last) + unfenced
 
 

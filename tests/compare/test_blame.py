@@ -19,6 +19,7 @@ from perfsuite.records import codec
 from perfsuite.records.failure import Failure, FailureKind
 from perfsuite.records.job import Turns
 from perfsuite.records.progress import Progress
+from perfsuite.records.step_kinds import StepKind
 
 RAISED = 1 << 8  # the wait status of exit(1)
 
@@ -194,7 +195,7 @@ def test_a_rank_that_waits_for_its_turn_is_not_blamed(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(select, "poll", Poller)
     with pytest.raises(Polled):
-        turns_of(cast("Any", Session()))("timed")
+        turns_of(cast("Any", Session()))(StepKind.TIMED)
     waiting = (tmp_path / "rank1.log").read_text()
     (tmp_path / "rank1.log").write_text("")
 

@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,13 @@ from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.environments.environments import Environment
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.server import warm_up
 from perfsuite.rank.process_group import why_no_kernels
 from perfsuite.records.codec import write
 from perfsuite.records.job import JOB, Job
+from perfsuite.run.runner import Runner, Settings
 
 CATALOG = Catalog()
 
@@ -89,6 +92,7 @@ from pathlib import Path
 from perfsuite.launch.server import Server
 from perfsuite.records.codec import read
 from perfsuite.records.job import JOB, Job
+from perfsuite.run.runner import Runner, Settings
 
 folder = Path(sys.argv[1])
 server = Server(socket.socketpair()[0], folder, "cuda")
@@ -156,3 +160,13 @@ def test_a_device_without_kernels_is_told(capability, built, runs):
 
     assert bool(reason) != runs
     assert runs or f"but this device has {capability[0]}.{capability[1]}." in reason
+
+
+def test_a_server_that_failed_is_not_asked_again(tmp_path):
+    """The next cell has the reason at once, and does not wait for an answer until its limit."""
+    (tmp_path / "transformers.py").write_text("raise RuntimeError('broken')")
+    settings = Settings(steps=1, start_timeout=30.0)
+    with closing(Runner(CATALOG, settings, Environment(path=(str(tmp_path),)))) as runner:
+        done = [runner.measure(parse_cell("gpt2_tiny-single-cpu_x1", CATALOG)) for _ in range(2)]
+
+    assert [one.failure and one.failure.message for one in done] == ["The rank server failed: RuntimeError: broken"] * 2

@@ -9,6 +9,7 @@ import pytest
 from perfsuite.errors import RankError
 from perfsuite.meters.correctness import Correctness
 from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.step_kinds import StepKind
 
 
 def meter(emulated: bool) -> Correctness:
@@ -24,7 +25,7 @@ def meter(emulated: bool) -> Correctness:
 )
 def test_what_is_no_number_is_red_where_numbers_are_real(outcome: StepOutcome, said: str) -> None:
     """An emulated GPU computes few of them, and none is believed."""
-    meter(emulated=True).stepped("warmup", outcome)
+    meter(emulated=True).stepped(StepKind.WARMUP, outcome)
 
     with pytest.raises(RankError, match=said):
-        meter(emulated=False).stepped("warmup", outcome)
+        meter(emulated=False).stepped(StepKind.WARMUP, outcome)

@@ -33,7 +33,7 @@ from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import block_size, last_kinds
+from perfsuite.records.step_kinds import StepKind, block_size, last_kinds
 from perfsuite.records.verdict import RED
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.verdict_text import render
@@ -232,7 +232,9 @@ def test_a_utilization_that_only_the_baseline_has_is_not_red(measure, catalog):
 
 def test_blocks_are_as_many_steps_as_are_timed_or_ten():
     """Five samples where there are enough steps."""
-    blocks = [last_kinds(steps, "training", "cpu", capped=False).count("unfenced") for steps in (1, 3, 10, 50, 200)]
+    blocks = [
+        last_kinds(steps, "training", "cpu", capped=False).count(StepKind.UNFENCED) for steps in (1, 3, 10, 50, 200)
+    ]
 
     assert blocks == [1, 3, 5, 10, 10]
     assert [block_size(steps) for steps in (1, 3, 10, 50, 200)] == [1, 1, 2, 5, 5]

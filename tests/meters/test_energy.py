@@ -9,6 +9,7 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.meters import energy
 from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
 
 
 class NVMLError(Exception):
@@ -85,7 +86,7 @@ def test_meter_reads_the_timed_steps(monkeypatch):
         job = SimpleNamespace(device="cpu", node_size=2)
         session: Any = SimpleNamespace(job=job, rank=rank, synchronize=lambda: None, emulated=False)
         meter = energy.Energy(session)
-        for kind in ("warmup", "timed", "timed", "called"):
+        for kind in (StepKind.WARMUP, StepKind.TIMED, StepKind.TIMED, StepKind.CALLED):
             with meter.step(kind):
                 pass
         found.append(meter.readings()["energy"].value)
@@ -100,7 +101,7 @@ def test_an_emulated_gpu_has_no_energy_but_a_metric_of_its_own(monkeypatch):
     job = SimpleNamespace(device="cuda", node_size=1)
     session: Any = SimpleNamespace(job=job, rank=0, synchronize=lambda: None, emulated=True)
     meter = energy.Energy(session)
-    with meter.step("timed"):
+    with meter.step(StepKind.TIMED):
         pass
 
     assert {name: one.value for name, one in meter.readings().items()} == {"emulated_energy": 0.5}

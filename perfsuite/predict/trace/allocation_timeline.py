@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from perfsuite.meters.communication import message_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.trace import Operation
 
 aten = torch.ops.aten
@@ -57,8 +58,8 @@ class Timeline(Meter):
         self._kinds: set[Any] = set()  # of works whose waits are seen
 
     @contextlib.contextmanager
-    def step(self, kind: str) -> Iterator[None]:
-        if kind != "timed":
+    def step(self, kind: StepKind) -> Iterator[None]:
+        if kind != StepKind.TIMED:
             yield
             return
         self.recorder.timeline = self

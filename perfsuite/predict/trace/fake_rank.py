@@ -19,6 +19,7 @@ from perfsuite.rank.main import drive, versions
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.trace import Trace, TraceJob, TraceMark
 
 
@@ -66,9 +67,9 @@ class Marks(Meter):
         shapes = [tuple(one.shape) for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
         self._before.update(f"{func} {shapes}".encode())
 
-    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+    def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         """Later steps, such as a counted step with its dispatch modes, are not part of the trace."""
-        if kind == "traced":
+        if kind == StepKind.TRACED:
             self.traced = (len(self.recorder.events), len(self.marks))
 
 
@@ -92,7 +93,8 @@ def trace(job: TraceJob, session: Session) -> Trace:
         RepeatingMode(),
         recorder,
     ):
-        kinds = ["traced"] * max(1, job.steps) + ["counted"] * job.counted + ["timed"] * job.timed
+        kinds = [StepKind.TRACED] * max(1, job.steps)
+        kinds += [StepKind.COUNTED] * job.counted + [StepKind.TIMED] * job.timed
         drive(session, [marks, *counting, *timing], kinds, {})
     events, phases = marks.traced
     return Trace(

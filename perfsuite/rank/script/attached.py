@@ -43,7 +43,7 @@ from perfsuite.records import codec
 from perfsuite.records.job import ATTACHED, JOB, PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
-from perfsuite.records.step_kinds import steps_of_script
+from perfsuite.records.step_kinds import StepKind, steps_of_script
 from perfsuite.records.suspects import STAGES
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
@@ -429,14 +429,14 @@ def _folders() -> tuple[str, str]:
 
 
 def _steps(
-    session: Session, trainer: ScriptTrainer, meters: Sequence[Meter], kinds: Iterable[str]
+    session: Session, trainer: ScriptTrainer, meters: Sequence[Meter], kinds: Iterable[StepKind]
 ) -> Generator[None, bool, None]:
     """The steps, watched by the meters. Each ``yield`` lets the script make one, and gets whether it was skipped."""
     take_turn = turns_of(session)
     waiting = Waiting(kinds)
     for kind in waiting:
         take_turn(kind)
-        trainer.reads_norm = kind == "warmup"  # nowhere else: it calls operators, which other steps count
+        trainer.reads_norm = kind == StepKind.WARMUP  # nowhere else: it calls operators, which other steps count
         align(session)
         with contextlib.ExitStack() as feeding:
             for meter in meters:
