@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from perfsuite.compare.drifting import drift_of, kept
-from perfsuite.compare.noise import Pool
+from perfsuite.compare.noise import NoisePool
 from perfsuite.compare.pool import WINDOW
 from perfsuite.compare.terms import SHARED, Terms
 
@@ -52,7 +52,7 @@ def history(dice: random.Random, spread: float, heavy: bool, change: Change, ter
         if drift_of([*levels, level], terms.tolerance):
             return min(first, night), night
         if levels:
-            pool = Pool.of(levels, terms.spread)
+            pool = NoisePool.of(levels, terms.spread)
             if level - pool.mean > max(pool.reach(1 - terms.alarm_rate), math.log1p(terms.tolerance)):
                 first = min(first, night)
                 continue  # it is not good, so it is not added

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from perfsuite.compare import noise
-from perfsuite.compare.noise import Pool as StoredRuns
+from perfsuite.compare.noise import NoisePool as StoredRuns
 from perfsuite.compare.pooling import LOOKS, Difference, Pool, groups_of, open_cells
 from perfsuite.compare.terms import DEDICATED, MOST_RED_RATE, SHARED, TIMED, Terms
 from perfsuite.compare.timing import RULED_OUT

@@ -22,7 +22,7 @@ from perfsuite.ladder import asv_results as results
 from perfsuite.ladder import series_steps as steps
 from perfsuite.ladder.asv_results import Benchmark, Key, Run, Value, show
 from perfsuite.ladder.ladder import Definition, Ladder, Rung
-from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.units import show_ratio
 
 SUITE = Path(__file__).parent / "identical"
@@ -60,9 +60,9 @@ def main() -> int:
     return int(len(alarms) > ALLOWED)
 
 
-def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> list[Step]:
+def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> list[SeriesStep]:
     """The alarms of every position as the newest: all that were not reported when the rung below was the newest."""
-    alarms: list[Step] = []
+    alarms: list[SeriesStep] = []
     told: set[tuple[Key, str, str]] = set()
     for count in range(2, len(built.rungs) + 1):
         found = steps.find(built.rungs[:count], runs, known)
@@ -71,12 +71,12 @@ def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> l
     return alarms
 
 
-def _name(step: Step) -> tuple[Key, str, str]:
+def _name(step: SeriesStep) -> tuple[Key, str, str]:
     """The identity of an alarm for its readers: asv changes its numbers with every rung."""
     return step.key, step.new_rung, step.kind
 
 
-def warned(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark], factor: float) -> list[Step]:
+def warned(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark], factor: float) -> list[SeriesStep]:
     """The alarms over every position as the newest, its numbers being so many times larger."""
     alarms = []
     for count in range(2, len(built.rungs) + 1):

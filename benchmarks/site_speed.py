@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from change_points import drift
 
-from perfsuite.nights.row import Row
+from perfsuite.nights.row import NightRow
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 PAGE = Path(__file__).parents[1] / "docs" / "site.md"
@@ -61,7 +61,7 @@ def write_runs(folder: Path, runs: int, count: int, days: float, seed: int = 0) 
     """Monthly files of ``runs`` runs of ``count`` cells, over so many days; every tenth cell steps in time, every
     twentieth in memory.
     """
-    rows: list[Row] = []
+    rows: list[NightRow] = []
     dice, names, month = random.Random(seed), cells(count), ""
     begin = datetime.datetime(2026, 11, 22, 2, 17, tzinfo=datetime.UTC) - datetime.timedelta(days=days)
     machine, base = drift(dice), [dice.uniform(0.01, 0.5) for _ in names]
@@ -107,7 +107,7 @@ def write_runs(folder: Path, runs: int, count: int, days: float, seed: int = 0) 
             numbers["tokens_per_second"] = float(f"{1024 / usual:.9g}")
             numbers["mfu"] = float(f"{0.001 / usual:.9g}")
             red = run == night and number % 10 == 0
-            row = Row(
+            row = NightRow(
                 date=(at + datetime.timedelta(seconds=20 * number)).isoformat(timespec="seconds"),
                 cell=name,
                 machine="6d2f46c6eb5f",

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.plan.question import Question, question
-from perfsuite.predict.time.setup import Machine, Setup
+from perfsuite.predict.plan.question import PlanQuestion, question
+from perfsuite.predict.time.setup import MachineSetup, Setup
 from perfsuite.predict.time.shape import Shape
 
 CATALOG = Catalog(())
@@ -42,7 +42,7 @@ class Row:
     throttled: bool = False  # the devices have a power limit that is not stated, so nobody knows their rates
 
     @cached_property
-    def question(self) -> Question:
+    def question(self) -> PlanQuestion:
         """What ``perfsuite plan`` would be asked."""
         return question(
             self.shape,
@@ -62,7 +62,7 @@ class Row:
         """The layout, as the planner makes it of its words."""
         return self.question.setup(self.layout)
 
-    def machine(self) -> Machine:
+    def machine(self) -> MachineSetup:
         """The devices that it ran on."""
         return self.question.machine
 

@@ -12,7 +12,7 @@ from time_recent import automodel, bridge, bridge_other, moe_goldens, simumax, t
 from time_rows import Row, lines
 from time_words import EDR, EFA, GBIT, ROCE, SELENE, VTRAIN, numbers, words
 
-from perfsuite.predict.time.shape import Shape, Stack, decoder
+from perfsuite.predict.time.shape import LayerStack, Shape, decoder
 
 HERE = Path(__file__).parent / "published" / "times"
 
@@ -154,12 +154,12 @@ def goldens(path: Path) -> Iterator[Row]:
     for line in lines(path):
         number = numbers(line)
         width = number.get("kv_channels", number["hidden"] // number["heads"])
-        stack = Stack(
+        stack = LayerStack(
             layers=number["layers"], hidden=number["hidden"], heads=number["heads"],
             kv_heads=number.get("kv_groups", number["heads"]), head_width=width,
             feed_forward=number.get("ffn", 4 * number["hidden"]),
         )  # fmt: skip
-        stacks: tuple[Stack, ...] = (stack,)
+        stacks: tuple[LayerStack, ...] = (stack,)
         if "decoder_layers" in number:
             read = replace(stack, causal=False)
             stacks = (read, replace(stack, layers=number["decoder_layers"], target=True, source_hidden=stack.hidden))

@@ -19,7 +19,7 @@ from perfsuite.predict.time.replayed import costs_of, replay_traces, seconds_of,
 from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.predict.time.traced import KERNELS
-from perfsuite.predict.trace.tracing import Tracer
+from perfsuite.predict.trace.tracing import MemoryTracer
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.trace import Trace
 
@@ -90,7 +90,7 @@ def compare(cell: Cell, traces: dict[int, Trace]) -> Compared:
 def compared() -> Iterator[Compared]:
     """Every cell, its batches without padding, so that attention has no mask in either form."""
     catalog = Catalog(())
-    with Tracer(1) as tracer:
+    with MemoryTracer(1) as tracer:
         for name in CELLS:
             cell = parse_cell(name, catalog)
             yield compare(cell, trace_step(cell, catalog, padded=False, tracer=tracer))

@@ -17,11 +17,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from perfsuite.baselines import ledger
-from perfsuite.baselines.ledger import Entry
+from perfsuite.baselines.ledger import LedgerEntry
 from perfsuite.errors import FileError
 
 
-class Doubt(StrEnum):
+class AcceptanceDoubt(StrEnum):
     """Why a baseline is not believed."""
 
     EDITED = "edited"  # its content is not what the ledger accepted last
@@ -34,7 +34,7 @@ class Doubtful:
     """One baseline, and why it is not believed."""
 
     path: Path
-    doubt: Doubt
+    doubt: AcceptanceDoubt
 
 
 def digest_of(path: Path) -> str:
@@ -45,7 +45,7 @@ def digest_of(path: Path) -> str:
         return ""
 
 
-def doubtful(files: Iterable[Path], entries: Iterable[Entry], path_of: ledger.PathOf) -> list[Doubtful]:
+def doubtful(files: Iterable[Path], entries: Iterable[LedgerEntry], path_of: ledger.PathOf) -> list[Doubtful]:
     """The files that the ledger does not know as they are, and those that it knows and that are gone."""
     last = {path_of(entry.cell): entry for entry in entries}
     here = set(files)
@@ -53,10 +53,14 @@ def doubtful(files: Iterable[Path], entries: Iterable[Entry], path_of: ledger.Pa
     for path in sorted(here):
         entry = last.get(path)
         if entry is None or not entry.digest:
-            doubts.append(Doubtful(path, Doubt.UNKNOWN))
+            doubts.append(Doubtful(path, AcceptanceDoubt.UNKNOWN))
         elif digest_of(path) != entry.digest:
-            doubts.append(Doubtful(path, Doubt.EDITED))
-    doubts += [Doubtful(path, Doubt.GONE) for path, entry in sorted(last.items()) if entry.digest and path not in here]
+            doubts.append(Doubtful(path, AcceptanceDoubt.EDITED))
+    doubts += [
+        Doubtful(path, AcceptanceDoubt.GONE)
+        for path, entry in sorted(last.items())
+        if entry.digest and path not in here
+    ]
     return doubts
 
 

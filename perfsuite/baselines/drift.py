@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfsuite.baselines.ledger import Entry, Magnitude
+from perfsuite.baselines.ledger import LedgerEntry, Magnitude
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Drift:
     reason: str
 
 
-def drifts(entries: Iterable[Entry]) -> list[Drift]:
+def drifts(entries: Iterable[LedgerEntry]) -> list[Drift]:
     """Every metric that was recorded and whose baseline was not removed, in the ledger's order."""
     found: dict[tuple[str, str], Drift] = {}
     for entry in entries:
@@ -38,7 +38,7 @@ def drifts(entries: Iterable[Entry]) -> list[Drift]:
     return list(found.values())
 
 
-def _moved(before: Drift | None, entry: Entry, name: str, accepted: Magnitude, last: int | float) -> Drift:
+def _moved(before: Drift | None, entry: LedgerEntry, name: str, accepted: Magnitude, last: int | float) -> Drift:
     """A metric without a ratio starts again: it is new, or another machine recorded it."""
     begins = accepted.ratio is None
     start = last if begins or accepted.old is None else accepted.old

@@ -59,7 +59,7 @@ class Magnitude(Record, frozen=True, kw_only=True):
     ratio: float | None
 
 
-class Entry(Record, frozen=True, kw_only=True):
+class LedgerEntry(Record, frozen=True, kw_only=True):
     """One ``change`` of a baseline: "new", "changed", "removed" or "adopted". ``outcome`` is the written or removed
     one's. ``digest`` is the SHA-256 of its file, empty if it is removed, and ``before`` that of the file before.
     """
@@ -93,11 +93,11 @@ def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterab
 
 def entry_of(
     old: Baseline | None, new: Baseline | None, consent: Acceptance, digest: str = "", before: str = ""
-) -> Entry:
+) -> LedgerEntry:
     """The line for a baseline that is written (no ``old``: a new one) or removed (no ``new``)."""
     baseline = new or old
     assert baseline is not None
-    return Entry(
+    return LedgerEntry(
         date=timestamp(),
         cell=baseline.cell,
         change="removed" if new is None else "new" if old is None else "changed",
@@ -113,7 +113,7 @@ def entry_of(
 
 
 @contextlib.contextmanager
-def entered(path: Path, entry: Entry) -> Iterator[None]:
+def entered(path: Path, entry: LedgerEntry) -> Iterator[None]:
     """Append the line for what is done inside; if that fails, remove the line again. Other writers wait until then.
 
     The line comes first, so no baseline ever changes without one. Until all is done, a file beside the ledger has the
@@ -177,7 +177,7 @@ def opened(path: Path) -> Iterator[int]:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def read(path: Path) -> tuple[list[Entry], str]:
+def read(path: Path) -> tuple[list[LedgerEntry], str]:
     """Every whole line, and a sentence that names file and line of the first damaged one; empty if all are whole.
 
     A bad line does not hide the others. Raises FileError for a file that cannot be read at all.
@@ -188,7 +188,7 @@ def read(path: Path) -> tuple[list[Entry], str]:
         return [], ""
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}.") from error
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     problem = ""
     for number, line in enumerate(lines, 1):
         try:
@@ -198,9 +198,9 @@ def read(path: Path) -> tuple[list[Entry], str]:
     return entries, problem or (_torn(path, len(lines) + 1) if rest else "")
 
 
-def decode(line: bytes, where: str) -> Entry:
+def decode(line: bytes, where: str) -> LedgerEntry:
     codec.refuse_newer(line, where, FORMAT)
-    entry = codec.decode(line, Entry, where)
+    entry = codec.decode(line, LedgerEntry, where)
     for name, magnitude in entry.metrics.items():
         if magnitude.ratio is not None and not 0 < magnitude.ratio < math.inf:
             raise FileError(f"{where} is damaged: metrics.{name}.ratio is {magnitude.ratio}, but a ratio is above 0.")

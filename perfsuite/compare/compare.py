@@ -23,8 +23,8 @@ from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.less_work import without_less_work
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.paired_times import (
-    Answer,
     Paired,
+    PairedAnswer,
     answer_of,
     differences,
     differences_of_means,
@@ -126,10 +126,10 @@ def compare(
         if metric.is_time and before and after:
             by_pair = differences([old], [new], metric.name)
             answer = answer_of(by_pair, (pooled or {}).get(metric.name), metric.sign)
-            if isinstance(answer, Answer):
+            if isinstance(answer, PairedAnswer):
                 answer = with_some_steps(answer, differences_of_means([old], [new], metric.name), metric, terms)
             line = time_line(metric, old, new, answer)
-            if isinstance(answer, Answer):
+            if isinstance(answer, PairedAnswer):
                 times.append(Paired.of(metric, answer, by_pair))
         else:
             judged = compare_metric(metric, scope)

@@ -27,7 +27,7 @@ MAD = 1.4826  # the standard deviation of a normal distribution whose median abs
 MOST = 700.0  # its exponential is still a float
 
 
-class Pool(NamedTuple):
+class NoisePool(NamedTuple):
     """Where the runs of a baseline predict one more, in logarithms."""
 
     mean: float
@@ -35,7 +35,7 @@ class Pool(NamedTuple):
     freedom: int
 
     @classmethod
-    def of(cls, levels: Sequence[float], prior: float) -> "Pool":
+    def of(cls, levels: Sequence[float], prior: float) -> "NoisePool":
         """From the levels of one run or more; ``prior`` is the relative spread of runs on such hardware."""
         mean, freedom = statistics.fmean(levels), PRIOR_RUNS + len(levels) - 1
         variance = (PRIOR_RUNS * prior**2 + sum((level - mean) ** 2 for level in levels)) / freedom

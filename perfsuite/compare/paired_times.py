@@ -19,13 +19,13 @@ from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import BeyondHarmless, NoInterval, NothingShown, Reason, SomeSteps, Undecided, WithGroup
 from perfsuite.records.record import Record
-from perfsuite.records.verdict import Bound, Interval, Limit, Line, Status
+from perfsuite.records.verdict import Bound, Limit, Line, LineInterval, Status
 
 SOME_STEPS = 0.1  # the least slow-down of a mean step that is reported if the median step has none
 
 
 @dataclass(frozen=True)
-class Answer:
+class PairedAnswer:
     """What pairs say of a time: ``status``, and ``decided``, the interval on which it rests. More is worse in it.
     ``estimate`` is that of the logarithm, ``pairs`` are those that were asked.
     """
@@ -60,7 +60,7 @@ class Paired(Record, frozen=True, kw_only=True):
     differences: list[float]
 
     @classmethod
-    def of(cls, metric: Metric, answer: Answer, differences: list[float]) -> "Paired":
+    def of(cls, metric: Metric, answer: PairedAnswer, differences: list[float]) -> "Paired":
         low, high = answer.ends(metric.sign)
         ratio, error = answer.ratio(metric.sign), answer.decided.error
         return cls(metric=metric.name, ratio=ratio, low=low, high=high, error=error, differences=differences)
@@ -114,7 +114,7 @@ def _robust_spread(numbers: Sequence[float]) -> float:
     return MAD * statistics.median(abs(one - center) for one in numbers)
 
 
-def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, terms: Terms) -> Answer:
+def with_some_steps(answer: PairedAnswer, by_mean: Sequence[float], metric: Metric, terms: Terms) -> PairedAnswer:
     """The answer that the means give, if they are surely slower than the medians can tell: less than half of the steps
     may be slow, such as every tenth. A busy machine moves a mean further than a median, so no mean makes a time open.
     """
@@ -124,10 +124,10 @@ def with_some_steps(answer: Answer, by_mean: Sequence[float], metric: Metric, te
         return answer
     why = SomeSteps(median=answer.ratio(metric.sign) - 1)
     limit = Limit(bound=Bound.PAIRS, value=tolerance)
-    return Answer(Status.REGRESSED, here, here.estimate, limit, len(by_mean), why)
+    return PairedAnswer(Status.REGRESSED, here, here.estimate, limit, len(by_mean), why)
 
 
-def answer_of(by_pair: Sequence[float], effect: Effect | None, sign: int) -> Answer | Reason:
+def answer_of(by_pair: Sequence[float], effect: Effect | None, sign: int) -> PairedAnswer | Reason:
     """What the pairs of all cells that the same groups explain say of this one. ``sign`` is the metric's."""
     if effect is None:
         return NoInterval()
@@ -140,7 +140,9 @@ def answer_of(by_pair: Sequence[float], effect: Effect | None, sign: int) -> Ans
     )
     if len(effect.cells) == 1:
         why = _why(effect)
-    return Answer(effect.status, effect.interval, effect.interval.estimate, _limit(effect, sign), effect.pairs, why)
+    return PairedAnswer(
+        effect.status, effect.interval, effect.interval.estimate, _limit(effect, sign), effect.pairs, why
+    )
 
 
 def _limit(effect: Effect, sign: int) -> Limit:
@@ -150,7 +152,7 @@ def _limit(effect: Effect, sign: int) -> Limit:
     return Limit(bound=Bound.PAIRS, value=effect.tolerance)
 
 
-def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer | Reason) -> Line:
+def time_line(metric: Metric, old: Measurement, new: Measurement, answer: PairedAnswer | Reason) -> Line:
     """The ratio's line."""
     before, after = (side.readings[metric.name] for side in (old, new))
     if isinstance(answer, Reason):
@@ -163,7 +165,7 @@ def time_line(metric: Metric, old: Measurement, new: Measurement, answer: Answer
         after,
         compared=True,
         ratio=answer.ratio(metric.sign),
-        interval=Interval(low=low, high=high, pairs=answer.pairs),
+        interval=LineInterval(low=low, high=high, pairs=answer.pairs),
         limit=answer.limit,
         reason=answer.why,
         phases=explain_time(new, old) if answer.status == Status.REGRESSED else [],

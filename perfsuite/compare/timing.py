@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.drifting import first_level
 from perfsuite.compare.machines import loads, why_other_machine
-from perfsuite.compare.noise import Pool, relative
+from perfsuite.compare.noise import NoisePool, relative
 from perfsuite.compare.scope import Scope, line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.reasons import BadNumber, Capped, Drifted, FewerSamples, NoTimes, NotRuledOut, Reason, Slower
@@ -80,17 +80,17 @@ def compare_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Li
     return line(Status.OK, relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 
 
-def pool_of(values: Sequence[float], sign: int, terms: Terms) -> Pool:
+def pool_of(values: Sequence[float], sign: int, terms: Terms) -> NoisePool:
     """The prediction for one more run from the times of runs, or from rates (``sign`` -1)."""
-    return Pool.of([sign * math.log(value) for value in values], terms.spread)
+    return NoisePool.of([sign * math.log(value) for value in values], terms.spread)
 
 
-def limit_of(metric: Metric, pool: Pool, terms: Terms) -> float:
+def limit_of(metric: Metric, pool: NoisePool, terms: Terms) -> float:
     """The slow-down, as a logarithm, up to which a time is ok if nothing has changed."""
     return max(pool.reach(1 - terms.alarm_rate), math.log1p(terms.tolerance_of(metric)))
 
 
-def smallest_effect(metric: Metric, pool: Pool, terms: Terms) -> float:
+def smallest_effect(metric: Metric, pool: NoisePool, terms: Terms) -> float:
     """The relative slow-down that exceeds that limit in 95 of 100 cases."""
     return relative(limit_of(metric, pool, terms) + pool.reach(RULED_OUT))
 

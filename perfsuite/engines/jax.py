@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COLUMNS, ROWS = {"c_attn", "c_fc", "q", "k", "v", "wi"}, {"c_proj", "o", "wo", "wte", "shared"}
 
 
-class Compiled(Trainer):
+class CompiledStep(Trainer):
     """Base of the layouts. ``executable`` is XLA's program of a whole step."""
 
     shared_batch = False  # whether all ranks have the same data
@@ -120,7 +120,7 @@ class Compiled(Trainer):
         }
 
 
-class Replicated(Compiled):
+class Replicated(CompiledStep):
     """Every rank has all parameters, and its part of the batch."""
 
     divides = False
@@ -132,7 +132,7 @@ class Replicated(Compiled):
         return PartitionSpec()
 
 
-class Sharded(Compiled):
+class JaxSharded(CompiledStep):
     """Every rank has its rows of each parameter that the ranks divide, and of its optimizer state."""
 
     @staticmethod
@@ -144,7 +144,7 @@ class Sharded(Compiled):
         return PartitionSpec(AXIS) if shape[0] % ranks == 0 else PartitionSpec()
 
 
-class Cut(Compiled):
+class JaxCut(CompiledStep):
     """Tensor parallelism: every rank has its columns or rows of each matrix, and the whole batch."""
 
     shared_batch = True
@@ -204,7 +204,7 @@ def why_not(proposal: Proposal) -> str:
     return ""
 
 
-def _engine(name: str, trainer: type[Compiled], dimension: str, shards: frozenset[str] = frozenset()) -> Engine:
+def _engine(name: str, trainer: type[CompiledStep], dimension: str, shards: frozenset[str] = frozenset()) -> Engine:
     return Engine(
         name=name,
         process="xla",
@@ -220,6 +220,6 @@ def _engine(name: str, trainer: type[Compiled], dimension: str, shards: frozense
 
 ENGINES = (
     _engine("jax_dp", Replicated, "replicas"),
-    _engine("jax_fsdp", Sharded, "shards", frozenset({"optimizer", "gradients", "parameters"})),
-    _engine("jax_tp", Cut, "tensor"),
+    _engine("jax_fsdp", JaxSharded, "shards", frozenset({"optimizer", "gradients", "parameters"})),
+    _engine("jax_tp", JaxCut, "tensor"),
 )

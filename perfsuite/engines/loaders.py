@@ -103,7 +103,7 @@ class Loading(Trainer):
         return iter(())
 
 
-class Rows:
+class LoaderRows:
     """A map-style dataset in plain Python."""
 
     def __init__(self, trainer: Loading) -> None:
@@ -128,7 +128,7 @@ class TorchLoader(Loading):
         from torch.utils.data import DataLoader, DistributedSampler
 
         super().__init__(session, model)
-        rows: Any = Rows(self)
+        rows: Any = LoaderRows(self)
         ranks, rank, seed = session.world_size, session.rank, session.job.seed
         self.sampler: Any = DistributedSampler(rows, num_replicas=ranks, rank=rank, seed=seed)
         self.loader: Any = DataLoader(rows, batch_size=self.size, sampler=self.sampler)
@@ -246,7 +246,7 @@ class AccelerateShard(Accelerate):
     shuffles = True
 
     def dataset(self) -> Any:
-        return Rows(self)
+        return LoaderRows(self)
 
 
 class AccelerateDispatch(Accelerate):

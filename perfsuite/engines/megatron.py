@@ -221,7 +221,7 @@ class Distributed(Megatron):
     distributed = True
 
 
-class Interleaved(Megatron):
+class MegatronInterleaved(Megatron):
     """Two stages per rank."""
 
     per_rank = 2
@@ -252,5 +252,5 @@ def _engine(name: str, trainer: type[Megatron], **more: Any) -> Engine:
 ENGINES = (
     _engine("megatron", Megatron),
     _engine("megatron_distributed", Distributed, shards=frozenset({"optimizer"}), keeps="pieces"),
-    _engine("megatron_interleaved", Interleaved),
+    _engine("megatron_interleaved", MegatronInterleaved),
 )

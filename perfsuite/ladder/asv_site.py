@@ -16,7 +16,16 @@ from urllib.parse import urlencode
 from perfsuite.errors import FileError
 from perfsuite.ladder import asv
 from perfsuite.ladder.ladder import Ladder
-from perfsuite.ladder.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
+from perfsuite.ladder.story import (
+    CONFIRMED,
+    UNCHECKED,
+    UNCONFIRMED,
+    WORSE,
+    SeriesChange,
+    Story,
+    by_release,
+    count_series,
+)
 from perfsuite.records import codec
 from perfsuite.show.html.document import environment
 from perfsuite.units import show_cost, show_part
@@ -100,7 +109,7 @@ def summary(story: Story) -> str:
     return f"{ends}: {count}{bad}{good}{gap}."
 
 
-def link(change: Change, benchmark: dict[str, Any], story: Story) -> str:
+def link(change: SeriesChange, benchmark: dict[str, Any], story: Story) -> str:
     """asv's graph of the change, with its rung marked."""
     values = re.findall(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\s][^,]*""", change.parameters)
     query = {f"p-{name}": value for name, value in zip(benchmark["param_names"], values, strict=False)}
@@ -114,7 +123,7 @@ def plain(parameters: str) -> str:
     return match[1] if match else parameters
 
 
-def plot(change: Change, story: Story) -> str:
+def plot(change: SeriesChange, story: Story) -> str:
     """The series over the rungs as a small graph in SVG; a rung without a number is a gap."""
     known = [value for value in change.series if value is not None]
     top, low = max(known, default=0.0), min(known, default=0.0)

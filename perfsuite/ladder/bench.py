@@ -19,7 +19,7 @@ from perfsuite.records.record import Record
 Number = float | None  # None: the benchmark fails
 
 
-class Seen(Record, frozen=True, kw_only=True):
+class RungRun(Record, frozen=True, kw_only=True):
     """A fresh run during a bisection: the releases, its number, and which end of the ladder is nearer. ``between``: it
     is like neither end.
     """
@@ -63,7 +63,7 @@ class Judge:
 
 
 @dataclass
-class Bench:
+class RungBench:
     """Fresh runs of a ladder's rungs, each made at most once for all series."""
 
     folder: Path
@@ -85,17 +85,17 @@ class Bench:
         found = self._found(rung, key)
         return None if found is None else judge.bad_at(found.value)
 
-    def at(self, rung: str, key: Key, judge: Judge) -> Seen:
+    def at(self, rung: str, key: Key, judge: Judge) -> RungRun:
         """Number and side, with the releases."""
         found = self._found(rung, key)
-        return Seen(
+        return RungRun(
             releases=self.ladder.rung(rung).releases,
             value=found.value if found else None,
             bad=self.side(rung, key, judge),
             between=found is not None and judge.between(found.value),
         )
 
-    def seen(self, key: Key, judge: Judge) -> tuple[Seen, ...]:
+    def seen(self, key: Key, judge: Judge) -> tuple[RungRun, ...]:
         """All fresh runs."""
         return tuple(self.at(name, key, judge) for name in self.known)
 
@@ -110,7 +110,7 @@ class Bench:
 class Grid:
     """Rungs of two libraries, built on demand, in a ladder of its own within the ladder."""
 
-    def __init__(self, bench: Bench, other: str, dates: dict[str, datetime]) -> None:
+    def __init__(self, bench: RungBench, other: str, dates: dict[str, datetime]) -> None:
         self.other, self.dates, self.main = other, dates, bench.ladder
         definition = bench.ladder.definition
         hold = tuple(text for text in definition.hold if lockfile.pinned(text)[0] != other)
@@ -119,7 +119,7 @@ class Grid:
         rungs = read_ladder(self.folder).rungs if (self.folder / "ladder.json").is_file() else ()
         definition = msgspec.structs.replace(definition, hold=hold)
         pairs = msgspec.structs.replace(bench.ladder, definition=definition, rungs=rungs)
-        self.bench = Bench(self.folder, pairs, bench.keys, bench.ran)
+        self.bench = RungBench(self.folder, pairs, bench.keys, bench.ran)
 
     def rung(self, library: str, other: str) -> str:
         """The name of the pair's rung in ``bench``. A pair that an earlier bisection could not lock is tried again."""

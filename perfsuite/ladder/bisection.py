@@ -20,9 +20,9 @@ from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.ladder import asv_results as results
 from perfsuite.ladder import confirm
 from perfsuite.ladder.asv_results import Key, show
-from perfsuite.ladder.bench import Bench, Grid, Judge, Number, Seen
+from perfsuite.ladder.bench import Grid, Judge, Number, RungBench, RungRun
 from perfsuite.ladder.ladder import Ladder
-from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.ladder.story import show_move
 from perfsuite.records.record import Record
 
@@ -30,7 +30,7 @@ P = TypeVar("P")
 EDGES = ((0, 1), (0, 2), (1, 3), (2, 3))  # corners of a pair between which one release differs
 
 
-class Found(Record, frozen=True, kw_only=True):
+class FoundChange(Record, frozen=True, kw_only=True):
     """A release: ``good`` is the last without the change, ``bad`` the first with it; ``untold`` between them are
     undecided. ``confirmed``: it was the same in new runs; None if nothing confirms it, a time of asv's own benchmark.
     """
@@ -42,7 +42,7 @@ class Found(Record, frozen=True, kw_only=True):
     confirmed: bool | None = False
 
 
-class Answer(Record, frozen=True, kw_only=True):
+class BisectionAnswer(Record, frozen=True, kw_only=True):
     """The answer for one series. ``corners`` are the four of a pair: (low, low), (high, low), (low, high), (high, high)
     of the ladder's library and the other. ``unpaired`` says why it is unknown whether ``found`` alone causes it, if
     that was asked. Format 1: 2026-11, first.
@@ -51,11 +51,11 @@ class Answer(Record, frozen=True, kw_only=True):
     format: int = 1
     series: str
     unit: str
-    found: Found
-    other: Found | None = None
-    corners: tuple[Seen, ...] = ()
+    found: FoundChange
+    other: FoundChange | None = None
+    corners: tuple[RungRun, ...] = ()
     verdict: str
-    seen: tuple[Seen, ...]
+    seen: tuple[RungRun, ...]
     unpaired: str = ""
 
     @property
@@ -108,7 +108,7 @@ def first_bad(points: Sequence[P], bad: Callable[[P], bool | None]) -> tuple[P, 
             low = middle
 
 
-def bisect(bench: Bench, key: Key, good: str, bad: str, other: Other | None = None) -> Answer:
+def bisect(bench: RungBench, key: Key, good: str, bad: str, other: Other | None = None) -> BisectionAnswer:
     """Find the release of one series between two rungs, and with ``other`` whether it causes the change alone.
 
     Raises UsageError if the ends do not differ, or if an end cannot run.
@@ -125,12 +125,14 @@ def bisect(bench: Bench, key: Key, good: str, bad: str, other: Other | None = No
             f"{show(key)} is {judge.good} at {library} {good} and {judge.bad} at {bad}: no change to find."
         )
     low, high, untold = first_bad(between, lambda name: bench.side(name, key, judge))
-    step = Step(key, noisy, low, high, bench.value(low, key), bench.value(high, key))
+    step = SeriesStep(key, noisy, low, high, bench.value(low, key), bench.value(high, key))
     confirmed = _confirmed(bench, judge, key, [(low, high)])
-    found = Found(library=library, good=low, bad=high, untold=tuple(untold), confirmed=confirmed)
+    found = FoundChange(library=library, good=low, bad=high, untold=tuple(untold), confirmed=confirmed)
     verdict = f"{library} {high}" + ("" if not untold else f", or one of {', '.join(untold)}, which are undecided")
     more = _more(judge, step, unit)
-    answer = Answer(series=show(key), unit=unit, found=found, verdict=verdict + more, seen=bench.seen(key, judge))
+    answer = BisectionAnswer(
+        series=show(key), unit=unit, found=found, verdict=verdict + more, seen=bench.seen(key, judge)
+    )
     if other is None:
         return answer
     if more:
@@ -142,11 +144,13 @@ def bisect(bench: Bench, key: Key, good: str, bad: str, other: Other | None = No
     return msgspec.structs.replace(paired, verdict=paired.verdict + more)
 
 
-def _confirmed(bench: Bench, judge: Judge, key: Key, edges: Sequence[tuple[str, str]]) -> bool | None:
+def _confirmed(bench: RungBench, judge: Judge, key: Key, edges: Sequence[tuple[str, str]]) -> bool | None:
     """Whether new runs confirm that the series changes between the rungs of each edge; None if nothing can."""
     if any(bench.side(rung, key, judge) is None for edge in edges for rung in edge):
         return False
-    steps = [Step(key, judge.noisy, low, high, bench.value(low, key), bench.value(high, key)) for low, high in edges]
+    steps = [
+        SeriesStep(key, judge.noisy, low, high, bench.value(low, key), bench.value(high, key)) for low, high in edges
+    ]
     if not all(confirm.is_checkable(bench.ladder, step) for step in steps):
         return None
     confirm.confirm(bench.folder, bench.ladder, steps, bench.ran)
@@ -154,7 +158,7 @@ def _confirmed(bench: Bench, judge: Judge, key: Key, edges: Sequence[tuple[str, 
     return all(check is not None and check.confirmed for check in checks)
 
 
-def _more(judge: Judge, step: Step, unit: str) -> str:
+def _more(judge: Judge, step: SeriesStep, unit: str) -> str:
     """The other changes between the ends, and how to find them; empty if there are none."""
     others = []
     if judge.unlike(step.old, judge.good):
@@ -170,7 +174,7 @@ def _more(judge: Judge, step: Step, unit: str) -> str:
     return "; ".join([f", {move(step.old, step.new)}", *(f"{move(old, new)} is {where}" for old, new, where in others)])
 
 
-def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other) -> Answer:
+def _pair(bench: RungBench, key: Key, judge: Judge, answer: BisectionAnswer, other: Other) -> BisectionAnswer:
     """Whether the change also needs a release of the other library, and which."""
     found, name = answer.found, other.name
     grid = Grid(bench, name, {release.version: release.moment for release in other.releases})
@@ -196,14 +200,16 @@ def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other) ->
     again = bool(cause) and _confirmed(bench, judge, key, edges)
     return msgspec.structs.replace(
         answer,
-        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=again),
+        other=FoundChange(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=again),
         corners=corners,
         verdict=cause or f"unknown: {unclear}",
         seen=answer.seen + bench.seen(key, judge),
     )
 
 
-def _cause(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen], noisy: bool = False) -> str:
+def _cause(
+    found: FoundChange, name: str, lower: str, upper: str, corners: Sequence[RungRun], noisy: bool = False
+) -> str:
     """The conclusion from four corners; empty if there is none, for example if an exact one is like neither end."""
     both = f"{found.library} ≥ {found.bad} together with {name} ≥ {upper}"
     known: dict[tuple[bool | None, ...], str] = {

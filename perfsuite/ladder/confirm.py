@@ -21,9 +21,9 @@ from perfsuite.environments.environments import with_releases
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.ladder import asv
 from perfsuite.ladder.asv_results import Key, Run, show
-from perfsuite.ladder.bench import Bench, Number
+from perfsuite.ladder.bench import Number, RungBench
 from perfsuite.ladder.ladder import Ladder, suite_folder
-from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import STEP_TIME
@@ -47,24 +47,24 @@ class Check(Record, frozen=True, kw_only=True):
 
     format: int = 1
     date: str
-    step: Step
+    step: SeriesStep
     again: tuple[Number, Number] | None = None
     line: Line | None = None
     confirmed: bool
 
 
-def is_checkable(ladder: Ladder, step: Step) -> bool:
+def is_checkable(ladder: Ladder, step: SeriesStep) -> bool:
     """Whether new runs can confirm the alarm: they cannot if it is a time of asv's own benchmark."""
     return step.is_exact or _cell_of(ladder, step.key) is not None
 
 
-def known(folder: Path, step: Step) -> Check | None:
+def known(folder: Path, step: SeriesStep) -> Check | None:
     """The check of exactly this alarm: recorded numbers that have changed since make another alarm."""
     path = _path(folder, step)
     return codec.read(path, Check) if path.is_file() else None
 
 
-def unchecked(folder: Path, ladder: Ladder, steps: Iterable[Step]) -> list[Step]:
+def unchecked(folder: Path, ladder: Ladder, steps: Iterable[SeriesStep]) -> list[SeriesStep]:
     """The alarms that `confirm` will run again."""
     return [step for step in steps if is_checkable(ladder, step) and known(folder, step) is None]
 
@@ -72,20 +72,20 @@ def unchecked(folder: Path, ladder: Ladder, steps: Iterable[Step]) -> list[Step]
 def confirm(
     folder: Path,
     ladder: Ladder,
-    steps: Iterable[Step],
+    steps: Iterable[SeriesStep],
     ran: Callable[[Run], None] = lambda run: None,
     tell: Callable[[Round], None] = lambda progress: None,
-) -> dict[Step, str]:
+) -> dict[SeriesStep, str]:
     """Run all unchecked alarms again, and keep the checks. Returns the alarms that could not run, with the reasons."""
-    refused: dict[Step, str] = {}
-    of_cells: dict[tuple[str, str], list[Step]] = {}
+    refused: dict[SeriesStep, str] = {}
+    of_cells: dict[tuple[str, str], list[SeriesStep]] = {}
     others = []
     for step in unchecked(folder, ladder, steps):
         if _cell_of(ladder, step.key):
             of_cells.setdefault((step.old_rung, step.new_rung), []).append(step)
         else:
             others.append(step)
-    bench = Bench(folder, ladder, list(dict.fromkeys(step.key for step in others)), ran)
+    bench = RungBench(folder, ladder, list(dict.fromkeys(step.key for step in others)), ran)
     for step in others:
         try:
             _repeat(bench, step)
@@ -96,7 +96,7 @@ def confirm(
     return refused
 
 
-def _repeat(bench: Bench, step: Step) -> None:
+def _repeat(bench: RungBench, step: SeriesStep) -> None:
     """Run an exact number once more. Raises UsageError if a rung does not give one that it had: a full disk refutes
     nothing.
     """
@@ -115,8 +115,8 @@ def _repeat(bench: Bench, step: Step) -> None:
 
 
 def _compare(
-    folder: Path, ladder: Ladder, alarms: Sequence[Step], share: float, tell: Callable[[Round], None]
-) -> dict[Step, str]:
+    folder: Path, ladder: Ladder, alarms: Sequence[SeriesStep], share: float, tell: Callable[[Round], None]
+) -> dict[SeriesStep, str]:
     """Ask about the alarms over cells between two rungs. Returns those without an answer, with the reasons. The
     question has this ``share`` of the error rate of all.
     """
@@ -143,7 +143,7 @@ def _compare(
     return refused
 
 
-def _answer(folder: Path, question: Question, step: Step, cell: str, metric: str) -> None:
+def _answer(folder: Path, question: Question, step: SeriesStep, cell: str, metric: str) -> None:
     """Keep what the question says about the alarm. Raises PerfsuiteError if it says nothing."""
     comparison = question.comparison(cell)
     if metric == OUTCOME:
@@ -173,7 +173,7 @@ def _cell_of(ladder: Ladder, key: Key) -> tuple[str, str] | None:
     return str(ast.literal_eval(key[1])), metric
 
 
-def _path(folder: Path, step: Step) -> Path:
+def _path(folder: Path, step: SeriesStep) -> Path:
     follows_from = [show(step.key), step.old_rung, step.new_rung, repr(step.old), repr(step.new)]
     name = hashlib.sha256("\n".join(follows_from).encode()).hexdigest()[:16]
     return folder / "checks" / f"{name}.json"

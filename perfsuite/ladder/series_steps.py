@@ -25,7 +25,7 @@ CLIMB_CHANCE, DRIFT_CHANCE = 0.02, 0.01  # that so many rungs are so much in ord
 
 
 @dataclass(frozen=True)
-class Step:
+class SeriesStep:
     """A series moves between two rungs, from ``old`` to ``new``. None: the benchmark fails there.
 
     ``drift``: it moves gradually, over so many releases; 0 if it steps.
@@ -54,7 +54,7 @@ class Step:
         return "regressed" if self.new > self.old else "improved"
 
 
-def find(rungs: Sequence[Rung], runs: Mapping[str, Run], benchmarks: Mapping[str, Benchmark]) -> list[Step]:
+def find(rungs: Sequence[Rung], runs: Mapping[str, Run], benchmarks: Mapping[str, Benchmark]) -> list[SeriesStep]:
     """All steps, in the order of the rungs. A rung that failed as a whole is skipped: it has its own line."""
     known = [rung.name for rung in rungs if rung.name in runs and not runs[rung.name].failure]
     series: dict[Key, list[tuple[str, Value]]] = {}
@@ -65,18 +65,18 @@ def find(rungs: Sequence[Rung], runs: Mapping[str, Run], benchmarks: Mapping[str
     return sorted(steps, key=lambda step: (known.index(step.new_rung), step.key))
 
 
-def _of(key: Key, points: Sequence[tuple[str, Value]], noisy: bool) -> list[Step]:
+def _of(key: Key, points: Sequence[tuple[str, Value]], noisy: bool) -> list[SeriesStep]:
     """The steps of one series: into and out of failure, and of its numbers."""
     steps = []
     for (old_rung, old), (new_rung, new) in itertools.pairwise(points):
         if (old.value is None) != (new.value is None) or (not noisy and old.value != new.value):
-            steps.append(Step(key, noisy, old_rung, new_rung, old.value, new.value))
+            steps.append(SeriesStep(key, noisy, old_rung, new_rung, old.value, new.value))
     if noisy:
         steps += _noisy(key, [(rung, value) for rung, value in points if value.value is not None])
     return steps
 
 
-def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[Step]:
+def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[SeriesStep]:
     """The steps of a time. Its drifts, if it has no steps, or steps so small that noise may hide each of them."""
     if len(points) < 2:
         return []
@@ -85,7 +85,7 @@ def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[Step]:
     for at, old, new in _edges(points, apart):
         usual = scatter(numbers, apart | {at})
         if ratio(old, new) - 1 > max(THRESHOLD, SCATTER * usual) and _apart(points[at][1], points[at + 1][1]):
-            found.append((at, Step(key, True, points[at][0], points[at + 1][0], old, new)))
+            found.append((at, SeriesStep(key, True, points[at][0], points[at + 1][0], old, new)))
     sure = [at for at, step in found if at not in apart or ratio(step.old or 0.0, step.new or 0.0) - 1 > SURE]
     ends = [0, *(at + 1 for at in sure), len(points)]
     drifts = [_drift(key, points[start:end]) for start, end in itertools.pairwise(ends)]
@@ -140,14 +140,14 @@ def _parting(numbers: Sequence[float], start: int, end: int) -> set[int]:
     return found
 
 
-def _drift(key: Key, points: Sequence[tuple[str, Value]]) -> Step | None:
+def _drift(key: Key, points: Sequence[tuple[str, Value]]) -> SeriesStep | None:
     """The lowest rung against the highest, if the rungs between are in order."""
     (old_rung, first), (new_rung, last) = points[0], points[-1]
     old, new = first.value or 0.0, last.value or 0.0
     ordered = in_order([value.value or 0.0 for _, value in points], DRIFT_CHANCE)
     if ratio(old, new) - 1 <= THRESHOLD or not ordered or not _apart(first, last):
         return None
-    return Step(key, True, old_rung, new_rung, old, new, drift=len(points) - 1)
+    return SeriesStep(key, True, old_rung, new_rung, old, new, drift=len(points) - 1)
 
 
 def in_order(numbers: Sequence[float], chance: float) -> bool:

@@ -13,7 +13,7 @@ from perfsuite.ladder import series_steps as steps
 from perfsuite.ladder.asv_results import Benchmark, Run, show
 from perfsuite.ladder.ladder import LOCK, Ladder, Rung
 from perfsuite.ladder.rung_evidence import why
-from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.show.text.words import note_text
@@ -27,7 +27,7 @@ WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
 CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 
 
-class Change(Record, frozen=True, kw_only=True):
+class SeriesChange(Record, frozen=True, kw_only=True):
     """A step of one benchmark. ``kind`` is regressed, improved, broke or mended; None is a failure of the benchmark.
 
     ``status``: confirmed, unconfirmed (new runs did not show it) or unchecked (not run again). ``series`` has a number
@@ -130,25 +130,25 @@ class Story(Record, frozen=True, kw_only=True):
     machine: str
     series: int
     rungs: tuple[RungState, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SeriesChange, ...]
     about_dates: str = ""
 
-    def with_status(self, *statuses: str) -> list[Change]:
+    def with_status(self, *statuses: str) -> list[SeriesChange]:
         """The changes with these statuses."""
         return [change for change in self.changes if change.status in statuses]
 
     @property
-    def reported(self) -> list[Change]:
+    def reported(self) -> list[SeriesChange]:
         """Those that new runs did not refute, and that matter."""
         return [change for change in self.with_status(CONFIRMED, UNCHECKED) if not change.small]
 
     @property
-    def small(self) -> list[Change]:
+    def small(self) -> list[SeriesChange]:
         """Those that they did not refute either, by less than matters."""
         return [change for change in self.with_status(CONFIRMED, UNCHECKED) if change.small]
 
     @property
-    def ordered(self) -> list[Change]:
+    def ordered(self) -> list[SeriesChange]:
         """All reported changes, in the order of the releases, the worst of each first."""
         releases = by_release(self.reported)
         return [change for _, groups in releases for group in groups for change in group]
@@ -175,7 +175,7 @@ class Story(Record, frozen=True, kw_only=True):
         return [rung for rung in self.rungs if rung.failure or rung.failed]
 
 
-def read_story(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> Story:
+def read_story(folder: Path, ladder: Ladder, machine: str, found: Sequence[SeriesStep]) -> Story:
     """The story of these steps with the current state of their checks."""
     runs = last_runs(folder, ladder)
     known = results.benchmarks(folder, ladder)
@@ -189,7 +189,7 @@ def read_story(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]
         between = () if step.drift else tuple(names[names.index(old.name) + 1 : names.index(new.name)])
         evidence = why(folder / "evidence", old.commit, new.commit, *step.key)
         changes.append(
-            Change(
+            SeriesChange(
                 benchmark=step.key[0],
                 parameters=step.key[1],
                 title=benchmark.title,
@@ -228,19 +228,19 @@ def last_runs(folder: Path, ladder: Ladder) -> dict[str, Run]:
     return {name: run for name, run in found.items() if run is not None}
 
 
-def find(folder: Path, ladder: Ladder) -> list[Step]:
+def find(folder: Path, ladder: Ladder) -> list[SeriesStep]:
     """All steps in the existing results."""
     known: dict[str, Benchmark] = results.benchmarks(folder, ladder)
     return steps.find(ladder.rungs, last_runs(folder, ladder), known)
 
 
-def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]]:
+def by_release(changes: Sequence[SeriesChange]) -> list[tuple[str, list[list[SeriesChange]]]]:
     """The changes by release, then by benchmark and kind, and by the rung that they are compared with: the worst kind
     and the largest effect first.
     """
     found = []
     for rung, inside in groupby(changes, key=lambda change: change.new_rung):
-        groups: dict[tuple[str, ...], list[Change]] = {}
+        groups: dict[tuple[str, ...], list[SeriesChange]] = {}
         for change in inside:
             groups.setdefault((change.benchmark, change.kind, change.status, change.old_rung), []).append(change)
         largest_first = [sorted(group, key=_effect, reverse=True) for group in groups.values()]
@@ -249,12 +249,12 @@ def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]
     return found
 
 
-def _effect(change: Change) -> float:
+def _effect(change: SeriesChange) -> float:
     """By which factor it moved; infinite from or to nothing."""
     return steps.ratio(change.old, change.new) if change.old and change.new else math.inf
 
 
-def count_series(changes: Sequence[Change]) -> int:
+def count_series(changes: Sequence[SeriesChange]) -> int:
     """The number of series in these changes: one may change with several releases."""
     return len({change.label for change in changes})
 
@@ -277,7 +277,7 @@ def show_value(value: float | None, unit: str) -> str:
     return f"{number} {unit}" if unit and unit != "unit" else number
 
 
-def _series(ladder: Ladder, runs: Mapping[str, Run], step: Step) -> tuple[float | None, ...]:
+def _series(ladder: Ladder, runs: Mapping[str, Run], step: SeriesStep) -> tuple[float | None, ...]:
     values = (runs[rung.name].at(step.key) if rung.name in runs else None for rung in ladder.rungs)
     return tuple(value.value if value else None for value in values)
 

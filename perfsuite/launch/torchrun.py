@@ -26,7 +26,7 @@ _DEFAULT = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")  # unless the user has set i
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """This node among those of torchrun: torch.distributed's ``env://`` variables."""
 
     number: int
@@ -36,7 +36,7 @@ class Group:
     first_on_node: bool
 
     @classmethod
-    def of(cls, variables: Mapping[str, str]) -> Group:
+    def of(cls, variables: Mapping[str, str]) -> RankGroup:
         """Raises UsageError for a variable that is missing or no number."""
         try:
             local = int(variables.get("LOCAL_RANK") or variables.get("OMPI_COMM_WORLD_LOCAL_RANK") or 0)

@@ -25,7 +25,7 @@ BY_ADDRESS = "sympy.multipledispatch"  # goes through sets of types, whose order
 PHASES = ("python", "import", "join", "build", "setup", *STEPS)  # what the seconds of a start are divided into
 
 
-class Phases:
+class StartPhases:
     """The seconds of each phase, by the clock and of all cores. The first began in the process that started this."""
 
     def __init__(self, begun: float) -> None:
@@ -58,7 +58,7 @@ def import_all(names: list[str]) -> None:
 
 def start(orders: dict[str, Any]) -> dict[str, Any]:
     """Go through all phases, and say how each was."""
-    phases, compiled = Phases(orders["begun"]), Compiled()
+    phases, compiled = StartPhases(orders["begun"]), Compiled()
     sys.path += [folder for folder in orders["path"] if folder not in sys.path]
     calls = {}
     if orders["counts"]:

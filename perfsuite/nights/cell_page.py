@@ -5,11 +5,11 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.nights import data
-from perfsuite.nights.change_points import Change, Difference, before, changes, movers
+from perfsuite.nights.change_points import ChangePoint, NightDifference, before, changes, movers
 from perfsuite.nights.dashboard import MAIN, Dashboard, Summary, machine_name
 from perfsuite.nights.series import Series
 from perfsuite.show.html.axes import Quantity
-from perfsuite.show.html.document import Command, Document, Entry, Section, Table
+from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table
 from perfsuite.show.html.markup import Html, tag, whole
 from perfsuite.units import show_change, show_several
 
@@ -61,7 +61,9 @@ def _range(nights: int) -> Html:
     return tag("label", "charts of ", tag("select", *options, id="shown")) if len(options) > 1 else Html()
 
 
-def _section(number: int, series: Series, metrics: list[Metric], found: list[Change], dashboard: Dashboard) -> Section:
+def _section(
+    number: int, series: Series, metrics: list[Metric], found: list[ChangePoint], dashboard: Dashboard
+) -> Section:
     """One machine."""
     figures = [_figure(number, at, series, metric, found) for at, metric in enumerate(metrics)]
     inside = [_more(figures[MAIN:]), _releases(series, dashboard), _last(number, series, metrics, dashboard)]
@@ -76,7 +78,7 @@ def _section(number: int, series: Series, metrics: list[Metric], found: list[Cha
     )
 
 
-def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Change]) -> Html:
+def _figure(number: int, at: int, series: Series, metric: Metric, found: list[ChangePoint]) -> Html:
     """A chart that the page's script draws; its label says in words what it shows."""
     _, numbers = series.numbers(metric.name)
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
@@ -95,24 +97,24 @@ def _more(figures: list[Html]) -> Section | None:
     return Section(heading=f"{len(figures)} more metrics", folded=True, charts=figures) if figures else None
 
 
-def _changes(number: int, found: list[Change], dashboard: Dashboard) -> Table:
+def _changes(number: int, found: list[ChangePoint], dashboard: Dashboard) -> Table:
     """The steps, newest first."""
     head = ["date", "commit", "metric", "from", "to", "change", "changed with it", "confirmed"]
     return Table(
         head=head,
         rows=[step_entries(change, dashboard) for change in reversed(found)],
         name=f"changes{number}",
-        caption="Change points, newest first",
+        caption="ChangePoint points, newest first",
         numbers=frozenset({3, 4, 5}),
     )
 
 
-def change_entries(difference: Difference, metric: Metric) -> list[Entry]:
+def change_entries(difference: NightDifference, metric: Metric) -> list[PageEntry]:
     """Both numbers, and the difference."""
     return [
-        Entry(metric.show(difference.old), sort=difference.old),
-        Entry(metric.show(difference.new), sort=difference.new),
-        Entry(
+        PageEntry(metric.show(difference.old), sort=difference.old),
+        PageEntry(metric.show(difference.new), sort=difference.new),
+        PageEntry(
             show_change(difference.old, difference.new),
             sort=min(abs(difference.share), 1e9),
             tone=tone_of(difference.worse),
@@ -120,15 +122,15 @@ def change_entries(difference: Difference, metric: Metric) -> list[Entry]:
     ]
 
 
-def step_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
+def step_entries(change: ChangePoint, dashboard: Dashboard) -> list[str | PageEntry]:
     """A row of a table of changes."""
     metric = dashboard.metric(change.metric)
     return [
         change.date[:10],
-        Entry(change.commit[:12]),
+        PageEntry(change.commit[:12]),
         metric.title,
         *change_entries(change, metric),
-        Entry("", chart=_moved(change.moved, dashboard), wide=True),
+        PageEntry("", chart=_moved(change.moved, dashboard), wide=True),
         CONFIRMED if change.confirmed else "",
     ]
 
@@ -150,8 +152,8 @@ def _moved(moved: dict[str, tuple[str, str]], dashboard: Dashboard) -> Html:
 def _releases(series: Series, dashboard: Dashboard) -> Section | None:
     """The nights with other releases than the night before, newest first."""
     found = series.releases()[-RELEASES:]
-    rows: list[list[str | Entry]] = [
-        [series.dates[night][:10], Entry("", chart=_moved(moved, dashboard))] for night, moved in reversed(found)
+    rows: list[list[str | PageEntry]] = [
+        [series.dates[night][:10], PageEntry("", chart=_moved(moved, dashboard))] for night, moved in reversed(found)
     ]
     table = Table(head=["date", "releases"], rows=rows)
     return Section(heading="Releases that changed", folded=True, tables=[table]) if rows else None
@@ -160,12 +162,13 @@ def _releases(series: Series, dashboard: Dashboard) -> Section | None:
 def _last(number: int, series: Series, metrics: list[Metric], dashboard: Dashboard) -> Section:
     """The newest results in numbers."""
     shown = metrics[:MAIN]
-    rows: list[list[str | Entry]] = []
+    rows: list[list[str | PageEntry]] = []
     for night in range(len(series.dates) - 1, max(-1, len(series.dates) - 1 - NIGHTS), -1):
         row, values = series.rare.get(night), [series.columns[metric.name][night] for metric in shown]
-        status = Entry(dashboard.status(row), tone=dashboard.tone(row)) if row else Entry("ok", tone="green")
+        status = PageEntry(dashboard.status(row), tone=dashboard.tone(row)) if row else PageEntry("ok", tone="green")
         texts = [
-            Entry("–" if value != value else metric.show(value)) for value, metric in zip(values, shown, strict=True)
+            PageEntry("–" if value != value else metric.show(value))
+            for value, metric in zip(values, shown, strict=True)
         ]
         rows.append([series.dates[night][:16].replace("T", " "), series.commits[night][:12], status, *texts])
     head = ["date", "commit", "status", *(metric.title for metric in shown)]
@@ -173,7 +176,7 @@ def _last(number: int, series: Series, metrics: list[Metric], dashboard: Dashboa
     return Section(heading="Last results", folded=True, tables=[Table(head=head, rows=rows, numbers=numbers)])
 
 
-def _summary(series: Series, metrics: list[Metric], found: list[Change], dashboard: Dashboard) -> Summary:
+def _summary(series: Series, metrics: list[Metric], found: list[ChangePoint], dashboard: Dashboard) -> Summary:
     assert series.last is not None
     column = series.columns.get(TIME)
     recent = column[-SPARK:] if column else []

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.noise import MAD
-from perfsuite.nights.night_steps import Step, exact_steps, noisy_steps
+from perfsuite.nights.night_steps import NightStep, exact_steps, noisy_steps
 from perfsuite.nights.series import Series
 from perfsuite.records.verdict import RED
 from perfsuite.units import BYTES
@@ -25,7 +25,7 @@ SMALLEST = Metric("predicted_smallest_bytes", "smallest memory that fits", BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class NightDifference:
     """Two numbers of a metric of a cell; ``worse`` is None for a metric that has no better side."""
 
     cell: str
@@ -42,7 +42,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change(Difference):
+class ChangePoint(NightDifference):
     """The metric stepped at a night. ``moved`` are the releases that changed with it."""
 
     night: int
@@ -53,7 +53,7 @@ class Change(Difference):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mover(Difference):
+class Mover(NightDifference):
     """The median of the last week against that of the weeks before; ``noise`` is the move in usual deviations of a
     night, None for a metric that repeats itself.
     """
@@ -66,7 +66,7 @@ def metric_of(name: str, known: Mapping[str, Metric], unit: str) -> Metric:
     return known.get(name) or (SMALLEST if name == SMALLEST.name else Metric(name, name, unit))
 
 
-def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:
+def changes(series: Series, metrics: Sequence[Metric]) -> list[ChangePoint]:
     """Where the series' held metrics stepped, oldest first."""
     moved, found = dict(series.releases()), []
     for metric in metrics:
@@ -76,7 +76,7 @@ def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:
         for step in _steps(metric, numbers):
             night, since = int(nights[step.at]), int(nights[step.at - 1]) + 1
             found.append(
-                Change(
+                ChangePoint(
                     **_between(series, metric, step.old, step.new),
                     night=night,
                     date=series.dates[night],
@@ -118,7 +118,7 @@ def _weeks(series: Series, until: datetime.datetime) -> tuple[int, int]:
     return begin, middle
 
 
-def _steps(metric: Metric, numbers: Any) -> list[Step]:
+def _steps(metric: Metric, numbers: Any) -> list[NightStep]:
     if not len(numbers):
         return []
     if metric.is_time:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.project import Project
-from perfsuite.nights.change_points import Change, Mover, metric_of
-from perfsuite.nights.row import Row
+from perfsuite.nights.change_points import ChangePoint, Mover, metric_of
+from perfsuite.nights.row import NightRow
 from perfsuite.nights.series import Series
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.show.html.document import Tone
@@ -46,15 +46,15 @@ class Dashboard:
 
         return sorted(metrics, key=place)
 
-    def on_latest_day(self, row: Row) -> bool:
+    def on_latest_day(self, row: NightRow) -> bool:
         """Whether the row is at most 20 hours older than the newest result of its machine."""
         return moment(row.date) > moment(self.last[row.machine]) - DAY
 
-    def is_red(self, row: Row) -> bool:
+    def is_red(self, row: NightRow) -> bool:
         """Whether a run with this row fails."""
         return standing_of(row.status, row.accepted, row.quarantined) == "red"
 
-    def tone(self, row: Row) -> Tone:
+    def tone(self, row: NightRow) -> Tone:
         """The colour of a row's status."""
         if self.is_red(row):
             return "red"
@@ -62,11 +62,11 @@ class Dashboard:
             return "yellow"
         return "muted" if row.status == Status.UNSUPPORTED else "green"
 
-    def why(self, row: Row) -> str:
+    def why(self, row: NightRow) -> str:
         """What moved, or why there is no result."""
         return row.note or ", ".join(self.metric(name).title for name in row.red)
 
-    def status(self, row: Row) -> str:
+    def status(self, row: NightRow) -> str:
         """``regressed, quarantined until 2026-12-24``."""
         words = [row.outcome if row.outcome not in ("fits", row.status) else "", row.status]
         words += ["accepted" if row.accepted else "", f"quarantined until {row.quarantined}" if row.quarantined else ""]
@@ -88,8 +88,8 @@ class Summary:
     kind: str
     results: int
     before: int  # results of the four weeks before the last one
-    last: Row
-    changes: Sequence[Change]
+    last: NightRow
+    changes: Sequence[ChangePoint]
     movers: Sequence[Mover]
     recent: Sequence[float | None]
 

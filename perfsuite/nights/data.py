@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.nights.change_points import Change
+from perfsuite.nights.change_points import ChangePoint
 from perfsuite.nights.dashboard import Dashboard, moment
 from perfsuite.nights.series import Series
 from perfsuite.show.html.axes import Quantity
@@ -30,7 +30,9 @@ def block(charts: list[dict[str, Any]]) -> Html:
     return Html(f'<script type="application/json" id="nights">{text}</script>')
 
 
-def of_series(series: Series, metrics: list[Metric], changes: list[Change], dashboard: Dashboard) -> dict[str, Any]:
+def of_series(
+    series: Series, metrics: list[Metric], changes: list[ChangePoint], dashboard: Dashboard
+) -> dict[str, Any]:
     """What the page's script draws of one series."""
     minutes = [int(moment(date).timestamp() // 60) for date in series.dates]
     return {
@@ -44,7 +46,7 @@ def of_series(series: Series, metrics: list[Metric], changes: list[Change], dash
     }
 
 
-def _of_metric(series: Series, metric: Metric, changes: list[Change]) -> dict[str, Any]:
+def _of_metric(series: Series, metric: Metric, changes: list[ChangePoint]) -> dict[str, Any]:
     import numpy
 
     nights, known = series.numbers(metric.name)

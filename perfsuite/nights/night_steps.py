@@ -24,7 +24,7 @@ EVERY = 3  # nights; a part of SIDE
 
 
 @dataclass(frozen=True)
-class Step:
+class NightStep:
     """From night number ``at`` on, the level is ``new`` instead of ``old`` (of a time, medians of `SIDE` nights)."""
 
     at: int
@@ -37,16 +37,16 @@ class Step:
         return self.new / self.old if self.old else math.inf
 
 
-def exact_steps(numbers: Sequence[float]) -> list[Step]:
+def exact_steps(numbers: Sequence[float]) -> list[NightStep]:
     """Every change of a metric that repeats itself."""
     import numpy
 
     values = numpy.asarray(numbers, dtype=float)
     moved = numpy.flatnonzero(values[1:] != values[:-1]) + 1
-    return [Step(int(at), float(values[at - 1]), float(values[at])) for at in moved]
+    return [NightStep(int(at), float(values[at - 1]), float(values[at])) for at in moved]
 
 
-def noisy_steps(numbers: Sequence[float]) -> list[Step]:
+def noisy_steps(numbers: Sequence[float]) -> list[NightStep]:
     """The steps of a time, in the order of the nights. All numbers are positive."""
     logs = [math.log(number) for number in numbers]
     found = {start + at for start, end in _suspicious(logs) for at in _voted(logs[start:end])}
@@ -108,7 +108,7 @@ def _strong(logs: Sequence[float]) -> list[int]:
     return strong
 
 
-def _judged(logs: Sequence[float], candidates: Sequence[int]) -> list[Step]:
+def _judged(logs: Sequence[float], candidates: Sequence[int]) -> list[NightStep]:
     """The candidates that are steps, each at the night that divides its surroundings best. The weakest goes first, so
     that its neighbours are judged with all nights between them.
     """
@@ -118,7 +118,7 @@ def _judged(logs: Sequence[float], candidates: Sequence[int]) -> list[Step]:
         weakest, at = min((_strength(*side), at) for side, at in zip(sides, kept, strict=True))
         if weakest >= 1:
             levels = [[math.exp(statistics.median(part)) for part in side] for side in sides]
-            return [Step(at, *level) for at, level in zip(kept, levels, strict=True)]
+            return [NightStep(at, *level) for at, level in zip(kept, levels, strict=True)]
         kept.remove(at)
     return []
 

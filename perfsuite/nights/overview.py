@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, step_entries
 from perfsuite.nights.change_points import LEAST as NIGHTS_BEFORE
-from perfsuite.nights.change_points import Change, Mover
+from perfsuite.nights.change_points import ChangePoint, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
 from perfsuite.nights.night_steps import LEAST as NIGHTS_OF_A_SIDE
 from perfsuite.records.verdict import OPEN, RED
 from perfsuite.show.html.curve_chart import sparkline
-from perfsuite.show.html.document import Document, Entry, Section, Table
+from perfsuite.show.html.document import Document, PageEntry, Section, Table
 from perfsuite.show.html.markup import Html, tag
 from perfsuite.show.text.markdown import counts, say_counts, standing_of
 from perfsuite.units import show_part, show_several
@@ -22,7 +22,7 @@ RECENT = datetime.timedelta(days=60)  # changes that the first page shows
 FEW = 10  # rows of a section that is not folded
 MOST = 200  # rows of changes and of movers
 PEAK = "peak_memory_bytes"
-Move = TypeVar("Move", Change, Mover)
+Move = TypeVar("Move", ChangePoint, Mover)
 
 
 def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iterable[str]) -> Document:
@@ -66,7 +66,7 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iter
 def _tabled(
     heading: str,
     head: Sequence[str],
-    rows: Sequence[Sequence[str | Entry]],
+    rows: Sequence[Sequence[str | PageEntry]],
     *,
     name: str,
     sentences: Sequence[str] = (),
@@ -78,9 +78,9 @@ def _tabled(
     return Section(heading=heading, sentences=sentences, tables=[table] if rows else [], folded=folded)
 
 
-def _link(cell: str) -> Entry:
+def _link(cell: str) -> PageEntry:
     """A cell's name, which leads to its page."""
-    return Entry("", chart=tag("a", cell, href=f"{CELLS}/{page_of(cell)}", class_="id"))
+    return PageEntry("", chart=tag("a", cell, href=f"{CELLS}/{page_of(cell)}", class_="id"))
 
 
 def _owner(cell: str, dashboard: Dashboard) -> str:
@@ -89,10 +89,10 @@ def _owner(cell: str, dashboard: Dashboard) -> str:
 
 def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
     """The cells that fail."""
-    rows: list[list[str | Entry]] = []
+    rows: list[list[str | PageEntry]] = []
     for summary in red:
-        status, cell = Entry(summary.last.status, tone="red"), summary.cell
-        why = Entry(dashboard.why(summary.last), wide=True)
+        status, cell = PageEntry(summary.last.status, tone="red"), summary.cell
+        why = PageEntry(dashboard.why(summary.last), wide=True)
         rows.append([_link(cell), _owner(cell, dashboard), status, why, _where(summary)])
     head = ["cell", "owner", "status", "why", "machine"]
     return _tabled("Red on the latest day", head, rows, name="red") if rows else None
@@ -102,10 +102,12 @@ def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     """The largest moves of the week. Moves of noisy metrics count in multiples of their noise."""
     groups = _groups([mover for summary in summaries for mover in summary.movers], dashboard)
     groups.sort(key=lambda group: _weight(group[0]), reverse=True)
-    rows: list[list[str | Entry]] = []
+    rows: list[list[str | PageEntry]] = []
     for mover, *others in groups[:MOST]:
         metric = dashboard.metric(mover.metric)
-        noise = Entry("exact", sort=1e9) if mover.noise is None else Entry(f"{mover.noise:.1f} ×", sort=mover.noise)
+        noise = (
+            PageEntry("exact", sort=1e9) if mover.noise is None else PageEntry(f"{mover.noise:.1f} ×", sort=mover.noise)
+        )
         rows.append(
             [
                 _link(mover.cell),
@@ -167,11 +169,11 @@ def _groups(found: Sequence[Move], dashboard: Dashboard) -> list[list[Move]]:
     return [sorted(group, key=place) for group in groups.values()]
 
 
-def _titles(first: Move, others: Sequence[Move], dashboard: Dashboard) -> Entry:
+def _titles(first: Move, others: Sequence[Move], dashboard: Dashboard) -> PageEntry:
     """The metric, and how many others moved with it; their names are in a tip."""
     title, names = dashboard.metric(first.metric).title, [dashboard.metric(other.metric).title for other in others]
     more = tag("span", f" and {len(names)} more", title=", ".join(names), class_="note") if names else Html()
-    return Entry(title, chart=more)
+    return PageEntry(title, chart=more)
 
 
 def _left(groups: Sequence[object]) -> list[str]:
@@ -180,7 +182,7 @@ def _left(groups: Sequence[object]) -> list[str]:
 
 def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Section | None:
     """The cells without a result on the latest day of their machine, and why."""
-    rows: list[list[str | Entry]] = []
+    rows: list[list[str | PageEntry]] = []
     for summary in summaries:
         row = summary.last
         if not dashboard.on_latest_day(row):
@@ -189,9 +191,9 @@ def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: It
             why = f"{row.outcome}: {row.note}" if row.note else row.outcome
         else:
             continue
-        rows.append([_link(summary.cell), _owner(summary.cell, dashboard), Entry(why, wide=True), _where(summary)])
+        rows.append([_link(summary.cell), _owner(summary.cell, dashboard), PageEntry(why, wide=True), _where(summary)])
     for cell in unmeasured:
-        rows.append([Entry(cell), _owner(cell, dashboard), "has a baseline, but no run here measured it", ""])
+        rows.append([PageEntry(cell), _owner(cell, dashboard), "has a baseline, but no run here measured it", ""])
     covered = sum(dashboard.on_latest_day(summary.last) and bool(summary.last.metrics) for summary in summaries)
     head, heading = ["cell", "owner", "why", "machine"], f"Cells without a result: {len(rows) or 'none'}"
     share = show_part(covered, covered + len(rows), "cell", "has", "have")
@@ -201,14 +203,14 @@ def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: It
 
 def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section | None:
     """Every entry of the quarantine that a cell here has, with what its last result would be without it."""
-    rows: list[list[str | Entry]] = []
+    rows: list[list[str | PageEntry]] = []
     for summary in summaries:
         cell, row, entry = summary.cell, summary.last, dashboard.project.quarantine_of(summary.cell)
         if entry is None:
             continue
         holds = entry.holds(dashboard.until.date())
-        state = Entry("in quarantine" if holds else "ended", tone="yellow" if holds else "red")
-        status = Entry(row.status, tone="red" if row.status in RED else dashboard.tone(row))
+        state = PageEntry("in quarantine" if holds else "ended", tone="yellow" if holds else "red")
+        status = PageEntry(row.status, tone="red" if row.status in RED else dashboard.tone(row))
         rows.append([_link(cell), _owner(cell, dashboard), state, str(entry.until), status, entry.reason])
     head = ["cell", "owner", "state", "until", "last status", "reason"]
     sentence = "From their next run on, these cells are shown but not red, until their date has passed."
@@ -219,8 +221,8 @@ def _machines(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     """When each machine ran last."""
     count = Counter(summary.machine for summary in summaries)
     names = {summary.machine: _where(summary) for summary in summaries}
-    rows: list[list[str | Entry]] = [
-        [names[machine], dashboard.last[machine][:16].replace("T", " "), Entry(f"{cells}", sort=cells)]
+    rows: list[list[str | PageEntry]] = [
+        [names[machine], dashboard.last[machine][:16].replace("T", " "), PageEntry(f"{cells}", sort=cells)]
         for machine, cells in sorted(count.items())
     ]
     table = Table(head=["machine", "newest result", "cells"], rows=rows, numbers=frozenset({2}))
@@ -231,7 +233,7 @@ def _machines(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
 def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     """One row per cell and machine."""
     peak, time = dashboard.metric(PEAK), dashboard.metric(TIME)
-    rows: list[list[str | Entry]] = []
+    rows: list[list[str | PageEntry]] = []
     for summary in summaries:
         row, seconds, size = summary.last, summary.last.metrics.get(TIME), summary.last.metrics.get(PEAK)
         label = f"step time of the last {show_several(len(summary.recent), 'result')}"
@@ -239,11 +241,11 @@ def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
             [
                 _link(summary.cell),
                 _owner(summary.cell, dashboard),
-                Entry(dashboard.status(row), tone=dashboard.tone(row)),
+                PageEntry(dashboard.status(row), tone=dashboard.tone(row)),
                 row.date[:10],
-                Entry("–" if size is None else peak.show(size), sort=size),
-                Entry("–" if seconds is None else time.show(seconds), sort=seconds),
-                Entry("", chart=sparkline(label, summary.recent)),
+                PageEntry("–" if size is None else peak.show(size), sort=size),
+                PageEntry("–" if seconds is None else time.show(seconds), sort=seconds),
+                PageEntry("", chart=sparkline(label, summary.recent)),
                 _where(summary),
             ]
         )

@@ -59,7 +59,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         return self.date, self.cell, self.machine
 
 
-class Row(Head, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class NightRow(Head, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A row with its numbers."""
 
     versions: dict[str, str] = {}
@@ -74,7 +74,7 @@ class RawRow(Head, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fal
 
 
 R = TypeVar("R", bound=Head)
-_ROWS, _RAW = msgspec.json.Decoder(Row), msgspec.json.Decoder(RawRow)
+_ROWS, _RAW = msgspec.json.Decoder(NightRow), msgspec.json.Decoder(RawRow)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _QUIET = (
     Status.OK,
@@ -84,7 +84,7 @@ _QUIET = (
 )  # verdicts whose headline says nothing more
 
 
-def read_month(path: Path) -> list[Row]:
+def read_month(path: Path) -> list[NightRow]:
     """The rows of a monthly file, in their order. Raises FileError, naming the line, for one that is no row."""
     return _lines(path, _ROWS)
 
@@ -96,7 +96,7 @@ def read_raw(path: Path) -> list[RawRow]:
     return [_RAW.decode(_ENCODER.encode(row)) for row in read_report(path)]
 
 
-def read_report(path: Path) -> list[Row]:
+def read_report(path: Path) -> list[NightRow]:
     """A row for each line of a report of ``pytest --perf-report``, as `records/codec.py` reads it. Raises FileError,
     naming the line, for an invalid one.
     """
@@ -107,14 +107,14 @@ def read_report(path: Path) -> list[Row]:
     return [_checked(_row(one, min(dates)), where) for where, one in results]
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[NightRow]:
     """The rows of a monthly file or of a report."""
     return read_month(path) if MONTH.fullmatch(path.name) else read_report(path)
 
 
-def write_months(rows: Iterable[Row], folder: Path) -> list[Path]:
+def write_months(rows: Iterable[NightRow], folder: Path) -> list[Path]:
     """Add the rows to the folder's monthly files, and return those that changed. A row replaces one with its key."""
-    months: dict[str, list[Row]] = {}
+    months: dict[str, list[NightRow]] = {}
     for row in rows:
         months.setdefault(row.date[:7], []).append(row)
     changed = []
@@ -153,7 +153,7 @@ def _decoded(line: bytes, decoder: "msgspec.json.Decoder[R]", where: str) -> R:
         raise FileError(f"{where} is no result of a run: {error}.") from error
 
 
-def _checked(row: Row, where: str) -> Row:
+def _checked(row: NightRow, where: str) -> NightRow:
     """The row, if a monthly file may have it: a date of a stranger's report names no file of another folder."""
     return _decoded(_ENCODER.encode(row), _ROWS, where)
 
@@ -163,7 +163,7 @@ def _date(result: Result | PredictedResult) -> str:
     return min((launch.date for launch in launches), default=result.date)
 
 
-def _row(result: Result | PredictedResult, earliest: str) -> Row:
+def _row(result: Result | PredictedResult, earliest: str) -> NightRow:
     verdict = result.verdict
     measured = result.measurement if isinstance(result, Result) else None
     predicted = result.prediction if isinstance(result, PredictedResult) else None
@@ -178,7 +178,7 @@ def _row(result: Result | PredictedResult, earliest: str) -> Row:
     note = predicted.reason if predicted else ""
     if verdict.status not in _QUIET:
         note = _why(verdict) or summary(verdict)
-    return Row(
+    return NightRow(
         date=_date(result) or earliest,
         cell=source.cell,
         machine=measured.machine.identity if measured else PREDICTED,

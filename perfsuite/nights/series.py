@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.errors import FileError
-from perfsuite.nights.row import RawRow, Row, read_raw
+from perfsuite.nights.row import NightRow, RawRow, read_raw
 from perfsuite.records.measurement import releases
 from perfsuite.records.verdict import Status
 
@@ -35,9 +35,9 @@ class Series:
     dates: list[str] = field(default_factory=list)
     commits: list[str] = field(default_factory=list)
     columns: "dict[str, array[float]]" = field(default_factory=dict)
-    rare: dict[int, Row] = field(default_factory=dict)
+    rare: dict[int, NightRow] = field(default_factory=dict)
     environments: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    last: Row | None = None
+    last: NightRow | None = None
     _versions: bytes = b""
 
     def add(self, row: RawRow) -> None:
@@ -104,7 +104,7 @@ class Series:
 
 
 @dataclass
-class Collected:
+class CollectedRuns:
     """The series of some cells, by cell and machine. ``last`` is the newest date of every machine, ``libraries`` those
     with a version, also of other cells.
     """
@@ -118,7 +118,7 @@ class _OutOfOrder(Exception):
     """The files overlap."""
 
 
-def collect(files: Sequence[Path], mine: Callable[[str], bool] = lambda cell: True) -> Collected:
+def collect(files: Sequence[Path], mine: Callable[[str], bool] = lambda cell: True) -> CollectedRuns:
     """The series of the cells that are ``mine``. Raises FileError for a file that cannot be read."""
     collecting = gc.isenabled()
     gc.disable()  # rows form no circles, and there are many
@@ -133,7 +133,7 @@ def collect(files: Sequence[Path], mine: Callable[[str], bool] = lambda cell: Tr
             gc.enable()
 
 
-def _collect(several: Iterable[Sequence[RawRow]], mine: Callable[[str], bool]) -> Collected:
+def _collect(several: Iterable[Sequence[RawRow]], mine: Callable[[str], bool]) -> CollectedRuns:
     found: dict[tuple[str, str], Series] = {}
     last: dict[str, str] = {}
     others: dict[str, bool] = {}
@@ -157,10 +157,10 @@ def _collect(several: Iterable[Sequence[RawRow]], mine: Callable[[str], bool]) -
         for key, row in ends.items():  # not the text of a whole month for each
             found[key].end(row)
     libraries = {name for versions in environments for name in _VERSIONS.decode(versions)}
-    return Collected([found[key] for key in sorted(found)], last, libraries)
+    return CollectedRuns([found[key] for key in sorted(found)], last, libraries)
 
 
-def _whole(row: RawRow) -> Row:
+def _whole(row: RawRow) -> NightRow:
     """The row with its numbers."""
     fields = {name: getattr(row, name) for name in row.__struct_fields__}
-    return Row(**fields | {"versions": _VERSIONS.decode(row.versions), "metrics": _NUMBERS.decode(row.metrics)})
+    return NightRow(**fields | {"versions": _VERSIONS.decode(row.versions), "metrics": _NUMBERS.decode(row.metrics)})

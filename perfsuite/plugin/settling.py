@@ -28,7 +28,7 @@ LEAST_SECONDS = 60.0  # of the question, without --perf-budget; more if measurin
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTest:
     """A test whose cell is open: its reports are logged when the cell is settled."""
 
     item: pytest.Item
@@ -45,7 +45,7 @@ class Settling:
     """A plugin object that lives for one pytest run with ``--perf``."""
 
     def __init__(self, run: PerfRun) -> None:
-        self.run, self.held = run, dict[str, Held]()  # by cell
+        self.run, self.held = run, dict[str, HeldTest]()  # by cell
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -58,7 +58,7 @@ class Settling:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         if self.run.is_open(cell) and any(map(result_of, reports)):
-            held = self.held[cell.id] = Held(item, reports)
+            held = self.held[cell.id] = HeldTest(item, reports)
             self.run.output.hold(item.nodeid, held.result)
             if item.config.option.maxfail and any(report.failed for report in reports):
                 self.settle()
@@ -100,7 +100,7 @@ class Settling:
         seconds = max(LEAST_SECONDS, taken)
         return seconds, f"the {show_rough(seconds)} for open cells (--perf-budget sets more)"
 
-    def _end(self, held: Held, result: Result) -> None:
+    def _end(self, held: HeldTest, result: Result) -> None:
         """Log the reports with the final result."""
         text = self.run.text_if_red(result)
         for report in held.reports:

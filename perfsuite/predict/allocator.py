@@ -35,12 +35,12 @@ class OutOfMemory(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class _Block:
+class _CachedBlock:
     pool: _Pool
     address: int
     size: int
-    before: _Block | None = None
-    after: _Block | None = None
+    before: _CachedBlock | None = None
+    after: _CachedBlock | None = None
     free: bool = False
 
 
@@ -50,21 +50,21 @@ class _Pool:
     def __init__(self, small: bool) -> None:
         self.small = small
         self._order: list[tuple[int, int]] = []
-        self._blocks: dict[tuple[int, int], _Block] = {}
+        self._blocks: dict[tuple[int, int], _CachedBlock] = {}
 
-    def add(self, block: _Block) -> None:
+    def add(self, block: _CachedBlock) -> None:
         bisect.insort(self._order, (block.size, block.address))
         self._blocks[block.size, block.address] = block
 
-    def remove(self, block: _Block) -> None:
+    def remove(self, block: _CachedBlock) -> None:
         del self._order[bisect.bisect_left(self._order, (block.size, block.address))]
         del self._blocks[block.size, block.address]
 
-    def best(self, size: int) -> _Block | None:
+    def best(self, size: int) -> _CachedBlock | None:
         place = bisect.bisect_left(self._order, (size, 0))
         return self._blocks[self._order[place]] if place < len(self._order) else None
 
-    def whole_segments(self) -> list[_Block]:
+    def whole_segments(self) -> list[_CachedBlock]:
         return [block for block in self._blocks.values() if block.before is None and block.after is None]
 
 
@@ -77,7 +77,7 @@ class CachingAllocator:
         self._pools: dict[tuple[int, bool], _Pool] = {}
         self._next_address = SEGMENT_MULTIPLE
 
-    def allocate(self, size: int, stream: int = 0) -> _Block:
+    def allocate(self, size: int, stream: int = 0) -> _CachedBlock:
         """A block for a request. Raises OutOfMemory."""
         size = max(SMALLEST_BLOCK, -(-size // SMALLEST_BLOCK) * SMALLEST_BLOCK)
         small = size <= SMALL
@@ -89,7 +89,7 @@ class CachingAllocator:
             block = self._new_segment(pool, segment_size(size))
         rest = block.size - size
         if rest >= SMALLEST_BLOCK if small else rest > SMALL:
-            remainder = _Block(pool, block.address + size, rest, block, block.after, True)
+            remainder = _CachedBlock(pool, block.address + size, rest, block, block.after, True)
             if block.after is not None:
                 block.after.before = remainder
             block.after, block.size = remainder, size
@@ -99,7 +99,7 @@ class CachingAllocator:
         self.allocated_peak = max(self.allocated_peak, self.allocated)
         return block
 
-    def release(self, block: _Block) -> None:
+    def release(self, block: _CachedBlock) -> None:
         """Free a block to its pool."""
         self.allocated -= block.size
         block.free = True
@@ -125,7 +125,7 @@ class CachingAllocator:
                 self.reserved -= block.size
                 self.segments -= 1
 
-    def _new_segment(self, pool: _Pool, size: int) -> _Block:
+    def _new_segment(self, pool: _Pool, size: int) -> _CachedBlock:
         if self.capacity is not None and self.reserved + size > self.capacity:
             self.return_cached()
             if self.reserved + size > self.capacity:
@@ -133,12 +133,12 @@ class CachingAllocator:
         self.reserved += size
         self.segments += 1
         self.reserved_peak = max(self.reserved_peak, self.reserved)
-        block = _Block(pool, self._next_address, size)
+        block = _CachedBlock(pool, self._next_address, size)
         self._next_address += -(-size // SEGMENT_MULTIPLE) * SEGMENT_MULTIPLE
         return block
 
 
-def _join(first: _Block, second: _Block) -> _Block:
+def _join(first: _CachedBlock, second: _CachedBlock) -> _CachedBlock:
     first.size += second.size
     first.after = second.after
     if second.after is not None:
@@ -163,7 +163,7 @@ def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None 
     training, and it is not the question here. Raises OutOfMemory.
     """
     allocator = CachingAllocator()
-    blocks: dict[int, _Block] = {}
+    blocks: dict[int, _CachedBlock] = {}
     for index, (storage, size, _, stream) in enumerate(events):
         if index == first_step:
             allocator.begin(capacity_bytes)

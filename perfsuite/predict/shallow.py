@@ -15,7 +15,7 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.trace.tracing import Tracer, job_of, kept_at, trace_each
+from perfsuite.predict.trace.tracing import MemoryTracer, job_of, kept_at, trace_each
 from perfsuite.predict.traced_memory import beside, firsts_of, host_bytes, placed
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
@@ -98,7 +98,7 @@ def _alike(few: Phase, many: Phase) -> Iterator[tuple[int, int]]:
 
 
 def estimate_each(
-    cells: Sequence[Cell], catalog: Catalog, tracer: Tracer, padded: bool, fresh: bool
+    cells: Sequence[Cell], catalog: Catalog, tracer: MemoryTracer, padded: bool, fresh: bool
 ) -> Iterator[tuple[int, Estimate | Failure]]:
     """The number of every cell with its estimate as soon as it is known, from the cache unless ``fresh``.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.shallow import estimate_each, shallow
-from perfsuite.predict.trace.tracing import Tracer
+from perfsuite.predict.trace.tracing import MemoryTracer
 from perfsuite.predict.traced_memory import attempt_each, is_kept
 from perfsuite.predict.untraceable import why_no_operators
 from perfsuite.records.failure import Failure
@@ -39,7 +39,7 @@ def sizes_each(
     estimated = [number for number, cell in enumerate(cells) if deep(cell)]
     found: dict[int, Size] = {}
     failed = []
-    with Tracer(processes) as tracer:
+    with MemoryTracer(processes) as tracer:
         for number, size in trace([number for number in range(len(cells)) if number not in estimated]):
             if not isinstance(size, Failure):
                 found[number] = size

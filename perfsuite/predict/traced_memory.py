@@ -17,14 +17,14 @@ from perfsuite.predict.allocator import CachingAllocator, Event, replay, smalles
 from perfsuite.predict.compiled_memory import of_program
 from perfsuite.predict.overhead import overhead
 from perfsuite.predict.theory import model_state
-from perfsuite.predict.trace.tracing import TraceFailed, Tracer, job_of, kept_at, trace_each
+from perfsuite.predict.trace.tracing import MemoryTracer, TraceFailed, job_of, kept_at, trace_each
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.memory.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
 from perfsuite.rank.memory.snapshot import make_snapshot, pickled
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Held, Prediction
+from perfsuite.records.prediction import HeldStorages, Prediction
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import fold, locate
 from perfsuite.records.trace import HOST, Trace, TraceJob
@@ -68,7 +68,7 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
     padded: bool = True,
     counted: bool = False,
     fresh: bool = False,
-    tracer: Tracer | None = None,
+    tracer: MemoryTracer | None = None,
 ) -> Iterator[tuple[int, Prediction | Failure]]:
     """Like predict, but the number of every cell with its prediction as soon as it is known, or with its failure.
 
@@ -292,7 +292,7 @@ def _most_live(events: Sequence[Event], first: int = 0) -> int:
     return max(live[first:], default=0)
 
 
-def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
+def _held(holders: Iterable[tuple[str, str, int]]) -> list[HeldStorages]:
     """The largest groups of storages that are alive at the peak."""
     sizes: Counter[tuple[str, str]] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
@@ -302,7 +302,7 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
         counts[category, label] += 1
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_HELD]
     return [
-        Held(category=category, operator=operator, module=module, count=counts[category, label], bytes=size)
+        HeldStorages(category=category, operator=operator, module=module, count=counts[category, label], bytes=size)
         for (category, label), size in largest
         for operator, _, module in [label.partition("\t")]
     ]

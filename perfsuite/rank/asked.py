@@ -41,7 +41,7 @@ class Whose(Enum):
     OTHERS = "a package's"
 
 
-class Asked:
+class AskedInputs:
     """What was asked for. ``begun_with`` are the variables with which the process began."""
 
     def __init__(self) -> None:
@@ -132,15 +132,15 @@ def _texts(files: Iterable[str]) -> Iterator[str]:
                     yield node.value
 
 
-_here: Asked | None = None
+_here: AskedInputs | None = None
 
 
-def watch() -> Asked:
+def watch() -> AskedInputs:
     """Note from now on what this process is asked for, once."""
     global _here
     if _here is not None:
         return _here
-    asked = _here = Asked()
+    asked = _here = AskedInputs()
     kind: Any = type(os.environ)
     look_up, iterate = kind.__getitem__, kind.__iter__
 

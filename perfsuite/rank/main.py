@@ -131,7 +131,7 @@ def drive(
     seed_steps(session)
     take_turn = turns_of(session)
     phases_seconds["steps"] = -time.perf_counter()
-    numbers, waiting = itertools.count(), Waiting(kinds)
+    numbers, waiting = itertools.count(), StepQueue(kinds)
     for kind in waiting:
         take_turn(kind)
         if kind == StepKind.EVALUATION:
@@ -156,7 +156,7 @@ def drive(
     return evidence
 
 
-class Waiting:
+class StepQueue:
     """The kinds of the steps that are to be made. A traced step that fp16 skips is made again: it has no optimizer
     state.
     """

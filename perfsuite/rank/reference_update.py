@@ -43,7 +43,7 @@ MakeOptimizer = Callable[[Any, float], Any]
 
 
 @dataclass(frozen=True)
-class Update:
+class ReferenceUpdate:
     """A rank's part of the update: its norm, per unit of the learning rate, and its error relative to the reference's
     norm. ``most`` are the parameters that differ most, each with its own relative error in millionths.
     """
@@ -64,7 +64,7 @@ class Reference:
     names: dict[str, str]
 
 
-def compare_update(session: Session) -> Update | None:
+def compare_update(session: Session) -> ReferenceUpdate | None:
     """Make the step on both sides; None if there is nothing to compare: see ``_is_comparable``, and a model that draws
     random numbers without dropout has no single update. All ranks return None, or none does. Collective.
     """
@@ -170,7 +170,7 @@ def _step(trainer: Trainer) -> None:
     raise RankError(f"fp16 overflowed in {MOST_OVERFLOWS} steps, so there is no update to check.")
 
 
-def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, Tensor]]) -> Update:
+def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, Tensor]]) -> ReferenceUpdate:
     """This rank's parameters against the reference. Raises RankError if no rank has one of its parameters, or if the
     reference changed nothing.
     """
@@ -198,7 +198,7 @@ def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[
         raise RankError("One step of the reference changes no parameter, so the update cannot be compared with it.")
     worst = sorted(own, key=lambda name: -own[name][2])[:NAMED]
     most = {name: round(1e6 * own[name][2] / (own[name][1] or whole)) for name in worst}
-    return Update(update / LEARNING_RATE, difference / whole, most)
+    return ReferenceUpdate(update / LEARNING_RATE, difference / whole, most)
 
 
 def proportional(make: MakeOptimizer, own: bool = True) -> MakeOptimizer:

@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
-from perfsuite.rank.asked import Asked, watch
+from perfsuite.rank.asked import AskedInputs, watch
 from perfsuite.rank.opened import Opened
 from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.rank.torch_types import DeviceMesh, DType, TorchDevice
@@ -44,7 +44,7 @@ class Session:
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     left: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # how this process leaves the others
     opened: Opened = field(default_factory=Opened)  # files, until the steps begin
-    asked: Asked = field(default_factory=watch)  # variables
+    asked: AskedInputs = field(default_factory=watch)  # variables
     called: frozenset[str] = frozenset()  # modules of which a step has called functions
 
     @classmethod

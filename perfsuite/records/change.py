@@ -119,7 +119,7 @@ class Problem(Record, frozen=True, kw_only=True, gc=False):
     ended: dict[str, str] = {}
 
 
-class Trial(Record, frozen=True, kw_only=True, gc=False):
+class TrialReport(Record, frozen=True, kw_only=True, gc=False):
     """What a trial did and found. ``against`` are the changes that the other side has not, ``pairs`` those of launches,
     0 if each side was launched once. ``brought`` are changes that ``against`` forces. ``unmoved`` are metrics that were
     the same in the baseline's environment. ``fixed`` changes were not tried. Without ``against`` nothing was tried;

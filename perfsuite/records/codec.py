@@ -145,7 +145,7 @@ def _kind_of(line: bytes) -> type[AnyLine]:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class RunCoverage:
     """What a report has of what was expected. ``known`` is False before format 5. ``missing`` are the selected tests
     without a result and without a reason to be skipped; ``exit_status`` is pytest's, None if the run never ended.
     """
@@ -162,7 +162,7 @@ class Coverage:
         return not self.known or (self.exit_status is not None and not self.missing)
 
 
-def coverage_of(path: Path) -> Coverage:
+def coverage_of(path: Path) -> RunCoverage:
     """What the report at that path has of what was expected. Raises FileError as results_of does."""
     begins: list[RunBegin] = []
     ends: list[RunEnd] = []
@@ -176,13 +176,13 @@ def coverage_of(path: Path) -> Coverage:
             tests.add(line.test)
             older = older or line.format < WITH_COVERAGE
     if not begins:
-        return Coverage(known=bool(tests or ends) and not older)
+        return RunCoverage(known=bool(tests or ends) and not older)
     selected = [test for begin in begins for test in begin.selected]
     skipped = {test: reason for end in ends for test, reason in end.skipped.items()}
     missing = tuple(test for test in selected if test not in tests and test not in skipped)
     ended = len(ends) == len(begins)
     status = max((end.exit_status for end in ends), default=0) if ended else None
-    return Coverage(True, len(selected), missing, status, skipped)
+    return RunCoverage(True, len(selected), missing, status, skipped)
 
 
 def read_report(path: Path) -> list[Result | PredictedResult]:

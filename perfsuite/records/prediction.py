@@ -8,7 +8,7 @@ from perfsuite.records.sample import Reading
 WHOLE_STEP = "step"  # the phase of a peak whose step is one program
 
 
-class Held(Record, frozen=True, kw_only=True):
+class HeldStorages(Record, frozen=True, kw_only=True):
     """Storages that are alive at a predicted peak, by operator and module: ``count`` storages of together ``bytes``."""
 
     category: str
@@ -52,7 +52,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     overhead: dict[str, int] = {}
     capacity_bytes: int | None = None
     theory: dict[str, int] = {}
-    held: list[Held] = []
+    held: list[HeldStorages] = []
     categories: list[str] = []
     curve: list[tuple[str, list[int]]] = []
     readings: dict[str, Reading] = {}

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from perfsuite.records.change import Change, Trial
+from perfsuite.records.change import Change, TrialReport
 from perfsuite.records.reasons import Reason
 from perfsuite.records.record import Record
 
@@ -63,7 +63,7 @@ class Limit(Record, frozen=True, kw_only=True, gc=False):
     value: float = 0.0
 
 
-class Interval(Record, frozen=True, kw_only=True, gc=False):
+class LineInterval(Record, frozen=True, kw_only=True, gc=False):
     """Of new over old, by so many ``pairs`` of launches: the ratio lies from ``low`` to ``high``."""
 
     low: float
@@ -97,7 +97,7 @@ class Line(Record, frozen=True, kw_only=True, gc=False):
     new: Number | str | None = None
     compared: bool = False
     ratio: float | None = None
-    interval: Interval | None = None
+    interval: LineInterval | None = None
     stored: float | None = None
     limit: Limit | None = None
     detects: float | None = None
@@ -137,7 +137,7 @@ class TraceKind(StrEnum):
     NOT_WRITTEN = "not written"
 
 
-class Trace(Record, frozen=True, kw_only=True, gc=False):
+class EvidenceTrace(Record, frozen=True, kw_only=True, gc=False):
     """A trace at ``path``, or what is wrong with it: a ``message``, or a peak in bytes other than the measured one."""
 
     kind: TraceKind
@@ -159,8 +159,8 @@ class Verdict(Record, frozen=True, kw_only=True, gc=False):
     lines: list[Line] = []
     reason: Reason | None = None
     changed: list[Change] = []
-    trial: Trial | None = None
-    traces: list[Trace] = []
+    trial: TrialReport | None = None
+    traces: list[EvidenceTrace] = []
     accept: Consent | None = None
     collect: str = ""
     headroom: Headroom | None = None

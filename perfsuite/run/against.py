@@ -20,8 +20,7 @@ from perfsuite.environments.requirements import constraints, pinned, release_of
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.baseline import Baseline
-from perfsuite.records.change import CODE, Change, ChangeKind
-from perfsuite.records.change import Trial as TrialReport
+from perfsuite.records.change import CODE, Change, ChangeKind, TrialReport
 from perfsuite.records.reasons import NoInterval
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict

@@ -10,8 +10,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import verdict_of
 from perfsuite.records.baseline import Baseline
-from perfsuite.records.change import Change, merged
-from perfsuite.records.change import Trial as TrialReport
+from perfsuite.records.change import Change, TrialReport, merged
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import BySteps, NotAllTried
 from perfsuite.records.verdict import Line, Status, Verdict

@@ -20,7 +20,7 @@ from perfsuite.records import chrome
 from perfsuite.records.change import Change
 from perfsuite.records.job import TRACE
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Trace, TraceKind, Verdict
+from perfsuite.records.verdict import EvidenceTrace, TraceKind, Verdict
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.run.trial import Trial
 from perfsuite.units import listed
@@ -66,35 +66,35 @@ class Tracer:
             ]
             if any(sides):
                 chrome.write(path, chrome.merge(sides))
-                traces.insert(0, Trace(kind=TraceKind.PERFETTO, path=os.path.relpath(path)))
+                traces.insert(0, EvidenceTrace(kind=TraceKind.PERFETTO, path=os.path.relpath(path)))
         except PerfsuiteError as error:
-            traces.append(Trace(kind=TraceKind.NOT_WRITTEN, message=str(error)))
+            traces.append(EvidenceTrace(kind=TraceKind.NOT_WRITTEN, message=str(error)))
         if any((self.folder / cell.id).glob("*.pickle")):
             snapshots = f"{os.path.relpath(self.folder / cell.id)}/*.pickle"
-            traces.append(Trace(kind=TraceKind.SNAPSHOTS, path=snapshots))
+            traces.append(EvidenceTrace(kind=TraceKind.SNAPSHOTS, path=snapshots))
         return msgspec.structs.replace(verdict, traces=traces)
 
-    def _launch(self, cell: Cell, runner: Runner, measured: Measurement, faults: Sequence[str]) -> Trace | None:
+    def _launch(self, cell: Cell, runner: Runner, measured: Measurement, faults: Sequence[str]) -> EvidenceTrace | None:
         """Trace the side of the measurement; returns what is wrong with the trace, if anything is."""
         try:
             samples = runner.trace(cell, self._prefix(cell), self.watch, faults)
         except (PerfsuiteError, OSError) as error:
             again = isinstance(error, CellFailed) and error.failure.kind == measured.outcome == "oom"
-            return None if again else Trace(kind=TraceKind.FAILED, message=str(error))
+            return None if again else EvidenceTrace(kind=TraceKind.FAILED, message=str(error))
         found = [sample.readings[PEAK] for sample in samples if PEAK in sample.readings]
         peaks = [peak for one in found for peak in (one.ranks or [one.value])]
         expected = measured.readings[PEAK].ranks if PEAK in measured.readings else []
         if not peaks or not expected or peaks == expected:
             return None
-        return Trace(kind=TraceKind.OTHER_PEAK, peak_bytes=max(peaks), measured_bytes=max(expected))
+        return EvidenceTrace(kind=TraceKind.OTHER_PEAK, peak_bytes=max(peaks), measured_bytes=max(expected))
 
-    def _launch_baseline(self, cell: Cell, trial: Trial, reverted: Sequence[Change]) -> Trace | None:
+    def _launch_baseline(self, cell: Cell, trial: Trial, reverted: Sequence[Change]) -> EvidenceTrace | None:
         try:
             side = trial.sides.without(reverted)
             with closing(Runner(side.catalog, trial.how.settings, side.environment)) as runner:
                 runner.trace(side.cell(cell.id), self._prefix(cell, BASELINE), self.watch)
         except (PerfsuiteError, OSError) as error:
-            return Trace(kind=TraceKind.BASELINE_FAILED, message=str(error))
+            return EvidenceTrace(kind=TraceKind.BASELINE_FAILED, message=str(error))
         return None
 
     def _prefix(self, cell: Cell, side: str = "") -> str:

@@ -19,8 +19,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.compare.rounds import Announcement, Round
 from perfsuite.errors import PerfsuiteError
-from perfsuite.records.change import Change, Problem
-from perfsuite.records.change import Trial as TrialReport
+from perfsuite.records.change import Change, Problem, TrialReport
 from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.measurement import STEP_TIME
 from perfsuite.records.verdict import Line, Status, Verdict

@@ -41,7 +41,7 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class FitQuestion:
     """Cells in the order of their size: small ones may fit, large ones may not; ``name`` is what they share.
 
     ``cell`` makes the cell of a number from 1 to ``most``; ``refused`` says why there are none.
@@ -55,10 +55,10 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class FitAnswer:
     """The largest cell that fits with its measurement, and the smallest that does not; None if there is none."""
 
-    question: Question
+    question: FitQuestion
     fitting: tuple[Cell, Measurement] | None = None
     failing: tuple[Cell, Measurement] | None = None
     unanswered: Measurement | None = None
@@ -71,27 +71,27 @@ def of_micro_batches(
     suffixes: Sequence[str],
     most: int,
     catalog: Catalog,
-) -> list[Question]:
+) -> list[FitQuestion]:
     """One question for each model and strategy, refused ones with the reason. Raises UsageError for an invalid cell."""
 
-    def question(model: Model, strategy: str) -> Question:
+    def question(model: Model, strategy: str) -> FitQuestion:
         def cell(number: int) -> Cell:
             return make_cell(model.name, strategy, hardware, catalog, [f"b{number}", *suffixes])
 
-        return Question(name=model.name, strategy=strategy, most=most, cell=cell, refused=_why_refused(cell))
+        return FitQuestion(name=model.name, strategy=strategy, most=most, cell=cell, refused=_why_refused(cell))
 
     return [question(model, strategy) for model in models for strategy in strategies]
 
 
 def of_models(
     models: Iterable[Model], strategies: Sequence[str], hardware: str, suffixes: Sequence[str], catalog: Catalog
-) -> list[Question]:
+) -> list[FitQuestion]:
     """One question for each family (and task) and strategy: its models from small to large, each with its workload."""
     families: dict[tuple[str, str], list[Model]] = {}
     for model in sorted(models, key=lambda model: model.parameters):
         families.setdefault((model.family, model.task), []).append(model)
 
-    def question(family: str, task: str, sizes: list[Model], strategy: str) -> Question:
+    def question(family: str, task: str, sizes: list[Model], strategy: str) -> FitQuestion:
         def make(model: Model) -> Cell:
             return make_cell(model.name, strategy, hardware, catalog, suffixes)
 
@@ -101,7 +101,7 @@ def of_models(
         reasons = {model.name: _why_refused(lambda _: make(model)) for model in sizes}  # noqa: B023  called at once
         fitting = [model for model in sizes if not reasons[model.name]]
         refused = "" if fitting else next(iter(reasons.values()))
-        return Question(name=f"{family} ({task})", strategy=strategy, most=len(fitting), cell=cell, refused=refused)
+        return FitQuestion(name=f"{family} ({task})", strategy=strategy, most=len(fitting), cell=cell, refused=refused)
 
     return [
         question(family, task, sizes, strategy) for (family, task), sizes in families.items() for strategy in strategies
@@ -116,10 +116,10 @@ def _why_refused(cell: Callable[[int], Cell]) -> str:
         return str(error)
 
 
-def answer(question: Question, runner: Runner, tell: Tell, watch: Watch) -> Answer:
+def answer(question: FitQuestion, runner: Runner, tell: Tell, watch: Watch) -> FitAnswer:
     """Probe until the frontier is found; each probe is reported."""
     if question.refused:
-        return Answer(question=question)
+        return FitAnswer(question=question)
     probes: dict[int, Measurement] = {}
 
     def fits(number: int) -> bool:
@@ -133,6 +133,6 @@ def answer(question: Question, runner: Runner, tell: Tell, watch: Watch) -> Answ
     try:
         found = largest(fits, question.most)
     except Unanswered as error:
-        return Answer(question=question, unanswered=error.measurement)
+        return FitAnswer(question=question, unanswered=error.measurement)
     pairs = [(question.cell(number), probes[number]) if number in probes else None for number in (found, found + 1)]
-    return Answer(question=question, fitting=pairs[0], failing=pairs[1])
+    return FitAnswer(question=question, fitting=pairs[0], failing=pairs[1])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
-from perfsuite.studies._study_rows import Length, Results, Row, ratio, time_to_train
+from perfsuite.studies._study_rows import Length, Results, StudyRow, ratio, time_to_train
 
 FORMAT = 1
 Number = int | float | None
@@ -44,13 +44,13 @@ def head(study: Study, hardware: str) -> dict[str, str]:
     return named | {"date": timestamp(), "hardware": hardware}
 
 
-def results_of(study: Study, rows: Sequence[Row]) -> dict[str, Results]:
+def results_of(study: Study, rows: Sequence[StudyRow]) -> dict[str, Results]:
     """The rows by model, in order."""
     models = dict.fromkeys(row.model for row in rows)
     return {model: Results(study, tuple(row for row in rows if row.model == model)) for model in models}
 
 
-def answers(study: Study, rows: Sequence[Row]) -> list[str]:
+def answers(study: Study, rows: Sequence[StudyRow]) -> list[str]:
     """The study's sentences, after the model's name if there are several models."""
     by_model = results_of(study, rows)
     return [
@@ -60,7 +60,7 @@ def answers(study: Study, rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def flat(results: Results, row: Row, metrics: Sequence[Metric], length: Length) -> dict[str, str | Number]:
+def flat(results: Results, row: StudyRow, metrics: Sequence[Metric], length: Length) -> dict[str, str | Number]:
     """One row of the CSV. Units are part of the names; missing numbers are None."""
     training = time_to_train(row.measurement, row.rounds, length) if row.measurement else None
     found: dict[str, str | Number] = {

@@ -18,16 +18,16 @@ from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import print_fitting
 from perfsuite.studies._report import FORMAT, StudyReport, answers, flat, head, results_of, to_csv
 from perfsuite.studies._study_page import study_page
-from perfsuite.studies._study_rows import Length, Row
+from perfsuite.studies._study_rows import Length, StudyRow
 from perfsuite.studies._table import study_table
-from perfsuite.studies._workbench import CELLS, Bench, Planned, Tell, Workbench, measure_all, plan
+from perfsuite.studies._workbench import CELLS, PlannedStudy, StudyBench, Tell, Workbench, measure_all, plan
 from perfsuite.units import show_seconds
 
 say = functools.partial(print, flush=True)  # a log shows each cell when it is done, not all at the end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class StudyOrder:
     """One call of a study."""
 
     bench: Workbench
@@ -39,7 +39,7 @@ class Order:
     html: Path | None = None
 
 
-def run_study(study: Study, order: Order, catalog: Catalog) -> list[Row]:
+def run_study(study: Study, order: StudyOrder, catalog: Catalog) -> list[StudyRow]:
     """Measure the study and write its files. Raises PerfsuiteError before the first cell for an invalid request."""
     metrics = [catalog.get("metric", name) for name in study.metrics]
     planned = plan(study, order.bench, catalog)
@@ -49,7 +49,7 @@ def run_study(study: Study, order: Order, catalog: Catalog) -> list[Row]:
     live = LiveLine(order.settings.all_steps_of)
     with closing(Runner(catalog, order.settings)) as runner:
         try:
-            bench = Bench(runner, order.folder, order.fresh, live.show)
+            bench = StudyBench(runner, order.folder, order.fresh, live.show)
             rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live))
         except KeyboardInterrupt:
             live.clear()
@@ -60,11 +60,11 @@ def run_study(study: Study, order: Order, catalog: Catalog) -> list[Row]:
     return rows
 
 
-def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine) -> Tell:
+def _teller(planned: Sequence[PlannedStudy], rounds: int, live: LiveLine) -> Tell:
     total = len({item.text for item in planned if item.cell}) * rounds
     ended = 0
 
-    def tell(item: Planned, measurement: Measurement | None, taken_up: bool) -> None:
+    def tell(item: PlannedStudy, measurement: Measurement | None, taken_up: bool) -> None:
         nonlocal ended
         ended += item.cell is not None
         live.clear()
@@ -80,7 +80,7 @@ def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine) -> Tell:
     return tell
 
 
-def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric]) -> None:
+def leave(study: Study, order: StudyOrder, rows: list[StudyRow], metrics: list[Metric]) -> None:
     """Print the tables and the answer, and write NAME.json, NAME.csv and the page."""
     by_model = results_of(study, rows)
     for model, results in by_model.items():
@@ -130,6 +130,6 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"{folder} cannot be the study's folder: {there} cannot be written to.")
 
 
-def first_failure(rows: list[Row]) -> str:
+def first_failure(rows: list[StudyRow]) -> str:
     """The first row that failed, which is a fault and not an answer; empty if none did."""
     return next((f"{row.cell} failed: {row.why}" for row in rows if row.outcome == "failed"), "")

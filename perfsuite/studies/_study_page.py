@@ -8,7 +8,7 @@ from perfsuite.show.html.axes import Quantity
 from perfsuite.show.html.charts import Bar, bars
 from perfsuite.show.html.document import Document, Section, Table
 from perfsuite.show.html.markup import Html
-from perfsuite.studies._study_rows import Length, Results, Row
+from perfsuite.studies._study_rows import Length, Results, StudyRow
 from perfsuite.studies._table import study_table
 
 DRAWN = ("peak_memory_bytes", "step_time_seconds")
@@ -57,7 +57,7 @@ def _bars(results: Results, metric: Metric) -> Html:
     return bars(title, shown, Quantity.of(metric), [] if single else results.row_names)
 
 
-def _quartiles(row: Row, metric: Metric) -> tuple[float, float]:
+def _quartiles(row: StudyRow, metric: Metric) -> tuple[float, float]:
     """The lower and the upper quartile of the steps; equal if there are none."""
     samples = [step for steps in row.rounds for step in steps]
     if len(samples) < 2 or metric.name != "step_time_seconds":

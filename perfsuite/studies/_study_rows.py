@@ -15,7 +15,7 @@ COVERAGE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class StudyRow:
     """One cell of a study. ``outcome`` is the measurement's, or "refused" with the ``reason`` if none was made."""
 
     model: str
@@ -90,7 +90,7 @@ def _quantile(freedom: int, pairs: int = 1) -> float:
     return student(1 - (1 - COVERAGE) / 2 / pairs, freedom) if freedom else math.inf
 
 
-def ratio(one: Row, other: Row, metric: str) -> Ratio | None:
+def ratio(one: StudyRow, other: StudyRow, metric: str) -> Ratio | None:
     """``one`` divided by ``other``; None if one of them lacks the number.
 
     Only the noise of step times, and of numbers derived from them alone, is known. Their ratio is that of the geometric
@@ -184,7 +184,7 @@ class Results:
     """The rows of one model of a study, as its ``answer`` reads them."""
 
     study: Study
-    rows: tuple[Row, ...]
+    rows: tuple[StudyRow, ...]
 
     @property
     def row_names(self) -> list[str]:
@@ -196,16 +196,16 @@ class Results:
         """In the study's order."""
         return list(dict.fromkeys(row.column for row in self.rows))
 
-    def get(self, row: str, column: str | None = None) -> Row:
+    def get(self, row: str, column: str | None = None) -> StudyRow:
         """The row of that name, in the first column unless another is given."""
         wanted = self.columns[0] if column is None else column
         return next(item for item in self.rows if (item.row, item.column) == (row, wanted))
 
-    def reference(self, row: Row) -> Row:
+    def reference(self, row: StudyRow) -> StudyRow:
         """The row by which a row's numbers are divided: itself if the study names none."""
         return self.get(self.study.reference or row.row, self.study.reference_column or row.column)
 
-    def compare(self, one: Row, other: Row, metric: str, what: str) -> str:
+    def compare(self, one: StudyRow, other: StudyRow, metric: str, what: str) -> str:
         """``zero3 has 1.32× (1.25–1.40) the step time of zero2``, or why there is no such sentence."""
         for row in (one, other):
             if not row.fits:
@@ -216,7 +216,7 @@ class Results:
         noise = "" if found.differs or not found.error else f", {_NOISE[found.interval is None]}"
         return f"{one.name} has {found} the {what} of {other.name}{noise}."
 
-    def best(self, metric: str, column: str | None = None) -> Row | None:
+    def best(self, metric: str, column: str | None = None) -> StudyRow | None:
         """The row with the smallest value; None if no row has one."""
         known = [row for row in self.rows if row.value(metric) is not None and column in (None, row.column)]
         return min(known, key=lambda row: row.value(metric) or 0.0, default=None)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.show.text.tables import bare_table
-from perfsuite.studies._study_rows import Length, Results, Row, Training, ratio, time_to_train
+from perfsuite.studies._study_rows import Length, Results, StudyRow, Training, ratio, time_to_train
 from perfsuite.units import show_duration
 
 ABSENT = "–"
@@ -52,12 +52,12 @@ def show_training(training: Training | None) -> str:
     return ABSENT if training is None else show_duration(training.seconds, training.uncertainty_seconds)
 
 
-def _is_reference(results: Results, row: Row) -> bool:
+def _is_reference(results: Results, row: StudyRow) -> bool:
     named = results.study.reference or results.study.reference_column
     return bool(named) and results.reference(row) is row
 
 
-def _entry(results: Results, row: Row, metric: Metric, gap: str) -> str:
+def _entry(results: Results, row: StudyRow, metric: Metric, gap: str) -> str:
     value = row.value(metric.name)
     if value is None:
         return ABSENT

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 
 from perfsuite.records.suspects import part_name
-from perfsuite.studies._study_rows import Results, Row, apart, ratio
+from perfsuite.studies._study_rows import Results, StudyRow, apart, ratio
 from perfsuite.units import show_ratio
 
 
-def dependence(pairs: Sequence[tuple[Row, Row]]) -> str:
+def dependence(pairs: Sequence[tuple[StudyRow, StudyRow]]) -> str:
     """Whether the ratio of step times depends on the batch size: the smallest of the columns against the largest."""
     ratios = {}
     for one, other in pairs:
@@ -40,7 +40,7 @@ def against_reference(results: Results, metrics: dict[str, str], column: str | N
     return sentences
 
 
-def anatomy(row: Row) -> str:
+def anatomy(row: StudyRow) -> str:
     """The parts of a row's peak memory, largest first."""
     parts = sorted(row.parts("peak_memory_bytes").items(), key=lambda part: -part[1])
     total = row.value("peak_memory_bytes") or 1

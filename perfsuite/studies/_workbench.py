@@ -25,13 +25,13 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.studies._code import digest_of
-from perfsuite.studies._study_rows import Row, rounds_of
+from perfsuite.studies._study_rows import StudyRow, rounds_of
 
 FORMAT = 1
 CELLS = "cells"
 
 
-class Kept(Record, frozen=True, kw_only=True):
+class KeptStudy(Record, frozen=True, kw_only=True):
     """The measurements of a cell, one per round, with their job and a digest of the code that made them. Format 1:
     2026-11, first; such files have no ``code``, and are measured again.
     """
@@ -44,7 +44,7 @@ class Kept(Record, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class PlannedStudy:
     """A row before it is measured: its cell, or the reason why there is none. ``text`` is the cell's id."""
 
     model: str
@@ -65,7 +65,7 @@ class Workbench:
     sequence_length: int | None = None
 
 
-def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[Planned]:
+def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[PlannedStudy]:
     """Every row × column of the study on every model, refused ones with their reason.
 
     Raises UsageError for a request that no cell can satisfy: an unknown name, hardware that is not here.
@@ -88,11 +88,11 @@ def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[Planned]:
 
 def _planned(
     base: Model, row: Variant, column: Variant, where: Hardware, bench: Workbench, catalog: Catalog
-) -> Planned:
+) -> PlannedStudy:
     ranks = row.ranks or column.ranks or where.ranks
     hardware = str(HardwareName(where.kind, ranks, where.nodes))
     strategy = "+".join([row.engine or column.engine, *row.techniques, *column.techniques])
-    planned = functools.partial(Planned, model=base.name, row=row, column=column)
+    planned = functools.partial(PlannedStudy, model=base.name, row=row, column=column)
     text = str(CellId(base.name, strategy, hardware))
     try:
         if ranks > where.ranks:
@@ -134,7 +134,7 @@ def _next_larger(model: Model, catalog: Catalog) -> Model:
     return min(larger, key=lambda other: other.parameters)
 
 
-class Bench:
+class StudyBench:
     """Measures the cells of one study and keeps them in its folder. ``fresh`` ignores earlier results."""
 
     def __init__(self, runner: Runner, folder: Path, fresh: bool, watch: Watch) -> None:
@@ -156,7 +156,7 @@ class Bench:
         if self._fresh or not self.path(cell).exists():
             return []
         try:
-            found = codec.read(self.path(cell), Kept)
+            found = codec.read(self.path(cell), KeptStudy)
         except FileError:
             return []  # torn or of another format: measured again, and replaced
         job = self._runner.job(cell)
@@ -169,7 +169,7 @@ class Bench:
         """Train the cell and keep the measurement with those of earlier rounds."""
         measurement = self._runner.measure(cell, self._watch)
         job = self._runner.job(cell)
-        kept = Kept(
+        kept = KeptStudy(
             format=FORMAT,
             date=timestamp(),
             code=digest_of(job),
@@ -180,10 +180,12 @@ class Bench:
         return measurement
 
 
-Tell = Callable[[Planned, Measurement | None, bool], None]  # the row, its measurement, whether an earlier run kept it
+Tell = Callable[
+    [PlannedStudy, Measurement | None, bool], None
+]  # the row, its measurement, whether an earlier run kept it
 
 
-def measure_all(planned: Sequence[Planned], bench: Bench, rounds: int, tell: Tell) -> list[Row]:
+def measure_all(planned: Sequence[PlannedStudy], bench: StudyBench, rounds: int, tell: Tell) -> list[StudyRow]:
     """Measure every cell once in each round, so that a temporary slow-down of the machine affects several cells.
 
     A cell that does not fit has no further round.
@@ -205,12 +207,12 @@ def measure_all(planned: Sequence[Planned], bench: Bench, rounds: int, tell: Tel
     return [row_of(item, done[item.text] if item.cell else [], bench.catalog) for item in planned]
 
 
-def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catalog) -> Row:
+def row_of(planned: PlannedStudy, measurements: Sequence[Measurement], catalog: Catalog) -> StudyRow:
     """A planned row with its result."""
     metrics = catalog.all("metric").values()
     measurement = merge(measurements, metrics) if measurements else None
     failure = measurement.failure if measurement else None
-    return Row(
+    return StudyRow(
         model=planned.model,
         row=planned.row.name,
         column=planned.column.name,

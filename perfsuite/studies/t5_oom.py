@@ -8,7 +8,7 @@ tokens these are 175 TFLOP. With --capacity 24GiB a row that needs more is out o
 """
 
 from perfsuite.studies._read_study import read_study
-from perfsuite.studies._study_rows import Ratio, Results, Row, ratio
+from perfsuite.studies._study_rows import Ratio, Results, StudyRow, ratio
 from perfsuite.studies._words import anatomy
 from perfsuite.units import show_bytes
 
@@ -33,7 +33,7 @@ def answer(results: Results) -> list[str]:
     return sentences
 
 
-def _against(row: Row, baseline: Row) -> str:
+def _against(row: StudyRow, baseline: StudyRow) -> str:
     if not row.fits:
         return f"{row.row}: {row.why} The note says: {row.note['memory']}."
     memory, time = Ratio(_of_all_cards(row) / _of_all_cards(baseline)), ratio(baseline, row, "tokens_per_second")
@@ -46,7 +46,7 @@ def _against(row: Row, baseline: Row) -> str:
     return f"{row.row}: {here}; the note says {there or row.note['memory']}."
 
 
-def _of_all_cards(row: Row) -> float:
+def _of_all_cards(row: StudyRow) -> float:
     """The peaks of all ranks, and of all devices of a rank that has several."""
     assert row.measurement
     peak = row.measurement.readings["peak_memory_bytes"]

@@ -25,7 +25,7 @@ TIME = "time"  # the key of all timed metrics: one cause slows several
 Kept = tuple[Change, ...]
 
 
-class Effect(Record, frozen=True, kw_only=True):
+class ReleaseEffect(Record, frozen=True, kw_only=True):
     """One metric of a cell, before and after: a ``line`` of a verdict, with the cell's own kind of effect. ``message``
     is the reason of a failure.
     """
@@ -68,7 +68,7 @@ class Blamed:
     OPEN which, all of them.
     """
 
-    effect: Effect
+    effect: ReleaseEffect
     by: Kept
     how: str
 
@@ -78,7 +78,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
     changes: list[Change]
     how: str
-    effects: list[Effect]
+    effects: list[ReleaseEffect]
 
     @property
     def libraries(self) -> list[str]:
@@ -86,7 +86,7 @@ class Finding(Record, frozen=True, kw_only=True):
         return [change.name for change in self.changes]
 
     @property
-    def worst(self) -> Effect:
+    def worst(self) -> ReleaseEffect:
         return self.effects[0]
 
     @property
@@ -94,7 +94,7 @@ class Finding(Record, frozen=True, kw_only=True):
         return list(dict.fromkeys(one.cell for one in self.effects))
 
 
-def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[Effect]:
+def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[ReleaseEffect]:
     """Every difference of a comparison; none if neither side fits."""
     cell, known = found.b.cell, {metric.name: metric for metric in metrics}
     seen = of_comparison(found, cell, ("", ""), 0.0)
@@ -103,20 +103,20 @@ def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[Effect]:
         kind, message = ("fails", seen.reasons[1]) if old == "fits" else ("runs", seen.reasons[0])
         status = Status.REGRESSED if old == "fits" else Status.IMPROVED
         line = Line(metric=OUTCOME, title=OUTCOME, status=status, old=old, new=new)
-        return [Effect(cell=cell, kind=kind, line=line, message=message)]
+        return [ReleaseEffect(cell=cell, kind=kind, line=line, message=message)]
     effects = []
     for line in seen.moved:
         differs = known[line.metric].worse == "different" or None in (line.old, line.new)
         kind = "better" if is_better(line) else "differs" if differs else "worse"
-        effects.append(Effect(cell=cell, kind=kind, line=line))
+        effects.append(ReleaseEffect(cell=cell, kind=kind, line=line))
     return effects
 
 
 def blame(
     changes: Sequence[Change],
-    alone: Mapping[Change, Sequence[Effect]],
-    together: Sequence[Effect],
-    needed: Callable[[Effect], Kept | None],
+    alone: Mapping[Change, Sequence[ReleaseEffect]],
+    together: Sequence[ReleaseEffect],
+    needed: Callable[[ReleaseEffect], Kept | None],
 ) -> list[Blamed]:
     """The causes of all effects on one cell. ``alone`` lacks the changes that were not tried. ``needed`` finds the
     changes without which an effect does not appear, None if that was not tried; it is asked for what no change causes
@@ -141,12 +141,12 @@ def blame(
     return found
 
 
-def same(one: Effect, other: Effect) -> bool:
+def same(one: ReleaseEffect, other: ReleaseEffect) -> bool:
     """Whether both move the same metric the same way."""
     return (one.metric, one.bad) == (other.metric, other.bad)
 
 
-def _explained(together: Effect, alone: Sequence[Effect]) -> bool:
+def _explained(together: ReleaseEffect, alone: Sequence[ReleaseEffect]) -> bool:
     """Whether the changes' own effects are together as large, up to ROUGHLY. Those on numbers that only differ do not
     add up: one is enough.
     """

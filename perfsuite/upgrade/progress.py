@@ -10,7 +10,7 @@ from perfsuite.records.deadline import left
 from perfsuite.show.text.words import release_text
 from perfsuite.units import show_remaining, show_several
 from perfsuite.upgrade.effects import Kept
-from perfsuite.upgrade.trying import Bench, Task
+from perfsuite.upgrade.trying import UpgradeBench, UpgradeTask
 from perfsuite.upgrade.upgrade_outcome import attempts
 
 EVERY_SECONDS = 20.0  # between two lines while one thing lasts
@@ -18,7 +18,7 @@ COLUMNS = 120
 
 
 @dataclass
-class Progress:
+class UpgradeProgress:
     """``begin`` prints a line, and ``tick``, which is called often, another one from time to time. ``clear`` erases the
     live line before. Both sides of a trial may call at once.
     """
@@ -66,7 +66,7 @@ class Progress:
         print(line if len(line) <= COLUMNS else f"{line[: COLUMNS - 2]} …", flush=True)
 
 
-def doing(bench: Bench, task: Task) -> str:
+def doing(bench: UpgradeBench, task: UpgradeTask) -> str:
     """``cell 2 of 8, transformers 5.23.0 -> 5.24.0: gpt2_tiny-ddp-cpu_x2``."""
     if task.kind == "environment":
         return f"the environment of {bench.text(task.kept)} is built"
@@ -76,14 +76,14 @@ def doing(bench: Bench, task: Task) -> str:
     return f"cell {task.number} of {task.of}, {name_of(bench, task.kept)}: {task.cell}"
 
 
-def ahead(bench: Bench, task: Task, cells: int) -> int:
+def ahead(bench: UpgradeBench, task: UpgradeTask, cells: int) -> int:
     """How many launches there are at most, with this one; 0 for anything else."""
     order = [(), *attempts(bench.changes)]
     after = len(order) - 1 - order.index(task.kept) if task.kept in order else 0
     return task.of - task.number + 1 + after * cells if task.kind == "launch" else 0
 
 
-def name_of(bench: Bench, kept: Kept) -> str:
+def name_of(bench: UpgradeBench, kept: Kept) -> str:
     """The side with these changes."""
     if not kept:
         return bench.text(())

@@ -36,13 +36,13 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import A, B, Question
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.run.sides import RUNNING, Side
-from perfsuite.upgrade.effects import Effect, Kept, effects_of
+from perfsuite.upgrade.effects import Kept, ReleaseEffect, effects_of
 
 FOLDER = "upgrades"  # in the cache
 
 
 @dataclass(frozen=True)
-class Task:
+class UpgradeTask:
     """What a Bench begins to do with these changes: it builds their environment, launches a cell, or launches a pair of
     each cell to compare times. ``cell`` is the ``number``-th of those that wait for it, from 1 on, ``of`` so many.
     """
@@ -55,7 +55,7 @@ class Task:
 
 
 @dataclass
-class Bench:
+class UpgradeBench:
     """One upgrade: its environments, and what was measured in them. ``held`` are releases of both sides, ``here`` the
     installed releases of ``changes`` and ``held``.
     ``settings`` are those of exact metrics, ``timed`` those of times. With ``fresh``, nothing kept is read. The error
@@ -75,7 +75,7 @@ class Bench:
     fresh: bool = False
     run_size: int = 1
     tolerance: float | None = None
-    begins: Callable[[Task], None] = lambda task: None
+    begins: Callable[[UpgradeTask], None] = lambda task: None
     launches: int = 0
     _sides: dict[Kept, Side | str] = field(default_factory=dict)
     _found: dict[tuple[Kept, str], Measurement] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Bench:
             wanted = self._requirements(kept)
             try:
                 if wanted:
-                    self.begins(Task("environment", kept))
+                    self.begins(UpgradeTask("environment", kept))
                 environment = with_releases(wanted) if wanted else HERE
                 self._sides[kept] = Side(self.text(kept), self.catalog, environment)
             except UsageError as error:
@@ -133,13 +133,13 @@ class Bench:
         with closing(Runner(self.catalog, self.settings, side.environment)) as runner:
             for number, cell in enumerate(waiting, 1):
                 check()
-                self.begins(Task("launch", kept, cell.id, number, len(waiting)))
+                self.begins(UpgradeTask("launch", kept, cell.id, number, len(waiting)))
                 found = self._found[kept, cell.id] = runner.measure(cell, self.watch)
                 self.launches += 1
                 if found.outcome != "failed":
                     codec.write(places[cell.id], found)
 
-    def effects(self, kept: Kept, cell: Cell) -> list[Effect]:
+    def effects(self, kept: Kept, cell: Cell) -> list[ReleaseEffect]:
         """What these changes do to the cell in exact metrics, by one launch of each side."""
         for one in ((), kept):
             self.measure(one, [cell])
@@ -153,7 +153,7 @@ class Bench:
         self.measure((), [cell])
         return self._found[(), cell.id]
 
-    def times(self, kept: Kept, cell: Cell) -> list[Effect]:
+    def times(self, kept: Kept, cell: Cell) -> list[ReleaseEffect]:
         """What they do to its times, or to all if one of the sides has no environment."""
         if any(isinstance(self.side(one), str) for one in ((), kept)):
             return self.effects(kept, cell)
@@ -188,7 +188,7 @@ class Bench:
         known = sum(1 for _ in store.load())
 
         def tell(progress: Round) -> None:
-            self.begins(Task("times", kept, of=progress.waiting))
+            self.begins(UpgradeTask("times", kept, of=progress.waiting))
 
         question = Question(how, a, b, waiting, store=store, tell=tell)
         question.compare_times()

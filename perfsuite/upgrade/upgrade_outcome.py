@@ -13,12 +13,12 @@ from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
 from perfsuite.run.releases_compared import sentence
-from perfsuite.upgrade.effects import Blamed, Effect, Finding, Kept, blame, findings, same
-from perfsuite.upgrade.trying import Bench
+from perfsuite.upgrade.effects import Blamed, Finding, Kept, ReleaseEffect, blame, findings, same
+from perfsuite.upgrade.trying import UpgradeBench
 
 FORMAT = 2
 T = TypeVar("T")
-Effects = Callable[[Kept, Cell], list[Effect]]
+Effects = Callable[[Kept, Cell], list[ReleaseEffect]]
 # Whether the times of a cell were compared, or why not: the pairs did not decide; an exact metric got worse; the cell
 # does not run with the old releases; the limit of time was used up; nobody wanted it (--minutes 0).
 Times = Literal["compared", "undecided", "counts", "failed", "limit", "not asked"]
@@ -86,7 +86,9 @@ def nothing(cells: Sequence[Cell], limit_seconds: float | None) -> UpgradeReport
     )
 
 
-def judge(bench: Bench, cells: Sequence[Cell], seconds: float, limit_seconds: float | None = None) -> UpgradeReport:
+def judge(
+    bench: UpgradeBench, cells: Sequence[Cell], seconds: float, limit_seconds: float | None = None
+) -> UpgradeReport:
     """The causes of all effects: in exact metrics, and in times in cells where these got no worse.
 
     Times are compared for ``seconds`` at most. What a limit of time around it leaves out is in the report, as is how
@@ -135,12 +137,12 @@ def attempts(changes: Sequence[T]) -> list[tuple[T, ...]]:
     return [*((one,) for one in changes), *([tuple(changes)] if len(changes) > 1 else [])]
 
 
-def blame_cell(bench: Bench, cell: Cell, effects: Effects) -> tuple[list[Blamed], list[Kept]]:
+def blame_cell(bench: UpgradeBench, cell: Cell, effects: Effects) -> tuple[list[Blamed], list[Kept]]:
     """The causes of what all changes together, or one alone, do to the cell; and what the limit of time left out."""
     changes = tuple(bench.changes)
     left: list[Kept] = []
 
-    def tried(kept: Kept) -> list[Effect] | None:
+    def tried(kept: Kept) -> list[ReleaseEffect] | None:
         try:
             return effects(kept, cell)
         except OutOfTime:
@@ -150,7 +152,7 @@ def blame_cell(bench: Bench, cell: Cell, effects: Effects) -> tuple[list[Blamed]
     alone = {one: found for one in changes if (found := tried((one,))) is not None}
     together = tried(changes) if len(changes) > 1 else alone.get(changes[0])
 
-    def needed(effect: Effect) -> Kept | None:
+    def needed(effect: ReleaseEffect) -> Kept | None:
         if len(changes) == 2:
             return changes
         without = {one: tried(tuple(other for other in changes if other != one)) for one in changes}
@@ -163,7 +165,7 @@ def blame_cell(bench: Bench, cell: Cell, effects: Effects) -> tuple[list[Blamed]
     return blame(changes, alone, together or [], needed), list(dict.fromkeys(left))
 
 
-def blame_times(bench: Bench, cells: Sequence[Cell], seconds: float) -> tuple[list[Blamed], dict[str, Times]]:
+def blame_times(bench: UpgradeBench, cells: Sequence[Cell], seconds: float) -> tuple[list[Blamed], dict[str, Times]]:
     """The causes of slower and faster steps, and what became of each cell's times in ``seconds``. What is known costs
     nothing. A release alone is tried only where all of them change something.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from perfsuite.compare.judge import OUTCOME
-from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
+from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table, Tone
 from perfsuite.show.text.words import change_text, changes_text, note_text, sides_text
 from perfsuite.units import show_part, show_several
 from perfsuite.upgrade.coverage import times_lines
@@ -48,12 +48,12 @@ def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping
     worst = one.worst
     tone: Tone = "muted" if worst.small else "red" if worst.bad else "blue"
     what = "the cell" if worst.metric == OUTCOME else worst.title
-    rows: list[Sequence[str | Entry]] = [
+    rows: list[Sequence[str | PageEntry]] = [
         [
             effect.cell,
             *sides_text(effect.line),
-            Entry(change_text(effect.line), sort=effect.share),
-            Entry(" ".join((effect.message or note_text(effect.line)).split()), wide=True),
+            PageEntry(change_text(effect.line), sort=effect.share),
+            PageEntry(" ".join((effect.message or note_text(effect.line)).split()), wide=True),
         ]
         for effect in one.effects
     ]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sampling import slow_unless
 
 from perfsuite.baselines import ledger
-from perfsuite.baselines.accepted import Doubt
+from perfsuite.baselines.accepted import AcceptanceDoubt
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def doubts(store: Store) -> list[Doubt]:
+def doubts(store: Store) -> list[AcceptanceDoubt]:
     return [one.doubt for one in store.doubtful()]
 
 
@@ -71,7 +71,7 @@ def test_an_edited_number_is_found(store: Store, change, capsys: pytest.CaptureF
     """Also one that no rule would see; the check fails and names the file."""
     edit(store, change)
 
-    assert doubts(store) == [Doubt.EDITED]
+    assert doubts(store) == [AcceptanceDoubt.EDITED]
     assert main(["baseline", "history", "--check", "--baselines", str(store.root)]) == 1
     assert f"{samples.CELL}.json is not what the ledger accepted" in capsys.readouterr().out
 
@@ -81,14 +81,14 @@ def test_a_file_without_a_line_is_found(store: Store) -> None:
     other = samples.CELL.replace("zero3", "zero2")
     store.path(other).write_bytes(store.path(samples.CELL).read_bytes())
 
-    assert doubts(store) == [Doubt.UNKNOWN]
+    assert doubts(store) == [AcceptanceDoubt.UNKNOWN]
 
 
 def test_a_file_that_was_removed_by_hand_is_found(store: Store) -> None:
     """A removal by consent has a line."""
     store.path(samples.CELL).unlink()
 
-    assert doubts(store) == [Doubt.GONE]
+    assert doubts(store) == [AcceptanceDoubt.GONE]
 
 
 @pytest.mark.parametrize("line", ["new", "adopted"])
@@ -173,7 +173,7 @@ def test_the_next_run_takes_back_an_acceptance_that_never_happened(pytester: pyt
     found = doubts(store)
     first, second = (pytester.runpytest_inprocess("--perf", "-k", "nothing").stdout.str() for _ in range(2))
 
-    assert (killed, found) == (-9, [Doubt.EDITED])
+    assert (killed, found) == (-9, [AcceptanceDoubt.EDITED])
     assert f"the last line accepts {samples.CELL}, which never happened: its process was killed." in first
     assert doubts(store) == [] and store.load(samples.CELL) == OLD
     assert "never happened" not in second
@@ -258,7 +258,7 @@ def fuzz(store: Store, at: int, byte: int, kind: str) -> None:
     path.write_bytes(changed)
     try:
         if kind == "baseline" and changed != whole:
-            assert doubts(store) == [Doubt.EDITED]
+            assert doubts(store) == [AcceptanceDoubt.EDITED]
         elif kind == "ledger":
             ledger.read(store.ledger)
             store.doubtful()
@@ -299,6 +299,6 @@ def test_a_damaged_ledger_is_no_acceptance(store: Store) -> None:
     """The check cannot be green with it."""
     store.ledger.write_text("nonsense\n")
 
-    with pytest.raises(FileError, match=r"ledger\.jsonl:1 is not an entry"):
+    with pytest.raises(FileError, match=r"ledger\.jsonl:1 is not a ledger entry"):
         store.doubtful()
     assert main(["baseline", "history", "--check", "--baselines", str(store.root)]) == 2

@@ -125,7 +125,7 @@ def test_a_bad_line_in_the_middle_takes_no_other_along(store):
     found, problem = ledger.read(store.ledger)
 
     assert [entry.change for entry in found] == ["new", "changed"]
-    assert problem.startswith(f"{store.ledger}:2 is not an entry: ") and "surprise" in problem
+    assert problem.startswith(f"{store.ledger}:2 is not a ledger entry: ") and "surprise" in problem
 
 
 def test_a_newer_line_asks_to_upgrade(store):

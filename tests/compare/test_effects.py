@@ -12,28 +12,30 @@ from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
 from perfsuite.show.text.words import change_text, note_text, sides_text
-from perfsuite.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, Effect, blame, effects_of, findings
+from perfsuite.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, ReleaseEffect, blame, effects_of, findings
 
 A, B, C = (Change(name, "1", "2") for name in "abc")
 
 
 def effect(
     metric: str = "memory", share: float | None = 0.1, cell: str = "one", kind: str = "", message: str = ""
-) -> Effect:
+) -> ReleaseEffect:
     """By default 10 % more memory."""
     kind = kind or ("worse" if share is None or share > 0 else "better")
     old, new = (0, 1) if share is None else (10_000, 10_000 + round(10_000 * share))
     small = kind != "differs" and share is not None and abs(share) < ROUGHLY  # another loss is never small
     status = Status.IMMATERIAL if small else Status.IMPROVED if kind == "better" else Status.REGRESSED
     line = Line(metric=metric, title=metric, status=status, old=old, new=new, compared=True)
-    return Effect(cell=cell, kind=kind, line=line, message=message)
+    return ReleaseEffect(cell=cell, kind=kind, line=line, message=message)
 
 
-def never(found: Effect) -> tuple[Change, ...]:
+def never(found: ReleaseEffect) -> tuple[Change, ...]:
     raise AssertionError(f"{found} needs no further launch")
 
 
-def causes(alone: dict[Change, list[Effect]], together: list[Effect], needed=never) -> list[tuple[str, str]]:
+def causes(
+    alone: dict[Change, list[ReleaseEffect]], together: list[ReleaseEffect], needed=never
+) -> list[tuple[str, str]]:
     """Names and how, of each blamed effect."""
     found = blame(list(alone), alone, together, needed)
     return [("".join(change.name for change in one.by), one.how) for one in found]
@@ -79,7 +81,7 @@ def test_a_small_interaction_costs_no_launch():
     assert causes({A: [], B: []}, [effect(share=ROUGHLY / 2)]) == [("ab", TOGETHER)]
 
 
-def found(*effects: Effect):
+def found(*effects: ReleaseEffect):
     return findings(blame([A], {A: effects}, effects, never), ["step", "iteration"])
 
 
@@ -114,7 +116,7 @@ def test_the_worst_comes_first():
     assert [one.worst.metric for one in found(*reversed(order))] == list("abcdefg")
 
 
-def of(old=None, new=None, metrics=samples.METRICS) -> dict[str, Effect]:
+def of(old=None, new=None, metrics=samples.METRICS) -> dict[str, ReleaseEffect]:
     """The effects by metric of two measurements."""
     a, b = (one if one is not None else samples.measurement() for one in (old, new))
     compared = compare([a], [b], metrics, strategies=("zero3", "zero3"), terms=terms_of(samples.CELL))

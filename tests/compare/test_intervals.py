@@ -21,7 +21,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import judge
 from perfsuite.compare.paired import FEWEST_PAIRS, HARMLESS, MISSED, Interval
-from perfsuite.compare.paired_times import Answer, Paired, with_some_steps
+from perfsuite.compare.paired_times import Paired, PairedAnswer, with_some_steps
 from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.records.change import Change
@@ -326,7 +326,7 @@ def test_a_machine_that_holds_up_some_steps_is_not_red() -> None:
     """One of ten steps takes up to 30 times as long, on both sides: of 300 trials, none is red for its mean."""
     chance, terms = random.Random(1), terms_of(CELL, None)
     decided = Interval(0.0, 0.001, 24, 0.001)
-    same = Answer(Status.OK, decided, 0.0, Limit(bound=Bound.PAIRS, value=0.03), 24)
+    same = PairedAnswer(Status.OK, decided, 0.0, Limit(bound=Bound.PAIRS, value=0.03), 24)
 
     def mean() -> float:
         return sum(chance.uniform(2, 30) if chance.random() < 0.1 else 1.0 for _ in range(40)) / 40

@@ -14,7 +14,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.drifting import ANCHOR, drift_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.machines import loads
-from perfsuite.compare.noise import PRIOR_RUNS, Pool, student
+from perfsuite.compare.noise import PRIOR_RUNS, NoisePool, student
 from perfsuite.compare.pool import WINDOW, run_of, runs_of, with_run
 from perfsuite.compare.scope import Scope
 from perfsuite.compare.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
@@ -63,7 +63,7 @@ def test_a_pool_s_reach_is_the_prediction_bound_of_one_more_run():
     """t(f, p) · s · sqrt(1 + 1/m), where s joins the runs' deviation and the prior's."""
     levels = [0.0, 0.02, 0.04]
     variance = (PRIOR_RUNS * 0.1**2 + 2 * 0.02**2) / (PRIOR_RUNS + 2)
-    pool = Pool.of(levels, 0.1)
+    pool = NoisePool.of(levels, 0.1)
 
     assert pool.mean == pytest.approx(0.02)
     assert pool.reach(0.95) == pytest.approx(student(0.95, PRIOR_RUNS + 2) * math.sqrt(variance * 4 / 3))

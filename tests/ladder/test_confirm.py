@@ -14,7 +14,7 @@ from perfsuite.environments.environments import Environment
 from perfsuite.errors import UsageError
 from perfsuite.ladder import asv, confirm
 from perfsuite.ladder.ladder import Ladder, suite_folder
-from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.records.verdict import Status
 from perfsuite.run.question import Question
 
@@ -22,10 +22,10 @@ CELLS = ["gpt2_tiny-ddp-cpu_x2", "t5_tiny-ddp-cpu_x2", "llama_tiny-ddp-cpu_x2"]
 SLOWER, BROKEN, SAME = CELLS
 
 
-def alarm(cell: str, series: str = "step_time", old: float = 0.01, new: float = 0.02) -> Step:
+def alarm(cell: str, series: str = "step_time", old: float = 0.01, new: float = 0.02) -> SeriesStep:
     """That of a launched series between rungs 1 and 2."""
     noisy = series != "failures"
-    return Step((f"series.Measured.track_{series}", repr(cell)), noisy, "1", "2", old, new)
+    return SeriesStep((f"series.Measured.track_{series}", repr(cell)), noisy, "1", "2", old, new)
 
 
 FAILS = alarm(BROKEN, "failures", 0, 1)

@@ -32,11 +32,11 @@ from perfsuite.ladder import asv_site as site
 from perfsuite.ladder import series_steps as steps
 from perfsuite.ladder.asv_results import Benchmark, Run, Value
 from perfsuite.ladder.asv_site import markdown
-from perfsuite.ladder.bench import Bench, Grid, Judge, Seen
-from perfsuite.ladder.bisection import Found, _cause, bisect, first_bad, other_held
+from perfsuite.ladder.bench import Grid, Judge, RungBench, RungRun
+from perfsuite.ladder.bisection import FoundChange, _cause, bisect, first_bad, other_held
 from perfsuite.ladder.building import build
 from perfsuite.ladder.ladder import Definition, Ladder, Rung, locked, read_ladder, read_suite
-from perfsuite.ladder.story import Change, RungState, Story
+from perfsuite.ladder.story import RungState, SeriesChange, Story
 from perfsuite.records import codec
 
 pytestmark = pytest.mark.usefixtures("own_index")
@@ -520,7 +520,7 @@ def _story(changes, missing=()):
         for name, commit in (("1", "aa"), ("2", "bb"), ("3", "cc"))
     ]
     told = [
-        Change(
+        SeriesChange(
             benchmark=benchmark,
             parameters="",
             title=benchmark,
@@ -1110,7 +1110,7 @@ def test_bisection_passes_over_a_rung_without_an_environment(tmp_path, monkeypat
     ladder = _ladder(tmp_path, names="12345")
     _benchmarks(tmp_path, b="samples")
     _runs(monkeypatch, lambda rung, *_: {} if rung == "3" else 7 if rung > "3" else 0)
-    answer = bisect(Bench(tmp_path, ladder, [("b", "")], lambda _: None), ("b", ""), "1", "5")
+    answer = bisect(RungBench(tmp_path, ladder, [("b", "")], lambda _: None), ("b", ""), "1", "5")
 
     assert (answer.found.good, answer.found.bad, answer.found.untold) == ("2", "4", ("3",))
     assert next(seen for seen in answer.seen if seen.releases == ("lib==3",)).bad is None
@@ -1147,7 +1147,7 @@ def _grid(folder, monkeypatch):
     monkeypatch.setattr("perfsuite.ladder.building.dates_held", lambda *_: [])
     monkeypatch.setattr(asv, "configure", lambda *_: None)
     day = datetime(2024, 1, 1, tzinfo=UTC)
-    bench = Bench(folder, _ladder(folder, hold=("six==2.0",)), [("b", "")], lambda _: None)
+    bench = RungBench(folder, _ladder(folder, hold=("six==2.0",)), [("b", "")], lambda _: None)
     return lambda: Grid(bench, "six", dict.fromkeys(("1.0", "2.0"), day)), refused, bench
 
 
@@ -1212,9 +1212,11 @@ def test_new_runs_say_nothing_of_a_time_of_asv_s_own(tmp_path, monkeypatch):
 
 def test_corners_that_say_the_other_release_alone(tmp_path):
     """It is an answer, where the change is there with the older release of the ladder's library too."""
-    corners = [Seen(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
+    corners = [RungRun(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
 
-    assert _cause(Found(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith("six 2.0 alone")
+    assert _cause(FoundChange(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith(
+        "six 2.0 alone"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1253,7 +1255,7 @@ def test_what_lies_beside_the_release_is_told(numbers, unit, verdict, between, t
     """Of two changes one is named, and how the other is found; what is like neither end is no good release."""
     _benchmarks(tmp_path, b=unit)
     _runs(monkeypatch, lambda rung, *_: numbers[int(rung) - 1])
-    bench = Bench(tmp_path, _ladder(tmp_path, names="123456"), [("b", "")], lambda _: None)
+    bench = RungBench(tmp_path, _ladder(tmp_path, names="123456"), [("b", "")], lambda _: None)
     answer = bisect(bench, ("b", ""), "1", "6")
 
     assert answer.verdict == verdict
@@ -1343,7 +1345,7 @@ def test_sides_of_a_change(good, bad, value, told):
 )
 def test_moves_in_words(old, new, unit, shown):
     """Human units, and a factor rather than percents from twice on."""
-    change = Change(
+    change = SeriesChange(
         benchmark="b",
         parameters="",
         title="b",

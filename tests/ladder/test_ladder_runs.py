@@ -25,14 +25,14 @@ from perfsuite.ladder import asv_worker as _asv
 from perfsuite.ladder.asv_results import Value
 from perfsuite.ladder.commands.ladder.run import summary
 from perfsuite.ladder.ladder import called
-from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.records import codec
 
 ROOT = Path(__file__).parents[2]
-UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
-EXACT = Step(("b", ""), False, "1", "2", 1.0, 2.0)
-BROKE = Step(("b", ""), False, "1", "2", 1.0, None)
-MENDED = Step(("b", ""), True, "1", "2", None, 2.0)
+UP = SeriesStep(("b", ""), True, "1", "2", 1.0, 2.0)
+EXACT = SeriesStep(("b", ""), False, "1", "2", 1.0, 2.0)
+BROKE = SeriesStep(("b", ""), False, "1", "2", 1.0, None)
+MENDED = SeriesStep(("b", ""), True, "1", "2", None, 2.0)
 GONE = "error: the index cannot be reached."
 
 
@@ -120,7 +120,7 @@ def test_a_failure_that_is_gone_does_not_hold(tmp_path, monkeypatch):
 
 def test_what_can_be_run_is_confirmed_all_the_same(tmp_path, monkeypatch):
     """A rung that cannot be run leaves alarms between others alone."""
-    other = Step(("c", ""), False, "2", "3", 2.0, 3.0)
+    other = SeriesStep(("c", ""), False, "2", "3", 2.0, 3.0)
     ran = _answers(monkeypatch, lambda rung, _: GONE if rung == "3" else float(rung))
     refused = confirm.confirm(tmp_path, _ladder(tmp_path, names="123"), [EXACT, other])
 

@@ -18,7 +18,7 @@ from conftest import SETTINGS, Measure
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import SECRET, new_secret
-from perfsuite.launch.torchrun import Group, forget
+from perfsuite.launch.torchrun import RankGroup, forget
 from perfsuite.records import codec
 
 NAMES = ("perfsuite-a", "perfsuite-b")
@@ -164,7 +164,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 def test_two_ranks_per_node_are_one_node() -> None:
     """Node number and count follow from torchrun's ranks."""
     variables = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-    group = Group.of(variables | {"MASTER_ADDR": "n0", "MASTER_PORT": "29500"})
+    group = RankGroup.of(variables | {"MASTER_ADDR": "n0", "MASTER_PORT": "29500"})
 
     assert (group.number, group.nodes, group.first_on_node, group.meeting) == (1, 2, True, 29501)
 
@@ -173,7 +173,7 @@ def test_two_ranks_per_node_are_one_node() -> None:
 def test_a_missing_variable_is_named(variables: dict[str, str]) -> None:
     """Without torchrun, the message says what sets them."""
     with pytest.raises(UsageError, match=r"needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them"):
-        Group.of(variables)
+        RankGroup.of(variables)
 
 
 def test_ranks_do_not_see_what_torchrun_sets() -> None:

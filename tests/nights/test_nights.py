@@ -22,7 +22,7 @@ from perfsuite.nights.dashboard import moment
 from perfsuite.nights.night_steps import exact_steps, noisy_steps
 from perfsuite.nights.row import read_month, read_report, write_months
 from perfsuite.nights.series import collect
-from perfsuite.records.change import Cause, Change, How, Trial
+from perfsuite.records.change import Cause, Change, How, TrialReport
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import NUMBER
@@ -87,7 +87,7 @@ def test_a_row_of_a_report(tmp_path):
     [
         (None, "loss +100.0 % (transformers 5.22.0 -> 5.23.0, torch 2.12.0 -> 2.13.0)"),
         (
-            Trial(against=CHANGED, pairs=3, causes=[Cause(changes=CHANGED[1:], how=How.ALONE)]),
+            TrialReport(against=CHANGED, pairs=3, causes=[Cause(changes=CHANGED[1:], how=How.ALONE)]),
             "loss +100.0 % (caused by torch 2.12.0 -> 2.13.0 alone)",
         ),
     ],

@@ -13,13 +13,13 @@ from perfsuite.nights.commands.notify import DRY
 from perfsuite.nights.news.forge import MOST
 from perfsuite.nights.news.regressions import _causes
 from perfsuite.records import codec
-from perfsuite.records.change import Cause, Change, ChangeKind, How, Problem, Trial
+from perfsuite.records.change import Cause, Change, ChangeKind, How, Problem, TrialReport
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run.culprits import culprits
 from perfsuite.show.html.causes import causes
 from perfsuite.show.html.moved import moved, names_of
-from perfsuite.upgrade.effects import ALONE, Effect, Finding
+from perfsuite.upgrade.effects import ALONE, Finding, ReleaseEffect
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
 PEAK = f"{CELL} peak_memory_bytes"
@@ -141,7 +141,7 @@ def upgrade(folder, *found, libraries=("transformers",), left_out=()):
     for metric, kind, small, message in found:
         status = Status.IMMATERIAL if small else Status.IMPROVED if kind == "better" else Status.REGRESSED
         line = Line(metric=metric, title=metric, status=status, old=100, new=101, compared=True)
-        effect = Effect(cell=CELL, kind=kind, line=line, message=message)
+        effect = ReleaseEffect(cell=CELL, kind=kind, line=line, message=message)
         findings.append(Finding(changes=changes, how=ALONE, effects=[effect]))
     report = UpgradeReport(
         date="2026-11-23",
@@ -313,7 +313,7 @@ UNKNOWN = Cause(changes=[*NEWER.changes, *OTHER.changes], how=How.UNKNOWN)
 def blamed(cell, *causes, peak=FATTER):
     """A red result whose trial found these."""
     one = result(peak, cell)
-    trial = Trial(against=CAUSE.changes, causes=list(causes)) if causes else None
+    trial = TrialReport(against=CAUSE.changes, causes=list(causes)) if causes else None
     return msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, trial=trial))
 
 
@@ -444,7 +444,7 @@ def test_the_changes_that_a_trial_is_sure_of_are_blamed(guilty, named):
         return {"peak_memory_bytes": worse if guilty else None, "step_time_seconds": None}
 
     causes = culprits(list(changes.values()), ["peak_memory_bytes", "step_time_seconds"], attempt)
-    trial = Trial(causes=causes, problems=[Problem(message="it fails; badly", kept=[changes["a"]])])
+    trial = TrialReport(causes=causes, problems=[Problem(message="it fails; badly", kept=[changes["a"]])])
 
     assert [change.name for change in _causes(trial, "peak_memory_bytes")] == named
     assert _causes(trial, "step_time_seconds") == []

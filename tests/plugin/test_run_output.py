@@ -22,13 +22,13 @@ from perfsuite.plugin.perf_run import PerfRun
 from perfsuite.plugin.terminal import Pace
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
-from perfsuite.records.codec import Coverage
+from perfsuite.records.codec import RunCoverage
 from perfsuite.records.deadline import check
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.packed import pack
 from perfsuite.records.progress import Progress
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Trace, TraceKind
+from perfsuite.records.verdict import EvidenceTrace, TraceKind
 from perfsuite.run.against import Against
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.imports import hash_of
@@ -180,7 +180,7 @@ def _read(terminal):
 
 def test_a_green_cell_s_trace_is_named_with_its_viewer(repository, monkeypatch):
     """No text of a failure names it. Of several cells the first stands for all."""
-    traces = [Trace(kind=TraceKind.PERFETTO, path="perf-traces/a.json.gz")]
+    traces = [EvidenceTrace(kind=TraceKind.PERFETTO, path="perf-traces/a.json.gz")]
     measure = PerfRun.measure
 
     def traced(self, cell, request):
@@ -275,7 +275,7 @@ def test_a_run_of_nothing_replaces_the_files_of_an_earlier_one(repository):
     assert [file.read_text() for file in files] == ["earlier"] * 2
 
     assert perf(pytester, *options).ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    assert codec.coverage_of(files[0]) == Coverage(known=True, exit_status=pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert codec.coverage_of(files[0]) == RunCoverage(known=True, exit_status=pytest.ExitCode.NO_TESTS_COLLECTED)
     assert "No cell has a result." in files[1].read_text()
 
 

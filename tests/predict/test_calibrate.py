@@ -10,7 +10,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.predict.commands.calibrate import SWEEP, _kept, _rows
-from perfsuite.predict.time.counted import Counted, Row, calibrate, engines_in_order, predicted_parts
+from perfsuite.predict.time.counted import Counted, CountedRow, calibrate, engines_in_order, predicted_parts
 from perfsuite.records.calibration import Calibration
 
 BASELINES = Path(__file__).parents[2] / "baselines"
@@ -85,7 +85,7 @@ def test_the_order_of_engines_by_hand(catalog):
     counted = Counted(operators=1.0, flop=1.0, messages=0.0, bytes=0.0, ranks=2, precision="fp32")
 
     def row(engine, seconds):
-        return Row(parse_cell(f"gpt2_tiny-{engine}-cpu_x2", catalog), counted, seconds, 1.0)
+        return CountedRow(parse_cell(f"gpt2_tiny-{engine}-cpu_x2", catalog), counted, seconds, 1.0)
 
     held = [(row("ddp", 1.0), 1.0), (row("zero1", 1.1), 0.5), (row("zero2", 2.0), 3.0), (row("zero3", 3.0), 2.0)]
 

@@ -11,7 +11,7 @@ from perfsuite.cli.main import main as cli
 from perfsuite.errors import UsageError
 from perfsuite.predict.plan.network import network_of
 from perfsuite.predict.time.constants import NETWORK, constants_of, machine_of
-from perfsuite.predict.time.message_times import Group, collective
+from perfsuite.predict.time.message_times import MessageGroup, collective
 from perfsuite.predict.time.work import Rates
 from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED, Machine, Measurement
@@ -42,8 +42,10 @@ def test_the_plan_s_messages_are_the_measured_ones() -> None:
     links = Rates.of(machine, constants_of(H100.device, "megatron")).links
     factor = 2 * 31 / 32
 
-    assert collective("all_reduce", 1.0, Group(32), links) == pytest.approx(2e-4, rel=1e-6)
-    assert collective("all_reduce", 1e11, Group(32), links) == pytest.approx(2e-4 + 1e11 * factor / 300e9, rel=1e-3)
+    assert collective("all_reduce", 1.0, MessageGroup(32), links) == pytest.approx(2e-4, rel=1e-6)
+    assert collective("all_reduce", 1e11, MessageGroup(32), links) == pytest.approx(
+        2e-4 + 1e11 * factor / 300e9, rel=1e-3
+    )
 
 
 def test_the_largest_cell_counts() -> None:

@@ -12,7 +12,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.predict import shallow, sizes
 from perfsuite.predict import traced_memory as memory
 from perfsuite.predict.shallow import Phase, depth_of, estimate_each, peak_at, with_depth
-from perfsuite.predict.trace.tracing import Tracer
+from perfsuite.predict.trace.tracing import MemoryTracer
 from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Estimate, Prediction
 
@@ -173,7 +173,7 @@ def test_a_failed_estimate_is_traced_whole(monkeypatch, catalog, tmp_path):
 def test_estimates_are_close_to_whole_traces(catalog, strategy):
     """Within the shares of what is needed in which a trace decides."""
     cell = parse_cell(f"gpt2_small-{strategy}-rtx3090_x{1 if 'single' in strategy else 2}", catalog)
-    with Tracer(2) as tracer:
+    with MemoryTracer(2) as tracer:
         ((_, found),) = estimate_each([cell], catalog, tracer, True, True)
         whole = memory.predict([cell], catalog, processes=2, fresh=True)[0]
 

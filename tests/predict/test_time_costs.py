@@ -11,8 +11,8 @@ from perfsuite.predict.time.message_times import (
     FEW_RANKS,
     PASSES,
     STEP_NETWORK,
-    Group,
     Links,
+    MessageGroup,
     bus_bandwidth,
     collective,
     exposed,
@@ -103,7 +103,7 @@ def test_an_offloaded_optimizer_pays_the_link_and_the_host():
 @given(kinds, messages, st.integers(1, 64))
 def test_a_collective_of_one_rank_costs_nothing(kind, size, stride):
     """No seconds, and no bytes."""
-    assert collective(kind, size, Group(1, stride), LINKS) == 0
+    assert collective(kind, size, MessageGroup(1, stride), LINKS) == 0
     assert wire_bytes(kind, size, 1) == 0
 
 
@@ -120,23 +120,27 @@ def test_a_collective_is_no_slower_on_faster_links(kind, size, ranks, stride, fa
     """With both bandwidths."""
     faster = dataclasses.replace(LINKS, link=LINKS.link * factor, network=LINKS.network * factor)
 
-    assert collective(kind, size, Group(ranks, stride), faster) <= collective(kind, size, Group(ranks, stride), LINKS)
+    assert collective(kind, size, MessageGroup(ranks, stride), faster) <= collective(
+        kind, size, MessageGroup(ranks, stride), LINKS
+    )
 
 
 @given(kinds, messages, st.integers(2, 512), st.floats(1, 16))
 def test_a_collective_takes_no_less_for_more_bytes(kind, size, ranks, factor):
     """For any number of ranks."""
-    assert collective(kind, size * factor, Group(ranks), LINKS) >= collective(kind, size, Group(ranks), LINKS)
+    assert collective(kind, size * factor, MessageGroup(ranks), LINKS) >= collective(
+        kind, size, MessageGroup(ranks), LINKS
+    )
 
 
 def test_a_ring_by_hand():
     """Eight ranks of one node gather 1 GB: seven steps, and seven eighths of the bytes over the link."""
-    assert collective("all_gather", 1e9, Group(8), LINKS) == pytest.approx(8e-6 + 7 * 3e-6 + 0.875e9 / EIGHT)
+    assert collective("all_gather", 1e9, MessageGroup(8), LINKS) == pytest.approx(8e-6 + 7 * 3e-6 + 0.875e9 / EIGHT)
 
 
 def test_a_ring_over_nodes_by_hand():
     """Sixteen ranks of two nodes: one step between nodes; the bytes pass eight cards of a node at once."""
-    seconds = collective("all_gather", 1e9, Group(16), LINKS)
+    seconds = collective("all_gather", 1e9, MessageGroup(16), LINKS)
 
     assert seconds == pytest.approx(8e-6 + 14 * 3e-6 + STEP_NETWORK + 15 / 16 * 1e9 / 160e9)
 
@@ -147,7 +151,7 @@ def test_a_ring_over_nodes_by_hand():
 )
 def test_which_links_a_group_uses(ranks, stride, inside, bandwidth):
     """Inside a node NVLink; between nodes one card for each of the group's devices in a node."""
-    group = Group(ranks, stride)
+    group = MessageGroup(ranks, stride)
 
     assert group.inside(8) == inside
     assert bus_bandwidth(group, LINKS) == bandwidth
@@ -155,9 +159,9 @@ def test_which_links_a_group_uses(ranks, stride, inside, bandwidth):
 
 def test_a_send_inside_a_node_uses_the_link():
     """Two stages in a node, and two in two nodes."""
-    assert point_to_point(1e9, Group(2, 4), LINKS) == pytest.approx(8e-6 + 3e-6 + 1e9 / TWO)
-    assert point_to_point(1e9, Group(2, 8), LINKS) == pytest.approx(8e-6 + STEP_NETWORK + 1e9 / 20e9)
-    assert point_to_point(1e9, Group(1, 8), LINKS) == 0
+    assert point_to_point(1e9, MessageGroup(2, 4), LINKS) == pytest.approx(8e-6 + 3e-6 + 1e9 / TWO)
+    assert point_to_point(1e9, MessageGroup(2, 8), LINKS) == pytest.approx(8e-6 + STEP_NETWORK + 1e9 / 20e9)
+    assert point_to_point(1e9, MessageGroup(1, 8), LINKS) == 0
 
 
 @given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 1))

@@ -17,7 +17,7 @@ from perfsuite.predict.plan.layout_names import name_of
 from perfsuite.predict.plan.question import options_of
 from perfsuite.predict.time import fitted
 from perfsuite.predict.time.constants import constants_of, machine_of
-from perfsuite.predict.time.message_times import Group, collective
+from perfsuite.predict.time.message_times import MessageGroup, collective
 from perfsuite.predict.time.step import Breakdown
 from perfsuite.predict.time.work import Rates
 from perfsuite.records import codec
@@ -218,7 +218,7 @@ def test_collectives_are_as_measured(tables, device, mean):
     found = CATALOG.get("device", device)
     links = Rates.of(machine_of(found), constants_of(found, "")).links
     errors = [
-        collective("all_reduce", float(line["size_mib"]) * 2**20, Group(int(line["ranks"])), links)
+        collective("all_reduce", float(line["size_mib"]) * 2**20, MessageGroup(int(line["ranks"])), links)
         / (float(line["microseconds"]) * 1e-6)
         - 1
         for line in tables.lines(tables.HERE / "all_reduce.csv")

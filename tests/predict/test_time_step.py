@@ -16,7 +16,7 @@ from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul, unfus
 from perfsuite.predict.time.experts import exchange_experts, left_to_compute, reached
 from perfsuite.predict.time.head import head
 from perfsuite.predict.time.layer import KERNELS, layer
-from perfsuite.predict.time.message_times import Group, exchange
+from perfsuite.predict.time.message_times import MessageGroup, exchange
 from perfsuite.predict.time.products import products
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Experts, decoder
@@ -294,7 +294,7 @@ def test_sharded_parameters_come_in_messages():
     bare = dataclasses.replace(CONSTANTS, overlap=0.0)
     changed: tuple[dict[str, Any], ...] = ({}, {"layer_messages": 4}, {"persistent": 10})
     one, four, kept = (step(GPT, dataclasses.replace(setup, **options), MACHINE, bare) for options in changed)
-    latency = exchange("all_gather", 2 * GPT.hidden, Group(8), Rates.of(MACHINE, bare).links)
+    latency = exchange("all_gather", 2 * GPT.hidden, MessageGroup(8), Rates.of(MACHINE, bare).links)
 
     assert four.gathers > one.gathers
     assert four.data == one.data and four.compute == one.compute
@@ -377,12 +377,12 @@ def test_experts_send_less_to_nodes_by_fused_kernels():
     """A token of eight experts goes once to each of two nodes, and eight times by NCCL's all-to-all."""
     links = Rates.of(MACHINE, CONSTANTS).links
     experts = Experts(count=64, chosen=8, width=1024)
-    fused, plain = (exchange_experts(1e8, experts, kind, Group(16), links) for kind in (True, False))
-    limited = exchange_experts(1e8, dataclasses.replace(experts, nodes=1), True, Group(16), links)
+    fused, plain = (exchange_experts(1e8, experts, kind, MessageGroup(16), links) for kind in (True, False))
+    limited = exchange_experts(1e8, dataclasses.replace(experts, nodes=1), True, MessageGroup(16), links)
 
     assert reached(2, 8) == pytest.approx(2 * (1 - 0.5**8))
     assert limited <= fused < plain
-    assert exchange_experts(1e8, experts, True, Group(1), links) == 0
+    assert exchange_experts(1e8, experts, True, MessageGroup(1), links) == 0
 
 
 @pytest.mark.parametrize(("overlapped", "nodes", "longer"), [(True, 2, 108 / 88), (True, 1, 1), (False, 2, 1)])
@@ -403,7 +403,7 @@ def test_sequence_parallelism_has_more_to_launch():
     one, other, more = (layer(GPT.stacks[0], setup, rates, CONSTANTS) for setup in (plain, parallel, again))
 
     assert other.launch == pytest.approx(1.12 * one.launch)
-    gather = exchange("all_gather", 2048 * 2304 * 2, Group(2), rates.links)
+    gather = exchange("all_gather", 2048 * 2304 * 2, MessageGroup(2), rates.links)
     assert more.tensor - other.tensor == pytest.approx(2 * gather)
 
 

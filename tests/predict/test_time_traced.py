@@ -10,7 +10,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli.main import main
 from perfsuite.errors import Refused
 from perfsuite.predict.time.cell_steps import setup_of
-from perfsuite.predict.time.message_times import Group, point_to_point
+from perfsuite.predict.time.message_times import MessageGroup, point_to_point
 from perfsuite.predict.time.regimes import interval
 from perfsuite.predict.time.replayed import costs_of, replay_traces, trace_step
 from perfsuite.predict.time.shape_config import shape_of
@@ -102,7 +102,7 @@ def test_a_message_begins_when_both_ranks_are_there(costs):
         costs.rates,
         1.0,
     )
-    seconds = point_to_point(2**30, Group(2), costs.rates.links)
+    seconds = point_to_point(2**30, MessageGroup(2), costs.rates.links)
 
     assert found[0].placed[-1].begin == found[1].placed[1].begin == pytest.approx(3.0)
     assert found[1].total == pytest.approx(4.0 + seconds)
@@ -115,7 +115,7 @@ def test_messages_in_both_directions_do_not_block_each_other(costs):
     mirrored = pair("send", 0), pair("recv", 0, stream=1001, event=4)
     found = together({0: [*there, *back], 1: [*mirrored[0], *mirrored[1]]}, costs.rates, 1.0)
 
-    assert found[0].total == found[1].total == pytest.approx(point_to_point(2**30, Group(2), costs.rates.links))
+    assert found[0].total == found[1].total == pytest.approx(point_to_point(2**30, MessageGroup(2), costs.rates.links))
 
 
 def test_a_collective_waits_for_all_ranks_that_are_replayed(costs):

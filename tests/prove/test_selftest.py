@@ -12,8 +12,8 @@ from perfsuite.cli.main import main
 from perfsuite.errors import FileError, UsageError
 from perfsuite.prove.commands import selftest
 from perfsuite.prove.selftest.cases import CASES, Case
-from perfsuite.prove.selftest.fault_rows import Row, interval_of
-from perfsuite.prove.selftest.proof import Bench
+from perfsuite.prove.selftest.fault_rows import FaultRow, interval_of
+from perfsuite.prove.selftest.proof import ProofBench
 from perfsuite.prove.selftest.signs import Sign
 from perfsuite.prove.selftest.trials import DDP, TIME_FAULTS, TimeFault, try_fault
 from perfsuite.records.change import Change
@@ -39,7 +39,7 @@ HARMLESS = Case(
 @pytest.fixture(scope="module")
 def bench():
     """Records one baseline per cell for the whole file."""
-    bench = Bench(Catalog())
+    bench = ProofBench(Catalog())
     yield bench
     bench.close()
 
@@ -251,7 +251,7 @@ def command(bench, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(selftest, "CASES", cases)
             patch.setattr(selftest, "TIME_FAULTS", ())
-            patch.setattr(selftest, "Bench", lambda catalog, watch: bench)
+            patch.setattr(selftest, "ProofBench", lambda catalog, watch: bench)
             patch.setattr(bench, "close", lambda: None)
             return main(["selftest", *arguments])
 
@@ -292,7 +292,7 @@ def test_a_cell_that_is_red_without_a_fault_fails_the_command(bench, capsys):
 
 def trials_row(red, caught):
     """Of three trials."""
-    return Row(
+    return FaultRow(
         name="slow step",
         kind="time",
         cell=DDP,

@@ -13,7 +13,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.prove.compatibility import pairs as all_pairs
 from perfsuite.prove.compatibility.pages import markdown
-from perfsuite.prove.compatibility.proofs import Entry, Prover, load, proof, prove_all, proven, refusal
+from perfsuite.prove.compatibility.proofs import ProofEntry, Prover, load, proof, prove_all, proven, refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
 SAMPLE = 2  # pairs that are trained again; others every day
@@ -134,7 +134,7 @@ def test_help_of_another_technique(mine):
     """A pair that needs a third is proven together with it, and the table marks it."""
     found = {claim.technique: claim for claim in claims_of_mine(*mine.folders, "fussy")}
     proof = found["ckpt"].cells[0]
-    entry = Entry(engine="fussy", technique="ckpt", state="runs", cell=proof.id, versions="other versions")
+    entry = ProofEntry(engine="fussy", technique="ckpt", state="runs", cell=proof.id, versions="other versions")
 
     assert proof.strategy.name == "fussy+bf16+ckpt"
     assert found["fp16"].cells == () and "bf16 only" in found["fp16"].reason

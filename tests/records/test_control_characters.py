@@ -10,11 +10,11 @@ import pytest
 from perfsuite.cli.main import main
 from perfsuite.launch.blame import last_lines
 from perfsuite.records import codec
-from perfsuite.records.change import Change, Problem, Trial
+from perfsuite.records.change import Change, Problem, TrialReport
 from perfsuite.records.failure import Failure
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Consent, Line, Status, Trace, TraceKind, Verdict
+from perfsuite.records.verdict import Consent, EvidenceTrace, Line, Status, TraceKind, Verdict
 from perfsuite.units import printable
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f"
@@ -64,8 +64,8 @@ def test_a_strangers_report_is_harmless(tmp_path: Path, capsys: pytest.CaptureFi
         reason=InWords(message=EVIL),
         lines=[Line(metric=EVIL, title=EVIL, status=Status.REGRESSED, unit=EVIL, old=EVIL, new=EVIL)],
         changed=[change],
-        trial=Trial(against=[change], problems=[Problem(message=EVIL)]),
-        traces=[Trace(kind=TraceKind.PERFETTO, path=EVIL)],
+        trial=TrialReport(against=[change], problems=[Problem(message=EVIL)]),
+        traces=[EvidenceTrace(kind=TraceKind.PERFETTO, path=EVIL)],
         accept=Consent.REGRESSED,
         collect=EVIL,
     )

@@ -76,7 +76,7 @@ def test_a_ledger_is_refused(number: str) -> None:
     entry = msgspec.json.encode(ledger.entry_of(None, new, consent)).decode()
 
     assert ledger.decode(entry.encode(), "there").metrics["peak_memory_bytes"].new == MARK
-    with pytest.raises(FileError, match="there is not an entry"):
+    with pytest.raises(FileError, match="there is not a ledger entry"):
         ledger.decode(entry.replace(str(MARK), number).encode(), "there")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite.nights.row import Row, read_month, write_months
+from perfsuite.nights.row import NightRow, read_month, write_months
 from perfsuite.records import parts
 from perfsuite.records.changing import changing
 
@@ -24,11 +24,11 @@ write_bytes(Path(sys.argv[1]), b"new")
 ADDS = """
 import sys
 from pathlib import Path
-from perfsuite.nights.row import Row, write_months
+from perfsuite.nights.row import NightRow, write_months
 print("ready", flush=True)
 sys.stdin.readline()
 cell = f"gpt2_tiny-single-cpu_x{sys.argv[2]}"
-write_months([Row(date="2026-11-01T00:00:00Z", cell=cell, machine="m")], Path(sys.argv[1]))
+write_months([NightRow(date="2026-11-01T00:00:00Z", cell=cell, machine="m")], Path(sys.argv[1]))
 """
 # What reads a file and writes it again: each holds its lock meanwhile.
 CHANGES = (
@@ -70,7 +70,7 @@ def test_a_change_waits_for_the_one_before(tmp_path):
         process.stdin.flush()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
-        row = Row(date="2026-11-01T00:00:00Z", cell="gpt2_tiny-single-cpu_x2", machine="m")
+        row = NightRow(date="2026-11-01T00:00:00Z", cell="gpt2_tiny-single-cpu_x2", machine="m")
         (tmp_path / "2026-11.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
     process.communicate()
 
@@ -80,7 +80,7 @@ def test_a_change_waits_for_the_one_before(tmp_path):
 def test_git_takes_nothing_of_a_killed_writer_and_the_next_one_removes_it(tmp_path):
     """The file stays as it was."""
     kept = tmp_path / "2026-11.jsonl"
-    write_months([Row(date="2026-11-01T00:00:00Z", cell="gpt2_tiny-single-cpu_x1", machine="m")], tmp_path)
+    write_months([NightRow(date="2026-11-01T00:00:00Z", cell="gpt2_tiny-single-cpu_x1", machine="m")], tmp_path)
     before = kept.read_bytes()
     assert subprocess.run([sys.executable, "-c", KILLED, str(kept)], check=False).returncode == -9
     left = [path for path in tmp_path.iterdir() if path != kept]

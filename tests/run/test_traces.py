@@ -30,8 +30,8 @@ from perfsuite.records import chrome
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.failure import Failure
 from perfsuite.records.trace import HOST, Trace, TraceMark
+from perfsuite.records.verdict import EvidenceTrace as TraceLine
 from perfsuite.records.verdict import Status, TraceKind, Verdict
-from perfsuite.records.verdict import Trace as TraceLine
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner

@@ -5,10 +5,10 @@ import msgspec
 import pytest
 
 from perfsuite.compare.pooling import ALL, CELL, REST
-from perfsuite.records.change import Trial
+from perfsuite.records.change import TrialReport
 from perfsuite.records.reasons import WithGroup
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Interval, Line, Status, Verdict
+from perfsuite.records.verdict import Line, LineInterval, Status, Verdict
 from perfsuite.show.text.grid_words import cells_text, moved_together
 from perfsuite.show.text.reasons import words_of
 from perfsuite.show.text.run_summary import asides
@@ -41,11 +41,11 @@ def result(cell: str, status: Status, ratio: float, kind: str, name: str, cells:
         new=ratio,
         compared=True,
         ratio=ratio,
-        interval=Interval(low=ratio - 0.005, high=ratio + 0.005, pairs=8),
+        interval=LineInterval(low=ratio - 0.005, high=ratio + 0.005, pairs=8),
         reason=why,
     )
     measurement = msgspec.structs.replace(samples.measurement(), cell=cell)
-    verdict = Verdict(cell=cell, status=status, lines=[line], trial=Trial(whole=True))
+    verdict = Verdict(cell=cell, status=status, lines=[line], trial=TrialReport(whole=True))
     return Result(measurement=measurement, baseline=None, verdict=verdict)
 
 

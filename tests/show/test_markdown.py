@@ -15,12 +15,12 @@ from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
-from perfsuite.records.change import Change, Problem, Trial
+from perfsuite.records.change import Change, Problem, TrialReport
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Consent, Interval, Line, Status, Trace, TraceKind, Verdict
+from perfsuite.records.verdict import Consent, EvidenceTrace, Line, LineInterval, Status, TraceKind, Verdict
 from perfsuite.show.text.markdown import ROOM, code, fence, passes, render_brief, render_markdown
 from perfsuite.show.text.verdict_text import render
 
@@ -139,8 +139,8 @@ def test_a_hostile_report_is_only_text():
         status=Status.REGRESSED,
         reason=InWords(message=HOSTILE),
         changed=[change],
-        trial=Trial(problems=[Problem(message=HOSTILE)]),
-        traces=[Trace(kind=TraceKind.FAILED, message=HOSTILE)],
+        trial=TrialReport(problems=[Problem(message=HOSTILE)]),
+        traces=[EvidenceTrace(kind=TraceKind.FAILED, message=HOSTILE)],
         accept=Consent.REGRESSED,
         collect=HOSTILE,
     )
@@ -180,9 +180,9 @@ def test_a_title_of_a_grid_trial_is_only_text():
         title=HOSTILE,
         status=Status.OK,
         ratio=1.0,
-        interval=Interval(low=0.9, high=1.1, pairs=2),
+        interval=LineInterval(low=0.9, high=1.1, pairs=2),
     )
-    verdict = Verdict(cell=CELL, status=Status.OK, lines=[line], trial=Trial(whole=True))
+    verdict = Verdict(cell=CELL, status=Status.OK, lines=[line], trial=TrialReport(whole=True))
     (told,) = [
         line
         for line in markdown(msgspec.structs.replace(result(), verdict=verdict)).split("\n")

@@ -4,11 +4,11 @@ import msgspec
 from gate_samples import CELL, GIB, METRICS, baseline, measurement, memory
 
 from perfsuite.compare.judge import judge
-from perfsuite.records.change import Change, Trial
+from perfsuite.records.change import Change, TrialReport
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import NotRuledOut
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Interval, Line, Move, Status, Verdict
+from perfsuite.records.verdict import Line, LineInterval, Move, Status, Verdict
 from perfsuite.show.text.open_cells import MOST_OPEN, open_times
 from perfsuite.show.text.run_summary import asides, rows
 from perfsuite.show.text.words import trial_of
@@ -27,7 +27,7 @@ OPENED = Verdict(
             new=0.37,
             compared=True,
             ratio=0.942,
-            interval=Interval(low=0.92, high=0.97, pairs=24),
+            interval=LineInterval(low=0.92, high=0.97, pairs=24),
         ),
         Line(
             metric="processor_time_seconds",
@@ -38,7 +38,7 @@ OPENED = Verdict(
             new=0.43,
             compared=True,
             ratio=1.09,
-            interval=Interval(low=0.98, high=1.21, pairs=24),
+            interval=LineInterval(low=0.98, high=1.21, pairs=24),
             stored=0.38,
         ),
     ],
@@ -81,7 +81,7 @@ def test_times_that_are_open_for_one_reason_share_it():
 
 def test_what_left_a_cell_open_is_said():
     """The limit of time, noise that all pairs could not decide, or that there was no trial."""
-    ended = Trial(
+    ended = TrialReport(
         against=[Change("torch", "1.0", "2.0")], pairs=2, unfinished="the 60 s are used up", more_seconds=90.0
     )
     late = msgspec.structs.replace(OPENED, trial=ended)

@@ -22,7 +22,7 @@ from perfsuite.cli.main import main
 from perfsuite.plugin.report_files import Reports
 from perfsuite.rank.memory.anatomy import Mark, whole_steps
 from perfsuite.records import codec
-from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
+from perfsuite.records.change import Cause, Change, Fixed, How, Problem, TrialReport
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.reasons import InWords, NotAllTried, OtherRelease, Slower, Undecided
@@ -30,10 +30,10 @@ from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import (
     Consent,
-    Interval,
+    EvidenceTrace,
+    LineInterval,
     Move,
     Status,
-    Trace,
     TraceKind,
     Verdict,
 )
@@ -43,7 +43,7 @@ from perfsuite.show.html.axes import BYTES, SECONDS, Quantity, ticks
 from perfsuite.show.html.causes import causes, common, operators
 from perfsuite.show.html.cell_evidence import Evidence
 from perfsuite.show.html.charts import Bar, Stack, bars, stacked_bars
-from perfsuite.show.html.curve_chart import Band, Line, areas, lines, sparkline
+from perfsuite.show.html.curve_chart import Band, CurveLine, areas, lines, sparkline
 from perfsuite.show.html.document import Document, Section, Table, render
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import moved, names_of
@@ -249,7 +249,7 @@ def test_an_open_cell_is_no_regression(night, all_metrics):
 def test_an_open_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):
     """Nothing is said of it that the interval contradicts: that it includes 0, or that a change is not ruled out."""
     one = next(one for one in moved(night, names_of(all_metrics)) if one.line.status == "open")
-    interval = Interval(low=low, high=high, pairs=pairs)
+    interval = LineInterval(low=low, high=high, pairs=pairs)
     line = msgspec.structs.replace(one.line, interval=interval, reason=why)
     (cause,) = causes([dataclasses.replace(one, line=line)], [])
 
@@ -321,18 +321,18 @@ def test_the_curve_s_legend_says_what_grew(night, all_metrics):
     ("trace", "shown"),
     [
         (
-            Trace(kind=TraceKind.PERFETTO, path="perf-traces/x.json.gz"),
+            EvidenceTrace(kind=TraceKind.PERFETTO, path="perf-traces/x.json.gz"),
             'Trace: <a href="../perf-traces/x.json.gz">perf-traces/x.json.gz</a>: o',
         ),
         (
-            Trace(kind=TraceKind.PERFETTO, path="javascript:alert(1).json.gz"),
+            EvidenceTrace(kind=TraceKind.PERFETTO, path="javascript:alert(1).json.gz"),
             "Trace: javascript:alert(1).json.gz: open it in https://ui.perfetto.dev.",
         ),
         (
-            Trace(kind=TraceKind.PERFETTO, path="//h.example/x.json.gz"),
+            EvidenceTrace(kind=TraceKind.PERFETTO, path="//h.example/x.json.gz"),
             "Trace: //h.example/x.json.gz: open it in https://ui.perfetto.dev.",
         ),
-        (Trace(kind=TraceKind.FAILED, message="<b>"), "Trace: the traced launch failed: &lt;b&gt;."),
+        (EvidenceTrace(kind=TraceKind.FAILED, message="<b>"), "Trace: the traced launch failed: &lt;b&gt;."),
     ],
 )
 def test_a_trace_is_a_link_from_the_page(trace, shown):
@@ -370,7 +370,7 @@ def test_a_stranger_s_text_stays_text():
         moves=moves, reason=OtherRelease(release=Change(NASTY, NASTY, NASTY)),
     )  # fmt: skip
     change = Change(NASTY, NASTY, NASTY, files=(NASTY,))
-    trial = Trial(
+    trial = TrialReport(
         against=[change], causes=[Cause(changes=[change], how=How.ALONE)], problems=[Problem(message=NASTY)],
         unmoved=[NASTY], fixed=[msgspec.structs.replace(change, fixed=Fixed.NOT_KEPT, obstacle=NASTY)],
     )  # fmt: skip
@@ -381,7 +381,7 @@ def test_a_stranger_s_text_stays_text():
         lines=[outcome, numbers],
         changed=[change],
         trial=trial,
-        traces=[Trace(kind=kind, path=NASTY, message=NASTY) for kind in TraceKind],
+        traces=[EvidenceTrace(kind=kind, path=NASTY, message=NASTY) for kind in TraceKind],
         accept=Consent.REGRESSED,
         collect=NASTY,
         quarantine_ended=NASTY,
@@ -467,7 +467,7 @@ def test_a_missing_bar_says_why():
 
 def test_lines_have_titles_with_units_and_a_band():
     """The axes say what they are, the text for screen readers what the chart shows."""
-    shown = [Line(name="now", points=[(1, 0.1), (2, 0.2)]), Line(name="before", points=[(1, 0.1)], old=True)]
+    shown = [CurveLine(name="now", points=[(1, 0.1), (2, 0.2)]), CurveLine(name="before", points=[(1, 0.1)], old=True)]
     drawn = lines(
         "Steps", shown, Quantity("step time", units.SECONDS), "timed step", band=Band(name="usual", low=0.1, high=0.15)
     )
@@ -560,7 +560,7 @@ def test_an_out_of_memory_shows_what_was_alive():
         {"old": 0, "new": 5},
         {"old": "x", "new": 5},
         {"compared": False},
-        {"interval": Interval(low=-1e308, high=1e308, pairs=-1)},
+        {"interval": LineInterval(low=-1e308, high=1e308, pairs=-1)},
     ],
 )
 def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):

@@ -6,7 +6,7 @@ from test_markdown import predicted
 from test_page import NASTY
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.show.html.document import Command, Document, Entry, Section, Table, write
+from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table, write
 from perfsuite.show.html.run_report import write_run
 
 RED = "gpt2_tiny-zero3+bf16-cpu_x2"
@@ -194,7 +194,7 @@ def test_axe_finds_nothing_serious(visit, small, width, scheme):
 
 def test_text_of_a_stranger_does_nothing(visit, tmp_path):
     """In every place of a section: no script of it runs, no image of it is fetched, and its text is seen."""
-    table = Table(head=[NASTY], rows=[[NASTY], [Entry(NASTY, link=NASTY)]], caption=NASTY, name=NASTY, choose=0)
+    table = Table(head=[NASTY], rows=[[NASTY], [PageEntry(NASTY, link=NASTY)]], caption=NASTY, name=NASTY, choose=0)
     section = Section(
         heading=NASTY,
         sentences=[NASTY],

@@ -11,7 +11,7 @@ from rich.table import Table as TextTable
 
 from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.cli.main import main
-from perfsuite.records.prediction import Estimate, Held
+from perfsuite.records.prediction import Estimate, HeldStorages
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
 
@@ -41,7 +41,7 @@ def test_an_ab_with_immaterial_differences_has_a_page(catalog):
 def test_a_predicted_cell_is_drawn_as_predicted():
     """Its need, its step and its tensors; nothing looks measured."""
     curve = [("forward", [1000, 0]), ("forward", [1000, 2000]), ("backward", [1000, 500])]
-    held = [Held(category="activations", operator="aten.mul", module="h.0", count=2, bytes=2000)]
+    held = [HeldStorages(category="activations", operator="aten.mul", module="h.0", count=2, bytes=2000)]
     names = ["parameters", "activations"]
     one = msgspec.structs.replace(PREDICTION, curve=curve, categories=names, held=held, capacity_bytes=4 * 2**20)
     page = page_of(memory_page(one, ["As follows."]))

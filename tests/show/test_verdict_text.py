@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import judge
-from perfsuite.records.change import Cause, Change, How, Trial
+from perfsuite.records.change import Cause, Change, How, TrialReport
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Bound, Consent, Interval, Limit, Line, Move, Status, Verdict
+from perfsuite.records.verdict import Bound, Consent, Limit, Line, LineInterval, Move, Status, Verdict
 from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
 from perfsuite.show.text.verdict_text import last_lines, render
 from perfsuite.units import BYTES, SECONDS, parse_bytes
@@ -208,7 +208,7 @@ def test_times_of_another_machine_have_no_change():
     assert row == [CELL, "ok", "20.00 GiB (=)", "410 ms", "468"]
 
 
-@pytest.mark.parametrize("of_step", [{"compared": False}, {"interval": Interval(low=1.0, high=1.02, pairs=3)}])
+@pytest.mark.parametrize("of_step", [{"compared": False}, {"interval": LineInterval(low=1.0, high=1.02, pairs=3)}])
 def test_what_follows_from_times_has_no_change_without_them(of_step):
     """Nor next to that of a trial, which compares other steps."""
     whole = result(measurement())
@@ -404,7 +404,7 @@ def test_a_not_held_reason_stands_once_below_the_table():
 
 def test_what_a_trial_says_stands_below_what_changed():
     """Line by line, before the command that accepts."""
-    trial = Trial(
+    trial = TrialReport(
         against=STYLE_VERDICT.changed,
         pairs=4,
         seconds=62.3,

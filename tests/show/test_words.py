@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from perfsuite.records import reasons
-from perfsuite.records.change import Cause, Change, ChangeKind, Fixed, How, Trial
+from perfsuite.records.change import Cause, Change, ChangeKind, Fixed, How, TrialReport
 from perfsuite.records.reasons import Reason
 from perfsuite.records.verdict import (
     Bound,
     Consent,
-    Interval,
+    EvidenceTrace,
     Limit,
     Line,
+    LineInterval,
     Move,
     Status,
-    Trace,
     TraceKind,
     Verdict,
 )
@@ -136,7 +136,7 @@ CHANGES = [Change(name, "1", "2") for name in ("torch", "peft", "accelerate")]
 def test_every_cause_has_words(count):
     """However many changes it has; no two read alike."""
     changes = CHANGES[:count]
-    trials = [Trial(against=CHANGES, causes=[Cause(changes=changes, how=how, unknown=changes)]) for how in How]
+    trials = [TrialReport(against=CHANGES, causes=[Cause(changes=changes, how=how, unknown=changes)]) for how in How]
     said = [trial_of(verdict_with(trial=trial))[1] for trial in trials]
 
     assert all(is_said(text, How) for text in said)
@@ -145,7 +145,7 @@ def test_every_cause_has_words(count):
 
 def test_every_obstacle_has_words():
     """Why a change cannot be reverted."""
-    trials = [Trial(fixed=[Change("torch", "1", "2", fixed=fixed)]) for fixed in Fixed]
+    trials = [TrialReport(fixed=[Change("torch", "1", "2", fixed=fixed)]) for fixed in Fixed]
     said = [text for trial in trials for text in trial_of(verdict_with(trial=trial))]
 
     assert all(is_said(text, Fixed) for text in said)
@@ -155,7 +155,7 @@ def test_every_obstacle_has_words():
 def test_every_trace_has_words():
     """What it is, or why there is none."""
     said = [
-        trace_text(Trace(kind=kind, path="it.json", message="no space", peak_bytes=2**30, measured_bytes=2**20))
+        trace_text(EvidenceTrace(kind=kind, path="it.json", message="no space", peak_bytes=2**30, measured_bytes=2**20))
         for kind in TraceKind
     ]
 
@@ -200,7 +200,7 @@ def test_a_line_says_all_of_its_data():
         new=0.412,
         compared=True,
         ratio=1.03,
-        interval=Interval(low=0.989, high=1.071, pairs=3),
+        interval=LineInterval(low=0.989, high=1.071, pairs=3),
         reason=reasons.NothingShown(change=0.03),
         phases=[Move(part="backward", by=0.012)],
     )

@@ -10,7 +10,7 @@ from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
-from perfsuite.studies._largest_fit import Question, answer, largest, of_micro_batches, of_models
+from perfsuite.studies._largest_fit import FitQuestion, answer, largest, of_micro_batches, of_models
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 16, 33])
@@ -143,5 +143,5 @@ def test_a_question_is_of_cells_in_order(catalog):
     model = catalog.get("model", "gpt2_tiny")
     (question,) = of_micro_batches([model], ["ddp"], "cpu_x2", ["s32"], 8, catalog)
 
-    assert isinstance(question, Question)
+    assert isinstance(question, FitQuestion)
     assert question.cell(8).id == "gpt2_tiny-ddp-cpu_x2-b8-s32"

@@ -25,9 +25,9 @@ from perfsuite.records.sample import Reading
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.studies._code import _digest as digests
 from perfsuite.studies._report import StudyReport, answers
-from perfsuite.studies._run_study import Order, run_study
-from perfsuite.studies._study_rows import Length, Results, Row, apart, ratio, time_to_train
-from perfsuite.studies._workbench import Bench, Workbench, plan
+from perfsuite.studies._run_study import StudyOrder, run_study
+from perfsuite.studies._study_rows import Length, Results, StudyRow, apart, ratio, time_to_train
+from perfsuite.studies._workbench import StudyBench, Workbench, plan
 from perfsuite.studies.scaling import columns
 
 MACHINE = Machine(identity="here", device="a CPU", cores=2, memory_bytes=2**30)
@@ -89,10 +89,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def order(folder: Path, **more) -> Order:
+def order(folder: Path, **more) -> StudyOrder:
     """Two rounds of the fake study."""
     bench = Workbench(models=("gpt2_tiny",), hardware="cpu_x2")
-    return Order(bench=bench, settings=Settings(steps=3), length=Length(steps=1000), folder=folder, rounds=2, **more)
+    return StudyOrder(
+        bench=bench, settings=Settings(steps=3), length=Length(steps=1000), folder=folder, rounds=2, **more
+    )
 
 
 def rows_of(folder: Path) -> dict[str, Mapping[str, str]]:
@@ -172,8 +174,8 @@ def test_what_is_kept_is_not_measured_again(fake, catalog, tmp_path):
     assert len(fake) == 2 * len(first) + 2
 
 
-def _with_rounds(given: Order, rounds: int) -> Order:
-    return Order(**{**{name: getattr(given, name) for name in given.__dataclass_fields__}, "rounds": rounds})
+def _with_rounds(given: StudyOrder, rounds: int) -> StudyOrder:
+    return StudyOrder(**{**{name: getattr(given, name) for name in given.__dataclass_fields__}, "rounds": rounds})
 
 
 @pytest.mark.parametrize("change", ["settings", "versions", "machine", "torn"])
@@ -181,7 +183,7 @@ def test_what_would_be_measured_otherwise_is_measured_again(fake, catalog, tmp_p
     """Other steps, another torch, another machine or half a file: the cell trains again."""
     cell = parse_cell("gpt2_tiny-ddp-cpu_x2", catalog)
     runner = Runner(catalog, Settings(steps=3))
-    bench = Bench(runner, tmp_path, False, lambda *_: None)
+    bench = StudyBench(runner, tmp_path, False, lambda *_: None)
     bench.measure(cell, [])
     assert len(bench.kept(cell)) == 1
 
@@ -213,7 +215,7 @@ def test_what_other_code_has_measured_is_measured_again(fake, tmp_path, monkeypa
         digests.cache_clear()
         catalog = Catalog((folder,), extra_models=(mine,))
         cell = parse_cell("mine_tiny-ddp-cpu_x2", catalog)
-        bench = Bench(Runner(catalog, Settings(steps=3)), tmp_path / "out", False, lambda *_: None)
+        bench = StudyBench(Runner(catalog, Settings(steps=3)), tmp_path / "out", False, lambda *_: None)
         return bench.kept(cell) or bench.measure(cell, [])
 
     kept(), kept()
@@ -252,7 +254,7 @@ def test_what_was_not_supported_is_tried_again(fake, catalog, tmp_path, monkeypa
         Runner, "measure", lambda *arguments: msgspec.structs.replace(measure(*arguments), outcome="unsupported")
     )
     cell = parse_cell("gpt2_tiny-ddp-cpu_x2", catalog)
-    bench = Bench(Runner(catalog, Settings(steps=3)), tmp_path, False, lambda *_: None)
+    bench = StudyBench(Runner(catalog, Settings(steps=3)), tmp_path, False, lambda *_: None)
     bench.measure(cell, [])
 
     assert bench.path(cell).exists()
@@ -280,7 +282,9 @@ def test_unknown_names_are_told_before_the_first_cell(fake, catalog, tmp_path):
 def test_equal_cells_do_not_differ():
     """Two cells with the same steps in another order of rounds are the same beyond the noise."""
     one, other = (
-        Row(model="m", row=name, column="", cell=name, outcome="fits", measurement=measured(name, [0.1]), rounds=rounds)
+        StudyRow(
+            model="m", row=name, column="", cell=name, outcome="fits", measurement=measured(name, [0.1]), rounds=rounds
+        )
         for name, rounds in (("a", ((0.1, 0.11), (0.2, 0.21))), ("b", ((0.2, 0.21), (0.1, 0.11))))
     )
     found = ratio(one, other, "step_time_seconds")
@@ -294,7 +298,7 @@ def _noisy(draw, name, rounds):
     levels = [draw.gauss(0, 0.05) for _ in range(rounds)]
     steps = tuple(tuple(math.exp(level + draw.gauss(0, 0.02)) for _ in range(10)) for level in levels)
     seconds = [one for each in steps for one in each]
-    return Row(
+    return StudyRow(
         model="m", row=name, column="", cell=name, outcome="fits", measurement=measured(name, seconds), rounds=steps
     )
 
@@ -364,7 +368,7 @@ def test_every_answer_bears_rows_without_numbers(catalog, name):
     study = catalog.get("study", name)
     across = study.columns(4) if callable(study.columns) else study.columns
     rows = [
-        Row(
+        StudyRow(
             model="m",
             row=row.name,
             column=column.name,
@@ -410,7 +414,7 @@ def test_a_real_study(tmp_path):
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "own.py").write_text(OWN)
     mine = Catalog((tmp_path,))
-    given = Order(
+    given = StudyOrder(
         bench=Workbench(models=("gpt2_tiny",), hardware="cpu_x1"),
         settings=Settings(steps=2, warmup=0),
         length=Length(tokens=10_000),
@@ -428,12 +432,12 @@ def test_the_memory_of_a_note_is_that_of_all_cards(catalog):
     """Two ranks with a card of 4 MiB each, and one rank whose two cards have 3 and 1: half of the baseline's 8."""
     study = catalog.get("study", "t5-oom")
 
-    def row(name: str, peaks: list[float]) -> Row:
+    def row(name: str, peaks: list[float]) -> StudyRow:
         one = measured("t5_tiny-ddp+bf16-cpu_x2", [0.1], 2**20)
         peak = Reading(value=max(peaks) * 2**20, ranks=[size * 2**20 for size in peaks])
         one = msgspec.structs.replace(one, readings=one.readings | {"peak_memory_bytes": peak})
         note = next(variant.note for variant in study.rows if variant.name == name)
-        return Row(model="t5_tiny", row=name, column="", cell=one.cell, outcome="fits", note=note, measurement=one)
+        return StudyRow(model="t5_tiny", row=name, column="", cell=one.cell, outcome="fits", note=note, measurement=one)
 
     sentences = study.answer(Results(study, (row("baseline", [4, 4]), row("model parallel", [3, 1]))))
 

@@ -10,14 +10,14 @@ from replays import NORM, ONE, seen
 from perfsuite.prove.commands.replay import replay_page
 from perfsuite.prove.commands.selftest import selftest_page
 from perfsuite.prove.replay.replay_outcome import outcome_of
-from perfsuite.prove.selftest.fault_rows import Row
+from perfsuite.prove.selftest.fault_rows import FaultRow
 from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import Document, render
 from perfsuite.units import BYTES
-from perfsuite.upgrade.effects import ALONE, Effect, Finding
+from perfsuite.upgrade.effects import ALONE, Finding, ReleaseEffect
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.upgrade.upgrade_page import upgrade_page
 
@@ -42,12 +42,12 @@ def compared_sides(catalog) -> Document:
     return comparisons_page("torch==1", "here", [found], catalog.all("metric").values())
 
 
-def row(**fields) -> Row:
+def row(**fields) -> FaultRow:
     given: dict[str, Any] = {
         "name": "fault", "kind": "exact", "cell": "c", "where": "w", "status": "regressed", "said": "s", "caught": True,
         "expected": "e",
     }  # fmt: skip
-    return Row(**given | fields)
+    return FaultRow(**given | fields)
 
 
 def missed() -> Document:
@@ -74,7 +74,7 @@ def upgraded() -> Document:
     )
     fewer = msgspec.structs.replace(line, status=Status.IMPROVED, old=2, new=1)
     changes = [Change("lib", "1", "2")]
-    effects = [Effect(cell="c", kind="worse", line=line), Effect(cell="c", kind="better", line=fewer)]
+    effects = [ReleaseEffect(cell="c", kind="worse", line=line), ReleaseEffect(cell="c", kind="better", line=fewer)]
     findings = [Finding(changes=changes, how=ALONE, effects=[one]) for one in effects]
     report = UpgradeReport(
         date="2026-11-23", base="lib 1", changes=changes, cells=["c", "d"], findings=findings,

@@ -18,13 +18,13 @@ from perfsuite.compare.judge import judge
 from perfsuite.compare.pool import run_of
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
-from perfsuite.records.change import Cause, Change, How, Trial
+from perfsuite.records.change import Cause, Change, How, TrialReport
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.reasons import NothingShown
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Bound, Interval, Limit, Status
+from perfsuite.records.verdict import Bound, Limit, LineInterval, Status
 from perfsuite.run.asked import Asked
 
 FOLDER = Path(__file__).parents[2] / "baselines" / "cpu_x2"
@@ -62,7 +62,7 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
         noisy = stored.cell == NOISY
         asked = Asked(cell, new, baseline, verdict, [UPGRADE])
         cause = Cause(changes=[UPGRADE], how=How.ALONE)
-        report = Trial(
+        report = TrialReport(
             against=[UPGRADE],
             pairs=16 if noisy else 3,
             seconds=40.0 + number,
@@ -77,11 +77,11 @@ def _tried(line, noisy, dice):
     """The line of a time after its trial, which has no phases."""
     line = msgspec.structs.replace(line, phases=[])
     if noisy:
-        interval = Interval(low=0.959, high=1.712, pairs=16)
+        interval = LineInterval(low=0.959, high=1.712, pairs=16)
         why = NothingShown(change=0.03)
         return msgspec.structs.replace(line, status=Status.OPEN, ratio=1.281, interval=interval, reason=why)
     change = dice.gauss(0, 0.4) / 100
-    interval = Interval(low=1 + change - 0.012, high=1 + change + 0.013, pairs=3)
+    interval = LineInterval(low=1 + change - 0.012, high=1 + change + 0.013, pairs=3)
     limit = Limit(bound=Bound.PAIRS, value=0.03)
     return msgspec.structs.replace(
         line, status=Status.OK, ratio=1 + change, limit=limit, interval=interval, reason=None

@@ -4,7 +4,7 @@ import datetime
 import random
 from typing import Any
 
-from perfsuite.nights.row import Row
+from perfsuite.nights.row import NightRow
 
 NIGHTS, STEP = 60, 40
 BEGIN = datetime.datetime(2026, 9, 1, 2, 17, tzinfo=datetime.UTC)
@@ -28,7 +28,7 @@ def row(night, cell, **fields):
         "commit": f"{night:012x}",
         "versions": {"torch": "2.13.0+cpu", "transformers": "5.23.0" if night >= STEP else "5.22.0"},
     }
-    return Row(**known | {"metrics": metrics | fields.pop("metrics", {})} | fields)
+    return NightRow(**known | {"metrics": metrics | fields.pop("metrics", {})} | fields)
 
 
 def rows(nights=NIGHTS):
@@ -48,7 +48,7 @@ def rows(nights=NIGHTS):
         made.append(
             row(night, FAILING)
             if night < nights - 2
-            else Row(date=date(night), cell=FAILING, machine=MACHINE, **failed)
+            else NightRow(date=date(night), cell=FAILING, machine=MACHINE, **failed)
         )
         made.append(row(night, CALM))
     return made

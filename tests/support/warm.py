@@ -18,7 +18,7 @@ import pytest
 from perfsuite.catalog.cell import Cell
 from perfsuite.environments.environments import Environment
 from perfsuite.launch import launcher, places, servers
-from perfsuite.predict.trace.tracing import Tracer
+from perfsuite.predict.trace.tracing import MemoryTracer
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import Job
 from perfsuite.records.trace import Trace, TraceJob
@@ -121,11 +121,11 @@ def counted_flop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="session", autouse=True)
 def tracing_processes() -> Iterator[None]:
     """So do tracing processes, unless a round was broken off or imported code of a test's own."""
-    idle: dict[str, list[Tracer]] = defaultdict(list)
-    start, end, trace_round = Tracer._start, Tracer.__exit__, Tracer.round
+    idle: dict[str, list[MemoryTracer]] = defaultdict(list)
+    start, end, trace_round = MemoryTracer._start, MemoryTracer.__exit__, MemoryTracer.round
     keys, spoilt = dict[int, str](), set[int]()
 
-    def lend(self: Tracer) -> Any:
+    def lend(self: MemoryTracer) -> Any:
         # The predictions are kept by the process of pytest, and how many forks trace at once is only speed.
         key = variables("XDG_CACHE_HOME")
         while idle[key]:
@@ -139,7 +139,7 @@ def tracing_processes() -> Iterator[None]:
         keys[id(self)] = key
         return process
 
-    def watched(self: Tracer, jobs: Sequence[TraceJob]) -> Iterator[tuple[int, Trace | Failure]]:
+    def watched(self: MemoryTracer, jobs: Sequence[TraceJob]) -> Iterator[tuple[int, Trace | Failure]]:
         fit = id(self) not in spoilt and all(
             one.job.model.build.startswith("perfsuite.") and not one.job.catalogs for one in jobs
         )
@@ -148,19 +148,19 @@ def tracing_processes() -> Iterator[None]:
         if fit:
             spoilt.discard(id(self))
 
-    def give_back(self: Tracer, *_: object) -> None:
+    def give_back(self: MemoryTracer, *_: object) -> None:
         key = keys.pop(id(self), "")
         if not key or id(self) in spoilt:
             spoilt.discard(id(self))
             end(self)
             return
-        kept = Tracer(self.processes)
+        kept = MemoryTracer(self.processes)
         kept._stack, kept._folder, kept._process = self._stack, self._folder, self._process
         idle[key].append(kept)
 
     with pytest.MonkeyPatch.context() as patch:
         for name, function in (("_start", lend), ("round", watched), ("__exit__", give_back)):
-            patch.setattr(Tracer, name, function)
+            patch.setattr(MemoryTracer, name, function)
         yield
     for kept in itertools.chain.from_iterable(idle.values()):
         end(kept)

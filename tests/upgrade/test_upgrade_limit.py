@@ -29,9 +29,9 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.upgrade.commands import upgrade as command
 from perfsuite.upgrade.coverage import left_out_lines, times_lines
-from perfsuite.upgrade.effects import ALONE, OPEN, TOGETHER, Effect, Kept
-from perfsuite.upgrade.progress import Progress
-from perfsuite.upgrade.trying import Bench
+from perfsuite.upgrade.effects import ALONE, OPEN, TOGETHER, Kept, ReleaseEffect
+from perfsuite.upgrade.progress import UpgradeProgress
+from perfsuite.upgrade.trying import UpgradeBench
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport, judge, nothing
 from perfsuite.upgrade.upgrade_page import upgrade_page
 
@@ -40,13 +40,13 @@ CELLS = [parse_cell(text, CATALOG) for text in ("gpt2_tiny-ddp-cpu_x2", "t5_tiny
 ONE, OTHER = (cell.id for cell in CELLS)
 A, B, C = (Change(name, "1", "2", ChangeKind.RELEASE) for name in "abc")
 LONG = 1e6
-Known = dict[tuple[Kept, str], list[Effect]]
+Known = dict[tuple[Kept, str], list[ReleaseEffect]]
 
 
-def effect(cell: str, metric: str = "peak_memory_bytes", share: float = 0.5) -> Effect:
+def effect(cell: str, metric: str = "peak_memory_bytes", share: float = 0.5) -> ReleaseEffect:
     """For the worse."""
     line = Line(metric=metric, title=metric, status=Status.REGRESSED, old=1, new=1 + share, compared=True)
-    return Effect(cell=cell, kind="worse", line=line)
+    return ReleaseEffect(cell=cell, kind="worse", line=line)
 
 
 def paired(status: str = "ok") -> Comparison:
@@ -76,7 +76,7 @@ class Fake:
         self.effects((), cell)
         return samples.measurement()
 
-    def effects(self, kept: Kept, cell: Cell) -> list[Effect]:
+    def effects(self, kept: Kept, cell: Cell) -> list[ReleaseEffect]:
         if (kept, cell.id) not in self.known:
             raise OutOfTime("the time is used up")
         return self.known[kept, cell.id]
@@ -87,7 +87,7 @@ class Fake:
     def has_times(self, kept: Kept, cell: Cell) -> bool:
         return cell.id in self.timed
 
-    def times(self, kept: Kept, cell: Cell) -> list[Effect]:
+    def times(self, kept: Kept, cell: Cell) -> list[ReleaseEffect]:
         if cell.id not in self.timed:
             raise OutOfTime("the time is used up")
         return [effect(cell.id, "step_time_seconds")] if cell.id in self.slower else []
@@ -98,7 +98,7 @@ class Fake:
 
 def report_of(bench: Fake, seconds: float = LONG) -> UpgradeReport:
     """What the command writes and prints."""
-    made: Bench = bench  # type: ignore[assignment]
+    made: UpgradeBench = bench  # type: ignore[assignment]
     return judge(made, CELLS, seconds, 120.0)
 
 
@@ -273,7 +273,7 @@ def test_a_report_of_nothing_is_empty() -> None:
 
 def test_progress_says_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the limit; a line when something begins, and others while it lasts."""
-    progress = Progress()
+    progress = UpgradeProgress()
     with limit(90.5, "", progress.tick):
         progress.begin("the environment of a==2 is built")
         progress.tick()
@@ -290,7 +290,7 @@ def test_progress_says_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_progress_without_a_limit_is_by_the_launches_so_far(capsys: pytest.CaptureFixture[str]) -> None:
     """Two of four are done in 20 seconds."""
-    progress = Progress()
+    progress = UpgradeProgress()
     progress.begin("cell 1", 4)
     progress.begin("cell 2", 3)
     progress.begin("cell 3", 2)

@@ -12,7 +12,7 @@ from perfsuite.launch.agent import START_SECONDS, attend, hello_of
 from perfsuite.launch.cluster import listen
 from perfsuite.launch.handshake import SECRET, Door, take_secret
 from perfsuite.launch.networks import own_address
-from perfsuite.launch.torchrun import LISTENER, NODES, Group, forget
+from perfsuite.launch.torchrun import LISTENER, NODES, RankGroup, forget
 from perfsuite.records.wire_lines import Gone
 
 HELP = "Run on every node of torchrun: pytest on the first, and what starts ranks on all."
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command, or what it needs here. Exit code: the command's; on other nodes 0 if it ended orderly."""
     if not arguments.command:
         raise UsageError("perfsuite node needs a command, as in: perfsuite node -- pytest --perf.")
-    group = Group.of(os.environ)
+    group = RankGroup.of(os.environ)
     if not group.first_on_node:
         return 0
     secret = take_secret(os.environ)
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _lead(group, arguments.command, secret)
 
 
-def _lead(group: Group, command: list[str], secret: str) -> int:
+def _lead(group: RankGroup, command: list[str], secret: str) -> int:
     """Run the command beside this node's own agent, then send away the agents that still wait."""
     address = own_address(group.address)
     listener = listen(address, group.meeting)

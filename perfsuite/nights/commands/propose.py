@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{listed(arguments.reports)} has no report of pytest --perf-report (.jsonl).")
     if say_missing(reports):
         raise UsageError("Nothing is proposed from a run of which a part is missing: run it again.")
-    made = proposal.Proposal.of(result for report in reports for result in codec.read_measured(report))
+    made = proposal.ForgeProposal.of(result for report in reports for result in codec.read_measured(report))
     for cell, result in made.accepted.items():
         if store.load(cell) != result.baseline:
             raise UsageError(f"{cell} was compared with another baseline than the one here: check out the same commit.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.errors import UsageError
-from perfsuite.nights.news.regressions import News, Regression, home_of
+from perfsuite.nights.news.regressions import News, NightRegression, home_of
 from perfsuite.units import show_several
 
 LABEL = "perfsuite"
@@ -105,7 +105,7 @@ def _close(key: str, issue: Any, why: str, run: str) -> Done:
     return Done("closed" if why == GONE else "moved", issue.title, issue.number, key)
 
 
-def _body(regression: Regression, run: str) -> str:
+def _body(regression: NightRegression, run: str) -> str:
     """The key and the members come first, so that no text of a report can be taken for them."""
     seen = f"Last seen: {run}" if run else ""
     return "\n\n".join(filter(None, (_head(regression.key, regression.members), regression.body, seen)))

@@ -28,7 +28,7 @@ KINDS = ("new", "improved")
 
 
 @dataclass
-class Proposal:
+class ForgeProposal:
     """``accepted`` are the results that become baselines, by cell; ``kept`` are baselines of an earlier report."""
 
     accepted: dict[str, Result] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Proposal:
     kept: dict[str, Baseline] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, results: Iterable[Result]) -> "Proposal":
+    def of(cls, results: Iterable[Result]) -> "ForgeProposal":
         """Of the last result of each cell. Only what its machine has accepted is proposed, after several launches."""
         last: dict[str, Result] = {}
         for result in sorted(

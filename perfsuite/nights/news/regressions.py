@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfsuite.compare.judge import OUTCOME
-from perfsuite.records.change import Change, Trial
+from perfsuite.records.change import Change, TrialReport
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import RED, Line, Status
 from perfsuite.show.html.causes import KNOWN, MAIN, causes, spread
@@ -30,7 +30,7 @@ Known = Mapping[str, Collection[str]]  # the members of each regression that was
 
 
 @dataclass(frozen=True)
-class Regression:
+class NightRegression:
     """``title`` is one line of plain text, ``body`` is Markdown. ``below`` is a line for each metric of a cause."""
 
     key: str
@@ -74,7 +74,7 @@ class News:
             if finding.worst.bad and not finding.worst.small:
                 self.findings.setdefault(f"{UPGRADE} {'+'.join(sorted(finding.libraries))}", []).append(finding)
 
-    def red(self, known: Known | None = None) -> dict[str, Regression]:
+    def red(self, known: Known | None = None) -> dict[str, NightRegression]:
         """The regressions by their keys, causes first."""
         known = known or {}
         homes = {member: key for key, members in known.items() for member in members}
@@ -96,7 +96,7 @@ class News:
             made.append(_of_several(key, group, absent) if _is_several(key) else _of_metric(key, group))
         return {one.key: one for one in made}
 
-    def left(self, key: str, members: Collection[str], red: Mapping[str, Regression]) -> list[str]:
+    def left(self, key: str, members: Collection[str], red: Mapping[str, NightRegression]) -> list[str]:
         """The members of a regression that is not in ``red`` which these reports did not measure; it is gone if there
         are none: each is good, or now has another cause.
         """
@@ -131,12 +131,12 @@ class News:
             self.found.append(_Red(outcome, result, f"{cell}: {verdict.status}", text))
 
 
-def home_of(members: Collection[str], red: Mapping[str, Regression]) -> str:
+def home_of(members: Collection[str], red: Mapping[str, NightRegression]) -> str:
     """The key of the regression that has one of these members now; empty if there is none."""
     return next((one.key for one in red.values() if not set(members).isdisjoint(one.members)), "")
 
 
-def _causes(trial: Trial | None, metric: str) -> list[Change]:
+def _causes(trial: TrialReport | None, metric: str) -> list[Change]:
     """What the trial of a cell blames for a metric; nothing if it found the metric the same."""
     if trial is None or metric in trial.unmoved:
         return []
@@ -163,12 +163,12 @@ def _alike(found: Sequence[_Red]) -> list[list[_Red]]:
     return list(groups.values())
 
 
-def _of_metric(key: str, group: Sequence[_Red]) -> Regression:
+def _of_metric(key: str, group: Sequence[_Red]) -> NightRegression:
     """Of one metric of a cell, or of several reports with it: the first gives the title."""
-    return Regression(key, " ".join(group[0].title.split()), _joined(red.text for red in group), (key,))
+    return NightRegression(key, " ".join(group[0].title.split()), _joined(red.text for red in group), (key,))
 
 
-def _of_several(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regression:
+def _of_several(key: str, group: Sequence[_Red], absent: Sequence[str]) -> NightRegression:
     """Of one cause or group. ``absent`` are its members that these reports did not measure."""
     metrics: dict[str, list[Moved]] = {}
     for one in group:
@@ -198,7 +198,7 @@ def _of_several(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regre
             parts.append(f"… and {show_several(len(texts) - number, 'more verdict')} that do not fit here.")
             break
         parts.append(text)
-    return Regression(key, title, _joined(parts), members, _several(below))
+    return NightRegression(key, title, _joined(parts), members, _several(below))
 
 
 def _rank(moved: Sequence[Moved]) -> tuple[int, bool]:
@@ -206,7 +206,7 @@ def _rank(moved: Sequence[Moved]) -> tuple[int, bool]:
     return -len({move.cell for move in moved}), moved[0].line.metric not in MAIN
 
 
-def _of_upgrade(key: str, findings: Sequence[Finding]) -> Regression:
+def _of_upgrade(key: str, findings: Sequence[Finding]) -> NightRegression:
     """Of the libraries of an upgrade, the worst finding first."""
     below, parts = [], []
     for finding in findings:
@@ -216,7 +216,9 @@ def _of_upgrade(key: str, findings: Sequence[Finding]) -> Regression:
         rows = [_row(one.cell, one.line) for one in finding.effects]
         parts += [_table(rows), *([fence(why)] if (why := worst.message or note_text(worst.line)) else [])]
     below = list(dict.fromkeys(below))
-    return Regression(key, _title(changes_text(findings[0].changes), below), _joined(parts), (key,), _several(below))
+    return NightRegression(
+        key, _title(changes_text(findings[0].changes), below), _joined(parts), (key,), _several(below)
+    )
 
 
 def _metric(moved: Sequence[Moved]) -> str:

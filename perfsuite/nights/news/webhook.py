@@ -35,7 +35,7 @@ class Sent(msgspec.Struct):
 
 
 @dataclass
-class Message:
+class WebhookMessage:
     """Titles by key: those that are red for the first time, and those that are gone. ``run`` is the run's address,
     ``below`` has the lines of a cause's metrics by its key.
     """
@@ -83,21 +83,21 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def of_issues(done: Sequence[Done], run: str) -> Message:
+def of_issues(done: Sequence[Done], run: str) -> WebhookMessage:
     """What the issues did not know before."""
     titles = {what: {one.key: one.title for one in done if one.what == what} for what in ("opened", "closed")}
-    return Message(
+    return WebhookMessage(
         titles["opened"], titles["closed"], run, {one.key: one.below for one in done if one.what == "opened"}
     )
 
 
-def since_last(news: News, address: str, run: str) -> tuple[Message, dict[str, Sent]]:
+def since_last(news: News, address: str, run: str) -> tuple[WebhookMessage, dict[str, Sent]]:
     """What the last message to that address did not tell, and what to remember once it is sent."""
     sent = _sent(address)
     known = {key: one.members for key, one in sent.items()}
     red = news.red(known)
     left = {key: news.left(key, known[key], red) for key in sent if key not in red}
-    message = Message(
+    message = WebhookMessage(
         {key: one.title for key, one in red.items() if key not in sent},
         {key: sent[key].title for key, members in left.items() if not members and not home_of(known[key], red)},
         run,
@@ -108,7 +108,7 @@ def since_last(news: News, address: str, run: str) -> tuple[Message, dict[str, S
     return message, kept | now
 
 
-def send_news(news: News, address: str, run: str, kind: str) -> Message:
+def send_news(news: News, address: str, run: str, kind: str) -> WebhookMessage:
     """Send what the last message to that address did not tell, and remember it. Raises UsageError as ``send`` does, and
     FileError if the cache folder cannot be written.
     """
@@ -120,7 +120,7 @@ def send_news(news: News, address: str, run: str, kind: str) -> Message:
     return message
 
 
-def send(message: Message, address: str, kind: str) -> None:
+def send(message: WebhookMessage, address: str, kind: str) -> None:
     """Raises UsageError if the server refuses it. The address is a secret, so no message repeats it."""
     head = {"Content-Type": "application/json"}
     request = urllib.request.Request(address, json.dumps(message.body(kind)).encode(), head, method="POST")

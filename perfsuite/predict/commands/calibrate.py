@@ -15,7 +15,7 @@ from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, s
 from perfsuite.errors import PerfsuiteError, Refused, UsageError
 from perfsuite.launch.machine import cores, refuse_emulated
 from perfsuite.paths import check_output
-from perfsuite.predict.time.counted import Counted, Row, calibrate, predicted_parts, row_of
+from perfsuite.predict.time.counted import Counted, CountedRow, calibrate, predicted_parts, row_of
 from perfsuite.predict.traced_memory import predict
 from perfsuite.predict.untraceable import why_no_operators
 from perfsuite.records import codec
@@ -104,13 +104,13 @@ def _kept(paths: Sequence[Path]) -> Iterator[Measurement]:
             yield from (one.measurement for one in codec.read_measured(path))
 
 
-def _rows(found: Sequence[Measurement], catalog: Catalog) -> tuple[list[Row], str, int]:
+def _rows(found: Sequence[Measurement], catalog: Catalog) -> tuple[list[CountedRow], str, int]:
     """The rows of the machine that measured most cells, its name and its cores."""
     machines = Counter(one.machine.identity for one in found)
     (identity, _), *others = machines.most_common() or [("", 0)]
     if others:
         print(f"left out: {show_several(sum(count for _, count in others), 'cell')} of other machines")
-    rows: list[Row] = []
+    rows: list[CountedRow] = []
     for one in found:
         if one.machine.identity == identity and (cell := _cell(one.cell, catalog)):
             rows += filter(None, [row_of(cell, one)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from perfsuite.catalog.cell import Hardware
 from perfsuite.predict.plan.planned import Planned
-from perfsuite.predict.plan.question import HOST_MEMORY, Question, on_hardware, samples_of
+from perfsuite.predict.plan.question import HOST_MEMORY, PlanQuestion, on_hardware, samples_of
 from perfsuite.predict.plan.search import search
 from perfsuite.predict.time.schedule import Span, spans
 from perfsuite.records.formats import FORMAT
@@ -92,7 +92,7 @@ def spans_of_best(model: Planned, hardware: Hardware, wish: Wish, found: Plan) -
     return spans(question.shape, best, question.machine, question.constants)
 
 
-def question_of(model: Planned, hardware: Hardware, wish: Wish) -> Question:
+def question_of(model: Planned, hardware: Hardware, wish: Wish) -> PlanQuestion:
     """What is planned. Raises Refused for a device without a closed form, UsageError for an option."""
     return on_hardware(
         model.shape,

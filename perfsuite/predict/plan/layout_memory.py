@@ -11,12 +11,12 @@ from perfsuite.predict.time.cross_entropy import CROSS_ENTROPIES
 from perfsuite.predict.time.held import held, stage_layers
 from perfsuite.predict.time.products import expert_rows
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import Shape, Stack
-from perfsuite.predict.time.software import SOFTWARE, Kept
+from perfsuite.predict.time.shape import LayerStack, Shape
+from perfsuite.predict.time.software import SOFTWARE, KeptTensors
 
 WHAT = ("parameters", "gradients", "optimizer")
 MASTER = 4  # bytes per parameter of the fp32 copy, beside the moments of Adam
-FUSED, KEPT = Kept(), {name: one.kept for name, one in SOFTWARE.items()}
+FUSED, KEPT = KeptTensors(), {name: one.kept for name, one in SOFTWARE.items()}
 # What the caching allocator reserves by the tensors that this form says. RESERVED is the median of the 48 cells of
 # nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. With FSDP2 eager layers leave more
 # gaps: EAGER is the median of three traces of Llama 3 8B with FSDP2 and torchtitan's recomputation, replayed through
@@ -26,12 +26,12 @@ LIKELY = 0.8  # the chance to fit from which on a layout is taken
 FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 
 
-def state_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
+def state_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> float:
     """Parameters, gradients and optimizer state of the fullest rank, with the layers that it gathers."""
     return sum(state_parts(shape, setup, kept).values())
 
 
-def state_parts(shape: Shape, setup: Setup, kept: Kept = FUSED) -> dict[str, float]:
+def state_parts(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> dict[str, float]:
     """The bytes of ``parameters``, ``gradients``, ``optimizer`` and whole layers that are ``gathered``.
 
     Where products add to an fp32 sum themselves, or each layer's gradients are scattered, no gradients in half
@@ -62,7 +62,7 @@ def state_parts(shape: Shape, setup: Setup, kept: Kept = FUSED) -> dict[str, flo
     return found
 
 
-def _whole(setup: Setup, stack: Stack) -> float:
+def _whole(setup: Setup, stack: LayerStack) -> float:
     """The parameters of a gathered layer on one rank."""
     own = setup.experts * setup.expert_tensor
     return stack.dense_parameters / setup.layout.tensor + stack.expert_parameters / own
@@ -76,7 +76,7 @@ def host_bytes(shape: Shape, setup: Setup) -> float:
     return (MASTER + setup.moment_bytes + 4) * (dense / setup.shards + experts / setup.expert_shards)
 
 
-def layer_bytes(stack: Stack, setup: Setup, kept: Kept = FUSED) -> float:
+def layer_bytes(stack: LayerStack, setup: Setup, kept: KeptTensors = FUSED) -> float:
     """What one layer keeps of one micro-batch for backward, without recomputing whole layers.
 
     Outside of the tensor-parallel region hidden states are kept, and dropout's two masks (2 per element). Inside,
@@ -102,7 +102,7 @@ def layer_bytes(stack: Stack, setup: Setup, kept: Kept = FUSED) -> float:
     return found if setup.recompute in ("selective", "full") else found + _score_bytes(stack, setup, tokens)
 
 
-def _score_bytes(stack: Stack, setup: Setup, tokens: int) -> float:
+def _score_bytes(stack: LayerStack, setup: Setup, tokens: int) -> float:
     """What a layer keeps of its scores, 5 bytes each: as logits, probabilities and the mask of their dropout. A fused
     kernel keeps none.
     """
@@ -112,7 +112,7 @@ def _score_bytes(stack: Stack, setup: Setup, tokens: int) -> float:
     return 5.0 * tokens * keys * stack.heads / setup.layout.tensor
 
 
-def _inside(stack: Stack, cheap: bool) -> float:
+def _inside(stack: LayerStack, cheap: bool) -> float:
     """Bytes per token of what the tensor-parallel ranks divide: attention, and the dense feed-forward."""
     heads, pairs = stack.heads * stack.head_width, 2 * stack.kv_heads * stack.head_width
     attention = (2 if stack.source_hidden else 1) * (2 * heads + pairs)
@@ -124,7 +124,7 @@ def _inside(stack: Stack, cheap: bool) -> float:
     return 2.0 * (attention + elements * inner)
 
 
-def activation_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
+def activation_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> float:
     """Activations of the fullest stage: the first keeps as many micro-batches as there are stages, the last the logits.
 
     With interleaving it keeps 1 + (p−1)/(p·v) as many (arXiv 2205.05198, section 4.2.3). In backward, what a layer

@@ -7,7 +7,7 @@ from perfsuite.catalog.cell import Hardware, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.predict.time.constants import NETWORK, constants_of, machine_of
-from perfsuite.predict.time.message_times import PASSES, Group, collective
+from perfsuite.predict.time.message_times import PASSES, MessageGroup, collective
 from perfsuite.predict.time.work import Rates
 from perfsuite.records.measurement import Measurement
 
@@ -55,5 +55,5 @@ def network_of(
     bus = readings["bus_factor"].value / readings["seconds_per_byte"].value
     rates = Rates.of(machine_of(device, bus / there.ranks, there.ranks), constants_of(device, stack))
     kind = parse_cell(best.cell, catalog).strategy.engine.name
-    usual = collective(kind, SMALL, Group(ranks), rates.links)
+    usual = collective(kind, SMALL, MessageGroup(ranks), rates.links)
     return Network(rate=bus / NETWORK, latency=max(0.0, readings["latency_seconds"].value) / usual, cell=best.cell)

@@ -12,7 +12,7 @@ from perfsuite.predict.plan.layout_memory import capacity
 from perfsuite.predict.plan.layout_names import ALL, RECOMPUTE, SHARDED, fields_of
 from perfsuite.predict.time.constants import Constants, constants_of, machine_of
 from perfsuite.predict.time.pipeline_fill import ENDS
-from perfsuite.predict.time.setup import Machine, Setup
+from perfsuite.predict.time.setup import MachineSetup, Setup
 from perfsuite.predict.time.shape import Shape
 from perfsuite.predict.time.software import Software, check_precision, half, software
 from perfsuite.predict.time.step import Breakdown, step
@@ -23,12 +23,12 @@ HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class PlanQuestion:
     """What is planned: a model, where, and the samples of a global batch. ``options`` are those of ``--set``."""
 
     shape: Shape
     device: Device
-    machine: Machine
+    machine: MachineSetup
     constants: Constants
     ranks: int
     sequence: int
@@ -107,7 +107,7 @@ def question(  # noqa: PLR0913  all that a plan depends on
     network: float | None = None,
     latency: float = 1.0,
     host_memory: float = HOST_MEMORY,
-) -> Question:
+) -> PlanQuestion:
     """The question of a shape on devices of which a node has ``node``. The stack is by default the usual one there.
 
     ``network`` is a device's share in bytes per second, ``latency`` a factor of NCCL's latencies between nodes,
@@ -116,7 +116,7 @@ def question(  # noqa: PLR0913  all that a plan depends on
     one = software(stack or usual(shape, device, node))
     precision = precision or str(one.does.get("precision", half(device)))
     check_precision(one, precision, device)
-    return Question(
+    return PlanQuestion(
         shape=shape,
         device=device,
         machine=machine_of(device, network, node, latency),
@@ -144,7 +144,7 @@ def usual(shape: Shape, device: Device, node: int) -> str:
     return "megatron" if half(device) == "fp16" else "megatron_core"
 
 
-def on_hardware(shape: Shape, hardware: Hardware, **asked: Any) -> Question:
+def on_hardware(shape: Shape, hardware: Hardware, **asked: Any) -> PlanQuestion:
     """The question of a shape on some hardware. Raises Refused for a CPU, and for a node that nobody has."""
     if hardware.device is None:
         raise Refused("No time is predicted for a CPU: name a device and its nodes, e.g. --hardware a100_80g_x8n16.")

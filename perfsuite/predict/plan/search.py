@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from perfsuite.catalog.definitions import Layout
 from perfsuite.predict.plan.layout_memory import chance_to_fit, host_bytes, needed_bytes
 from perfsuite.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
-from perfsuite.predict.plan.question import Question
+from perfsuite.predict.plan.question import PlanQuestion
 from perfsuite.predict.time.pipeline_fill import ENDS
 from perfsuite.predict.time.regimes import kind_of, regime, was_fitted
 from perfsuite.predict.time.setup import Setup
@@ -22,7 +22,7 @@ CHUNKS = (1, 2, 3, 4, 6, 8, 12)
 LONG = 16384  # tokens of a sequence from which on ranks may share it
 
 
-def layouts(question: Question) -> Iterator[Setup]:
+def layouts(question: PlanQuestion) -> Iterator[Setup]:
     """Every setup that the software has, and that divides heads, layers, experts, ranks and batch without a rest."""
     for tensor, pipeline, context, experts in _widths(question):
         replicas = question.ranks // (tensor * pipeline * context)
@@ -37,7 +37,7 @@ def layouts(question: Question) -> Iterator[Setup]:
             yield from _variants(base, question)
 
 
-def _widths(question: Question) -> Iterator[tuple[int, int, int, int]]:
+def _widths(question: PlanQuestion) -> Iterator[tuple[int, int, int, int]]:
     """Widths of tensor parallelism, pipeline, context and experts: one of what the software does not have.
 
     Tensor-parallel ranks share a node, and the links of all of its devices: through a host's memory they do not pay.
@@ -59,7 +59,7 @@ def _widths(question: Question) -> Iterator[tuple[int, int, int, int]]:
                     yield tensor, pipeline, context, experts
 
 
-def _stages(question: Question) -> list[int]:
+def _stages(question: PlanQuestion) -> list[int]:
     """The stages that a pipeline may have: divisors of the layers, with embedding and loss or without; or of the ranks,
     if layers of several kinds are divided by their cost.
     """
@@ -69,7 +69,7 @@ def _stages(question: Question) -> list[int]:
     return [one for one in _divisors(question.ranks) if one <= layers]
 
 
-def _variants(base: Setup, question: Question) -> Iterator[Setup]:
+def _variants(base: Setup, question: PlanQuestion) -> Iterator[Setup]:
     """A layout with every recomputation, interleaving, sharding and offload that it can have."""
     layout, has, shape = base.layout, question.software.has, question.shape
     chunks = [1]
@@ -93,7 +93,7 @@ def _variants(base: Setup, question: Question) -> Iterator[Setup]:
             yield from _divided(plain, question)
 
 
-def _divided(base: Setup, question: Question) -> Iterator[Setup]:
+def _divided(base: Setup, question: PlanQuestion) -> Iterator[Setup]:
     """A layout whose gradients or parameters are divided too, over all replicas or those of a node, and its offload."""
     layout, has = base.layout, question.software.has
     whole = replace(layout, replicas=1, shards=layout.replicas)
@@ -116,7 +116,7 @@ def _divisors(number: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundLayouts:
     """The best layouts of a question, how many were tried, and how many of them fit."""
 
     best: tuple[PlannedLayout, ...]
@@ -127,7 +127,7 @@ class Found:
     capacity: float
 
 
-def search(question: Question, count: int = 5, layout: str = "") -> Found:
+def search(question: PlanQuestion, count: int = 5, layout: str = "") -> FoundLayouts:
     """The ``count`` fastest layouts that fit, fastest first; of equally fast ones, those that need least. A ``layout``
     in words is the only one that is tried, and it is predicted whether it fits or not.
 
@@ -152,11 +152,11 @@ def search(question: Question, count: int = 5, layout: str = "") -> Found:
     top = heapq.nsmallest(count, ranked, key=lambda one: one[:4])
     first = top[0][5] if top else None
     best = tuple(_planned(question, setup, needed, predicted, first) for _, _, needed, _, setup, predicted in top)
-    return Found(best, tried, fitting, least, least_host, most)
+    return FoundLayouts(best, tried, fitting, least, least_host, most)
 
 
 def _planned(
-    question: Question, setup: Setup, needed: float, predicted: Breakdown, first: Breakdown | None
+    question: PlanQuestion, setup: Setup, needed: float, predicted: Breakdown, first: Breakdown | None
 ) -> PlannedLayout:
     """A layout as a record: everything in it is predicted. ``first`` is the best one's step."""
     kind = regime_of(question, setup, predicted)
@@ -179,7 +179,7 @@ def _planned(
     )
 
 
-def regime_of(question: Question, setup: Setup, predicted: Breakdown) -> str:
+def regime_of(question: PlanQuestion, setup: Setup, predicted: Breakdown) -> str:
     """The rows whose errors tell how good a layout's prediction is."""
     kind = kind_of(question.shape, setup, question.nodes_of(setup), predicted)
     known = was_fitted(question.device.name, question.software.name, kind)

@@ -12,7 +12,7 @@ from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import why_missing
 from perfsuite.predict.plan.layout_memory import needed_bytes, tensor_parts
 from perfsuite.predict.plan.layout_names import RECOMPUTE, name_of
-from perfsuite.predict.plan.question import Question
+from perfsuite.predict.plan.question import PlanQuestion
 from perfsuite.predict.time.cell_steps import setup_of
 from perfsuite.predict.time.costs import MOMENTS
 from perfsuite.predict.time.setup import Setup
@@ -36,7 +36,7 @@ ACTIVATIONS, ALLOCATOR = "activations", "allocator"
 def verify_each(
     layouts: Sequence[PlannedLayout],
     model: Model | None,
-    question: Question,
+    question: PlanQuestion,
     hardware: Hardware,
     catalog: Catalog,
     processes: int = 1,
@@ -60,7 +60,7 @@ def verify_each(
 
 
 def beside(
-    layout: PlannedLayout, setup: Setup, cell: Cell, found: Prediction | Failure, question: Question
+    layout: PlannedLayout, setup: Setup, cell: Cell, found: Prediction | Failure, question: PlanQuestion
 ) -> VerifiedLayout:
     """A layout beside what its cell's trace has found."""
     if isinstance(found, Failure):
@@ -88,7 +88,7 @@ def beside(
     )
 
 
-def closed_memory(question: Question, setup: Setup) -> ClosedMemory:
+def closed_memory(question: PlanQuestion, setup: Setup) -> ClosedMemory:
     """The closed form of a setup, by part."""
     parts = tensor_parts(question.shape, setup, question.software.name)
     needed = needed_bytes(question.shape, setup, question.software.name)
@@ -105,7 +105,7 @@ def traced_parts(found: Prediction) -> dict[str, int]:
     return parts | {ALLOCATOR: found.smallest_bytes - found.peak_bytes}
 
 
-def cell_of(setup: Setup, model: Model, question: Question, hardware: Hardware, catalog: Catalog) -> Cell:
+def cell_of(setup: Setup, model: Model, question: PlanQuestion, hardware: Hardware, catalog: Catalog) -> Cell:
     """The cell whose code is the setup's, with as many micro-batches as a rank has in flight. Raises Refused."""
     stack = question.software.name
     engines = [one for one in catalog.all("engine").values() if stack in one.stacks]

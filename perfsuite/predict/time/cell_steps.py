@@ -14,8 +14,8 @@ from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import constants_of, machine_of
 from perfsuite.predict.time.regimes import of_cell
-from perfsuite.predict.time.setup import Machine, Setup
-from perfsuite.predict.time.shape import Shape, Stack
+from perfsuite.predict.time.setup import MachineSetup, Setup
+from perfsuite.predict.time.shape import LayerStack, Shape
 from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.speed import said
 from perfsuite.predict.time.step import Breakdown, step
@@ -66,7 +66,9 @@ def time_of(cell: Cell, padded: bool = True) -> PredictedTime:
     return record_of(cell, shape, setup, machine, found, of_cell(cell, found.launch / found.total))
 
 
-def record_of(cell: Cell, shape: Shape, setup: Setup, machine: Machine, found: Breakdown, kind: str) -> PredictedTime:
+def record_of(
+    cell: Cell, shape: Shape, setup: Setup, machine: MachineSetup, found: Breakdown, kind: str
+) -> PredictedTime:
     """A cell's predicted step and its interval as a record; ``kind`` is its regime."""
     return PredictedTime(cell=cell.id, **said(shape, setup, machine.flops, found, kind))
 
@@ -152,7 +154,7 @@ def gradient_messages(shape: Shape, zero: bool, ranks: int) -> int:
     return max(1, min(shape.parameters // bucket, matrices * (2 if zero else 1))) if ranks > 1 else 1
 
 
-def _matrices(stack: Stack) -> int:
+def _matrices(stack: LayerStack) -> int:
     """The matrices of a layer of transformers, each a parameter: a Llama's has seven, a GPT's four."""
     return 7 if stack.gated else 4
 

@@ -14,7 +14,7 @@ import msgspec
 from perfsuite.catalog.definitions import Device
 from perfsuite.errors import Refused
 from perfsuite.predict.time import fitted
-from perfsuite.predict.time.setup import Machine
+from perfsuite.predict.time.setup import MachineSetup
 
 # Compute capability (whole part) to the generation whose constants apply; AMD's devices by their names.
 GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "ampere"}
@@ -82,7 +82,7 @@ def generation_of(device: Device) -> str:
     return generation
 
 
-def machine_of(device: Device, network: float | None = None, node: int = 8, latency: float = 1.0) -> Machine:
+def machine_of(device: Device, network: float | None = None, node: int = 8, latency: float = 1.0) -> MachineSetup:
     """The machine of ``node`` devices; ``network`` is a device's share of the node's network in bytes per second,
     ``latency`` the factor of the latency between nodes.
 
@@ -93,7 +93,7 @@ def machine_of(device: Device, network: float | None = None, node: int = 8, late
     linked = device.link_bandwidth if not device.linked or node <= device.linked else 0.0
     bus = device.host_bandwidth * (1.0 if device.peers else THROUGH_HOST)
     fp8, fp4 = device.dense_flops.get("fp8", 0.0), device.dense_flops.get("fp4", 0.0)
-    return Machine(
+    return MachineSetup(
         name=device.name,
         flops=peak,
         matmul_flops=device.measured_matmul_flops or UNMEASURED_MATMUL * peak,

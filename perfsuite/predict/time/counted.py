@@ -65,7 +65,7 @@ _READ = ("operators", "hardware_flop", "collectives", "communication_bytes")
 
 
 @dataclass(frozen=True)
-class Row:
+class CountedRow:
     """A measured cell."""
 
     cell: Cell
@@ -74,7 +74,7 @@ class Row:
     peak_flops: float
 
 
-def row_of(cell: Cell, measurement: Measurement) -> Row | None:
+def row_of(cell: Cell, measurement: Measurement) -> CountedRow | None:
     """The row of a training on a CPU; None if its step was not timed or not counted."""
     readings = measurement.readings
     known = all(name in readings for name in (*COUNTS, "step_time_seconds", "peak_flops"))
@@ -82,7 +82,7 @@ def row_of(cell: Cell, measurement: Measurement) -> Row | None:
     if measurement.outcome != "fits" or not known or not trains or cell.hardware.device is not None:
         return None
     seconds, peak = (float(readings[name].value) for name in ("step_time_seconds", "peak_flops"))
-    return Row(cell, Counted.of(cell, readings), seconds, peak)
+    return CountedRow(cell, Counted.of(cell, readings), seconds, peak)
 
 
 def predicted_parts(counted: Counted, found: Calibration) -> dict[str, float]:
@@ -92,7 +92,7 @@ def predicted_parts(counted: Counted, found: Calibration) -> dict[str, float]:
     return {"operators": costs[0] + costs[1], "messages": costs[2] + costs[3], "matmuls": costs[4] + costs[5]}
 
 
-def calibrate(rows: Sequence[Row], machine: str, cores: int) -> Calibration:
+def calibrate(rows: Sequence[CountedRow], machine: str, cores: int) -> Calibration:
     """The constants that fit the rows, and the errors of those that the constants had not seen."""
     held = []
     for fold in range(FOLDS):
@@ -120,7 +120,7 @@ def calibrate(rows: Sequence[Row], machine: str, cores: int) -> Calibration:
 CLEAR = 1.2  # times as long: less is not an order, on a machine that others use
 
 
-def engines_in_order(held: Sequence[tuple[Row, float]]) -> tuple[int, int]:
+def engines_in_order(held: Sequence[tuple[CountedRow, float]]) -> tuple[int, int]:
     """Of the pairs of engines that train one model in one way, and clearly differ: how many are predicted in order."""
     right = pairs = 0
     for at, (one, first) in enumerate(held):
@@ -139,7 +139,7 @@ def _way(cell: Cell) -> tuple[str, str, str]:
     return cell.model.name, cell.strategy.name.partition("+")[2], cell.hardware.name
 
 
-def _fitted(rows: Sequence[Row], machine: str, cores: int) -> Calibration:
+def _fitted(rows: Sequence[CountedRow], machine: str, cores: int) -> Calibration:
     """The constants alone. The rates of matmuls are the medians of what the cells measured."""
     names = {row.counted.precision for row in rows} | {"fp32"}
     rates = {

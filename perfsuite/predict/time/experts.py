@@ -1,10 +1,10 @@
 """Experts on several ranks: what a layer sends to them and back, and what permuting its tokens moves."""
 
 from perfsuite.predict.time.constants import Constants
-from perfsuite.predict.time.message_times import Group, Links, exposed
+from perfsuite.predict.time.message_times import Links, MessageGroup, exposed
 from perfsuite.predict.time.products import expert_rows, expert_tokens
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import Experts, Stack
+from perfsuite.predict.time.shape import Experts, LayerStack
 from perfsuite.predict.time.work import ACTIVATION, Rates
 
 PASSES = 4  # dispatch and combine, forward and backward
@@ -21,7 +21,7 @@ def reached(places: int, chosen: int) -> float:
     return places * (1 - (1 - 1 / places) ** chosen)
 
 
-def exchange_experts(size: float, experts: Experts, fused: bool, group: Group, links: Links) -> float:
+def exchange_experts(size: float, experts: Experts, fused: bool, group: MessageGroup, links: Links) -> float:
     """Seconds in which a rank sends its tokens, ``size`` bytes in all, to their experts.
 
     NCCL's all-to-all sends a token once for each of its experts. DeepEP and HybridEP send it once to each node, where
@@ -44,7 +44,7 @@ def exchange_experts(size: float, experts: Experts, fused: bool, group: Group, l
 
 
 def expert_messages(
-    stack: Stack, setup: Setup, rates: Rates, constants: Constants, tokens: int, beside: float
+    stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, tokens: int, beside: float
 ) -> float:
     """Exposed seconds of a layer's exchanges. ``beside`` are those of its kernels: another micro-batch has them too."""
     if not stack.experts or setup.experts * setup.expert_tensor == 1:
@@ -52,7 +52,7 @@ def expert_messages(
     width, fused = setup.layout.tensor, setup.dispatch == "fused"
     size = expert_tokens(tokens, width) * stack.hidden * ACTIVATION * setup.imbalance
     stride = width if setup.expert_tensor > 1 else 1
-    group = Group(setup.experts, stride)
+    group = MessageGroup(setup.experts, stride)
     once = exchange_experts(size, stack.experts, fused, group, rates.links)
     passes = PASSES + (2 if setup.recompute == "full" else 0)
     if setup.dispatch_overlapped:
@@ -60,14 +60,14 @@ def expert_messages(
     return passes * once
 
 
-def left_to_compute(stack: Stack, setup: Setup, rates: Rates) -> float:
+def left_to_compute(stack: LayerStack, setup: Setup, rates: Rates) -> float:
     """The share of the multiprocessors that compute while another micro-batch's tokens are exchanged between nodes."""
-    nodes = Group(setup.experts, setup.layout.tensor if setup.expert_tensor > 1 else 1).nodes(rates.links.node)
+    nodes = MessageGroup(setup.experts, setup.layout.tensor if setup.expert_tensor > 1 else 1).nodes(rates.links.node)
     taken = EXCHANGING if stack.experts and setup.dispatch_overlapped and nodes > 1 else 0
     return 1 - taken / rates.multiprocessors
 
 
-def permuted_bytes(stack: Stack, setup: Setup, tokens: int, width: int) -> float:
+def permuted_bytes(stack: LayerStack, setup: Setup, tokens: int, width: int) -> float:
     """Forward bytes in which tokens are copied to their experts' order and back, and summed with their weights."""
     if not stack.experts:
         return 0.0

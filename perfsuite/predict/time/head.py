@@ -2,7 +2,7 @@
 
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.cross_entropy import head_bytes
-from perfsuite.predict.time.message_times import Group, exchange
+from perfsuite.predict.time.message_times import MessageGroup, exchange
 from perfsuite.predict.time.products import half
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Shape
@@ -37,7 +37,7 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     message = tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
     if setup.logits_gathered:
         message = 2 * tensor_message(tokens * shape.hidden * setup.tensor_gradient_bytes, setup, rates)
-        group = Group(setup.layout.tensor)
+        group = MessageGroup(setup.layout.tensor)
         size = tokens * shape.vocabulary * ACTIVATION
         message += exchange("all_gather", size, group, rates.links)
         forward += 2 * size / rates.memory  # what was gathered is joined
@@ -61,6 +61,6 @@ def _embedding_gathers(shape: Shape, setup: Setup, rates: Rates, columns: int) -
     if "parameters" not in setup.sharded or not setup.embedding_gathered:
         return 0.0
     count = (1 if shape.tied else 2) * shape.hidden * columns
-    group = Group(setup.shards, setup.layout.tensor)
+    group = MessageGroup(setup.shards, setup.layout.tensor)
     gather = exchange("all_gather", count * setup.parameter_bytes, group, rates.links)
     return gather + exchange("reduce_scatter", count * setup.gradient_bytes, group, rates.links)

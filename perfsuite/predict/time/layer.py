@@ -6,10 +6,10 @@ from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import Constants
 from perfsuite.predict.time.experts import expert_messages, left_to_compute, permuted_bytes
 from perfsuite.predict.time.head import collect
-from perfsuite.predict.time.message_times import Group, exchange, exposed
+from perfsuite.predict.time.message_times import MessageGroup, exchange, exposed
 from perfsuite.predict.time.products import expert_rows, half, products
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import Stack
+from perfsuite.predict.time.shape import LayerStack
 from perfsuite.predict.time.tensor_messages import block_messages
 from perfsuite.predict.time.work import ACTIVATION, Rates, Work
 
@@ -27,7 +27,7 @@ QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels 
 
 
 @lru_cache(maxsize=4096)
-def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Work:
+def layer(stack: LayerStack, setup: Setup, rates: Rates, constants: Constants) -> Work:
     """One layer and one micro-batch: forward, backward, what is recomputed, and its messages."""
     width = setup.layout.tensor
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
@@ -55,14 +55,14 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
     return Work(forward, backward, messages, gathers, experts, _launch(stack, setup, constants))
 
 
-def _launch(stack: Stack, setup: Setup, constants: Constants) -> float:
+def _launch(stack: LayerStack, setup: Setup, constants: Constants) -> float:
     """Seconds of the host for a layer's kernels. A graph launches what it has captured."""
     found = constants.launch_layer * _kernels(stack, setup, constants)
     found *= setup.wide_launch if setup.layout.tensor >= WIDE else 1.0
     return found * GRAPHED[setup.graphs]
 
 
-def _kernels(stack: Stack, setup: Setup, constants: Constants) -> float:
+def _kernels(stack: LayerStack, setup: Setup, constants: Constants) -> float:
     """The kernels of a layer, those that are launched again included, by those of a usual one."""
     found = CROSS_LAUNCHES if stack.source_hidden else 1.0
     found *= 1 + setup.recompute_share / 3 if setup.recompute == "full" else 1.0
@@ -73,7 +73,7 @@ def _kernels(stack: Stack, setup: Setup, constants: Constants) -> float:
 
 
 def _pointwise(
-    stack: Stack, setup: Setup, rates: Rates, constants: Constants, tokens: int, pairs: int
+    stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, tokens: int, pairs: int
 ) -> tuple[float, float]:
     """Seconds of a layer's pointwise kernels, forward and backward."""
     width = setup.layout.tensor
@@ -92,7 +92,7 @@ def _pointwise(
     return traffic, traffic * costs.BACKWARD_ELEMENTWISE
 
 
-def _recomputed(stack: Stack, setup: Setup, rates: Rates, tokens: int, forward: float, core: float) -> float:
+def _recomputed(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, forward: float, core: float) -> float:
     """Seconds of what backward computes again: a layer's forward, or the core of its attention."""
     if setup.recompute == "selective" and setup.attention == "unfused":
         return core
@@ -103,14 +103,14 @@ def _recomputed(stack: Stack, setup: Setup, rates: Rates, tokens: int, forward: 
     return forward * setup.recompute_share
 
 
-def _held(stack: Stack, setup: Setup) -> float:
+def _held(stack: LayerStack, setup: Setup) -> float:
     """The parameters of a layer on one rank."""
     return stack.dense_parameters / setup.layout.tensor + stack.expert_parameters / (
         setup.experts * setup.expert_tensor
     )
 
 
-def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int) -> tuple[float, float]:
+def _attention(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, heads: int) -> tuple[float, float]:
     """Seconds of the attention proper, forward and backward, to itself and to another stack."""
     own = setup.target if stack.target else setup.sequence
     seen = [(own, stack.causal and not setup.masked)] + ([(setup.sequence, False)] if stack.source_hidden else [])
@@ -131,7 +131,7 @@ def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int
     return forward, backward
 
 
-def _context(stack: Stack, setup: Setup, rates: Rates, constants: Constants, core: float) -> float:
+def _context(stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, core: float) -> float:
     """Exposed seconds in which ranks that share a sequence pass keys and values on, and their gradients back.
 
     They run beside the core of attention (arXiv 2310.01889, section 3). Backward sends twice as much.
@@ -142,20 +142,22 @@ def _context(stack: Stack, setup: Setup, rates: Rates, constants: Constants, cor
     if stack.latent:
         width = 2 * round(stack.score_width) * max(1, stack.heads // setup.layout.tensor)
     size = setup.micro_batch * setup.sequence * width * ACTIVATION
-    group = Group(setup.context, setup.layout.tensor)
+    group = MessageGroup(setup.context, setup.layout.tensor)
     return exposed(core, 3 * exchange("all_gather", size, group, rates.links), constants.overlap)
 
 
-def _gathers(stack: Stack, setup: Setup, rates: Rates, constants: Constants, forward: float, backward: float) -> float:
+def _gathers(
+    stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, forward: float, backward: float
+) -> float:
     """Exposed seconds of a layer whose parameters are sharded: a gather in each pass, and the gradients' scatter."""
     if "parameters" not in setup.sharded:
         return 0.0
     gather = scatter = 0.0
     pieces, width = setup.layer_messages, setup.layout.tensor
-    parts = [(stack.dense_parameters / width, Group(setup.shards, width))]
+    parts = [(stack.dense_parameters / width, MessageGroup(setup.shards, width))]
     if stack.experts:
         own = setup.experts * setup.expert_tensor
-        parts.append((stack.expert_parameters / own, Group(int(setup.expert_shards), own)))
+        parts.append((stack.expert_parameters / own, MessageGroup(int(setup.expert_shards), own)))
     for count, group in parts:
         gather += pieces * exchange("all_gather", count / pieces * setup.parameter_bytes, group, rates.links)
         scatter += pieces * exchange("reduce_scatter", count / pieces * setup.gradient_bytes, group, rates.links)

@@ -41,7 +41,7 @@ class Links:
 
 
 @dataclass(frozen=True)
-class Group:
+class MessageGroup:
     """``ranks`` devices, ``stride`` apart in rank order; tensor-parallel ranks have the stride 1."""
 
     ranks: int
@@ -61,7 +61,7 @@ def wire_bytes(kind: str, size: float, ranks: int) -> float:
     return PASSES[kind] * size * (ranks - 1) / ranks
 
 
-def bus_bandwidth(group: Group, links: Links) -> float:
+def bus_bandwidth(group: MessageGroup, links: Links) -> float:
     """The slowest part of the rings of a group.
 
     Inside a node it is NVLink. Between nodes each of its devices in a node adds its own network card to the rings, as
@@ -75,7 +75,7 @@ def bus_bandwidth(group: Group, links: Links) -> float:
     return min(link, links.network * inside * share) if inside > 1 else links.network
 
 
-def collective(kind: str, size: float, group: Group, links: Links) -> float:
+def collective(kind: str, size: float, group: MessageGroup, links: Links) -> float:
     """Seconds of a collective on ``size`` bytes: the better of ring and, for an all-reduce, tree. One rank: nothing."""
     if group.ranks <= 1 or size <= 0:
         return 0.0
@@ -93,13 +93,13 @@ def collective(kind: str, size: float, group: Group, links: Links) -> float:
     return min(ring, slower * (TREE_BASE + levels) + sent / TREE_SHARE)
 
 
-def exchange(kind: str, size: float, group: Group, links: Links) -> float:
+def exchange(kind: str, size: float, group: MessageGroup, links: Links) -> float:
     """Seconds of a collective in a step: of its own, and to hand over to it and back."""
     alone = collective(kind, size, group, links)
     return alone + links.handover if alone else 0.0
 
 
-def point_to_point(size: float, group: Group, links: Links) -> float:
+def point_to_point(size: float, group: MessageGroup, links: Links) -> float:
     """Seconds to send ``size`` bytes to the next rank of a group: by NVLink if all of it is in one node.
 
     In a pipeline over several nodes some stage sends over the network, and the others wait for it.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.precision import PRECISIONS
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import Stack
+from perfsuite.predict.time.shape import LayerStack
 from perfsuite.predict.time.work import Rates
 
 # Seconds of one expert's product at least, if each is a kernel of its own: Transformer Engine's grouped linear takes 9
@@ -29,7 +29,7 @@ def half(m: int, n: int, k: int, rates: Rates) -> float:
     return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors)
 
 
-def products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int) -> tuple[float, float]:
+def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: int) -> tuple[float, float]:
     """Seconds of a layer's products, forward and backward: one more each for the gradients of input and weight.
 
     Operands are quantised before: inputs in forward, gradients of outputs in backward.
@@ -52,7 +52,7 @@ def products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int) 
     return forward, backward
 
 
-def _attention(stack: Stack, setup: Setup, tokens: int, width: int) -> list[Product]:
+def _attention(stack: LayerStack, setup: Setup, tokens: int, width: int) -> list[Product]:
     """Those before and after the core of attention, to itself and to another stack."""
     if stack.latent:
         one, heads = stack.latent, max(1, stack.heads // width)
@@ -75,7 +75,7 @@ def _attention(stack: Stack, setup: Setup, tokens: int, width: int) -> list[Prod
     return found
 
 
-def _feed_forward(stack: Stack, setup: Setup, tokens: int, width: int) -> list[Product]:
+def _feed_forward(stack: LayerStack, setup: Setup, tokens: int, width: int) -> list[Product]:
     """Those of the feed-forward, or of router, shared expert and the rank's own experts."""
     inner, experts = stack.feed_forward // width, stack.experts
     gates = 2 if stack.gated else 1
@@ -97,7 +97,7 @@ def expert_tokens(tokens: int, width: int) -> int:
     return max(1, tokens // width)
 
 
-def expert_rows(stack: Stack, setup: Setup, tokens: int, width: int) -> float:
+def expert_rows(stack: LayerStack, setup: Setup, tokens: int, width: int) -> float:
     """The rows that a rank's experts get, on the fullest rank."""
     assert stack.experts is not None
     return expert_tokens(tokens, width) * stack.experts.chosen * setup.expert_tensor * setup.imbalance

@@ -11,11 +11,11 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.predict.time.cell_steps import UNKNOWN_STACK, layout_of
 from perfsuite.predict.time.constants import Constants, constants_of, machine_of
-from perfsuite.predict.time.setup import Machine
+from perfsuite.predict.time.setup import MachineSetup
 from perfsuite.predict.time.shape_config import shape_of
 from perfsuite.predict.time.traced import Replayed, together
 from perfsuite.predict.time.work import Rates
-from perfsuite.predict.trace.tracing import TraceFailed, Tracer, job_of
+from perfsuite.predict.trace.tracing import MemoryTracer, TraceFailed, job_of
 from perfsuite.predict.untraceable import why_no_operators
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import chrome
@@ -32,7 +32,7 @@ IN_LAYERS = ("forward", "backward")
 class Costs:
     """What the operations of a trace are paid with. ``launch`` are a host's seconds for a rank's layers of a step."""
 
-    machine: Machine
+    machine: MachineSetup
     constants: Constants
     rates: Rates
     launch: float
@@ -65,13 +65,15 @@ def traced_ranks(cell: Cell) -> list[int]:
     return [stage * layout.stage_ranks for stage in range(layout.pipeline)]
 
 
-def trace_step(cell: Cell, catalog: Catalog, padded: bool = True, tracer: Tracer | None = None) -> dict[int, Trace]:
+def trace_step(
+    cell: Cell, catalog: Catalog, padded: bool = True, tracer: MemoryTracer | None = None
+) -> dict[int, Trace]:
     """Traces with a timed step, by rank; ``tracer`` is a process that already traces.
 
     Raises TraceFailed.
     """
     found = {}
-    with contextlib.nullcontext(tracer) if tracer else Tracer(1) as one:
+    with contextlib.nullcontext(tracer) if tracer else MemoryTracer(1) as one:
         for rank in traced_ranks(cell):
             ((_, trace),) = one.round([job_of(cell, rank, catalog, padded, timed=True)])
             if isinstance(trace, Failure):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfsuite.predict.time.constants import Constants
-from perfsuite.predict.time.setup import Machine, Setup
+from perfsuite.predict.time.setup import MachineSetup, Setup
 from perfsuite.predict.time.shape import Shape
 from perfsuite.predict.time.step import Breakdown, stage_times, step
 from perfsuite.records import chrome
@@ -32,7 +32,7 @@ class Span:
     chunk: int = 0
 
 
-def spans(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> list[Span]:
+def spans(shape: Shape, setup: Setup, machine: MachineSetup, constants: Constants) -> list[Span]:
     """All that the stages do in one step, by stage and time. What lies between two spans of a stage is the bubble."""
     total = step(shape, setup, machine, constants)
     stages = stage_times(shape, setup, machine, constants)

@@ -101,7 +101,7 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineSetup:
     """Devices and their links: FLOP/s (dense), bytes and bytes per second, in one direction and per device.
 
     ``matmul_flops`` is the best matmul that anyone measured, ``fp8_flops`` and ``fp4_flops`` those in fewer bits (0: it

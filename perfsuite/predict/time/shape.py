@@ -32,7 +32,7 @@ class Latent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class LayerStack:
     """``layers`` equal layers. ``source_hidden`` > 0: each also attends to another stack's output of that width.
 
     ``target``: it reads the target sequence (a decoder behind an encoder). ``gated``: the feed-forward has a third
@@ -116,7 +116,7 @@ class Shape:
     Norms and biases are left out: less than 0.1 % of the parameters.
     """
 
-    stacks: tuple[Stack, ...]
+    stacks: tuple[LayerStack, ...]
     vocabulary: int
     tied: bool = True
     positions: int = 0
@@ -145,7 +145,7 @@ class Shape:
         later = self.extra * (self.stacks[-1].layer_parameters + 2 * self.hidden**2)
         return sum(stack.layers * stack.layer_parameters for stack in self.stacks) + embeddings + later
 
-    def tokens(self, stack: Stack, sequence: int, target: int = 0) -> int:
+    def tokens(self, stack: LayerStack, sequence: int, target: int = 0) -> int:
         """The length of the sequence that a stack reads."""
         return target if stack.target else sequence
 
@@ -183,7 +183,7 @@ def decoder(  # noqa: PLR0913  the notation of papers
     positions: int = 0,
 ) -> Shape:
     """A decoder in the notation of papers; the feed-forward is 4·hidden wide unless it is given."""
-    stack = Stack(
+    stack = LayerStack(
         layers=layers,
         hidden=hidden,
         heads=heads,

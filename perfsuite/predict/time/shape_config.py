@@ -6,7 +6,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.errors import Refused
-from perfsuite.predict.time.shape import Experts, Latent, Shape, Stack
+from perfsuite.predict.time.shape import Experts, Latent, LayerStack, Shape
 
 
 def shape_of(model: Model) -> Shape:
@@ -27,7 +27,7 @@ def shape_of_config(config: Mapping[str, Any]) -> Shape:
     heads = _first(config, "num_attention_heads", "n_head")
     inner = config.get("intermediate_size") or config.get("n_inner") or 4 * hidden
     experts, latent = _experts(config), _latent(config)
-    dense = Stack(
+    dense = LayerStack(
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -38,7 +38,7 @@ def shape_of_config(config: Mapping[str, Any]) -> Shape:
         latent=latent,
         window=(config.get("sliding_window") or 0) if "layer_types" in config else 0,
     )
-    stacks: tuple[Stack, ...] = (dense,)
+    stacks: tuple[LayerStack, ...] = (dense,)
     if experts:
         first = config.get("first_k_dense_replace", 0)
         stacks = (replace(dense, layers=first),) if first else ()
@@ -81,7 +81,7 @@ def _latent(config: Mapping[str, Any]) -> Latent | None:
 def _t5(config: Mapping[str, Any]) -> Shape:
     """An encoder and a decoder of as many layers; every head has the width ``d_kv``."""
     stacks = tuple(
-        Stack(
+        LayerStack(
             layers=config["num_layers"],
             hidden=config["d_model"],
             heads=config["num_heads"],

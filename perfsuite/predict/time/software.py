@@ -23,7 +23,7 @@ OTHER = 9.0  # as which a device counts that is not NVIDIA's
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class SoftwareRecipe:
     """Fields of a Setup that a software's own performance recipe gives ``formats`` of products, in the releases from
     ``since`` to ``until``.
 
@@ -45,7 +45,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptTensors:
     """What a software keeps for backward, in bytes per element.
 
     ``hidden``: of a layer's hidden states, since two norms and two products keep their inputs. ``gathered``: of the
@@ -74,10 +74,10 @@ class Software:
     source: str
     has: frozenset[str]
     does: Mapping[str, Any] = field(default_factory=dict)
-    recipes: tuple[Recipe, ...] = ()  # what its own recipes set besides, by release and kind of step
+    recipes: tuple[SoftwareRecipe, ...] = ()  # what its own recipes set besides, by release and kind of step
     cudnn_from: float = math.inf  # compute capability from which on it takes cuDNN's attention or FlashAttention-3
     precisions: tuple[str, ...] = ("bf16", "fp16")
-    kept: Kept = Kept()
+    kept: KeptTensors = KeptTensors()
 
     def attention(self, device: Device) -> str:
         """The kernel that it takes on a device: a key of Setup.attention."""

@@ -13,9 +13,9 @@ from perfsuite.predict.time.constants import Constants
 from perfsuite.predict.time.head import head
 from perfsuite.predict.time.held import held, stage_layers
 from perfsuite.predict.time.layer import layer
-from perfsuite.predict.time.message_times import Group, exchange, exposed, point_to_point
+from perfsuite.predict.time.message_times import MessageGroup, exchange, exposed, point_to_point
 from perfsuite.predict.time.pipeline_fill import bubble
-from perfsuite.predict.time.setup import Machine, Setup
+from perfsuite.predict.time.setup import MachineSetup, Setup
 from perfsuite.predict.time.shape import Shape
 from perfsuite.predict.time.work import ACTIVATION, Rates, Work
 
@@ -55,7 +55,7 @@ class Breakdown:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> Breakdown:
+def step(shape: Shape, setup: Setup, machine: MachineSetup, constants: Constants) -> Breakdown:
     """The predicted seconds of one optimizer step."""
     rates = Rates.of(machine, constants)
     stages = stage_works(shape, setup, rates, constants)
@@ -99,7 +99,7 @@ def late(nodes: int, constants: Constants) -> float:
     return constants.jitter * math.sqrt(2 * math.log(nodes))
 
 
-def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> list[dict[str, float]]:
+def stage_times(shape: Shape, setup: Setup, machine: MachineSetup, constants: Constants) -> list[dict[str, float]]:
     """Seconds of one micro-batch in every stage: forward, backward, and the parts of a Breakdown that it has too."""
     rates = Rates.of(machine, constants)
     stages = stage_works(shape, setup, rates, constants)
@@ -162,14 +162,14 @@ def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
     size = setup.micro_batch * setup.sequence // setup.context * shape.hidden * ACTIVATION
     width = setup.layout.tensor
     stride = width * setup.context * setup.layout.data_ranks
-    once = point_to_point(size / width, Group(setup.layout.pipeline, stride), rates.links)
+    once = point_to_point(size / width, MessageGroup(setup.layout.pipeline, stride), rates.links)
     if width > 1 and not setup.sequence_parallel:
-        once += exchange("all_gather", size, Group(width), rates.links)
+        once += exchange("all_gather", size, MessageGroup(width), rates.links)
     return 2 * setup.interleave * once
 
 
 def _update(
-    shape: Shape, setup: Setup, machine: Machine, rates: Rates, constants: Constants, micro_batch: float
+    shape: Shape, setup: Setup, machine: MachineSetup, rates: Rates, constants: Constants, micro_batch: float
 ) -> tuple[float, float, float]:
     """Seconds after the last micro-batch: exposed messages between replicas, the optimizer, and its offload.
 
@@ -179,11 +179,11 @@ def _update(
     """
     layout = setup.layout
     dense, experts = held(shape, setup)
-    scatter, gather = _gradients(dense, setup, rates, Group(layout.data_ranks * setup.context, layout.tensor))
+    scatter, gather = _gradients(dense, setup, rates, MessageGroup(layout.data_ranks * setup.context, layout.tensor))
     if experts:
         own = setup.experts * setup.expert_tensor
         others = max(1, layout.data_ranks * setup.context * layout.tensor // own)
-        more = _gradients(experts, setup, rates, Group(others, own))
+        more = _gradients(experts, setup, rates, MessageGroup(others, own))
         scatter, gather = scatter + more[0], gather + more[1]
     if setup.overlapped:
         beside = micro_batch * (layout.pipeline * (setup.interleave - 1) + 1) / setup.interleave
@@ -193,10 +193,10 @@ def _update(
     messages = scatter * times + gather  # ZeRO-2 keeps no whole gradients, so it reduces those of every micro-batch
     if layout.pipeline > 1 and shape.tied:  # first and last stage have a copy each of the embedding
         size = shape.vocabulary * shape.hidden / layout.tensor * setup.gradient_bytes
-        ends = Group(2, layout.tensor * setup.context * layout.data_ranks * (layout.pipeline - 1))
+        ends = MessageGroup(2, layout.tensor * setup.context * layout.data_ranks * (layout.pipeline - 1))
         messages += exchange("all_reduce", size, ends, rates.links)
     if setup.persistent:
-        size, shards = shape.hidden * setup.parameter_bytes, Group(setup.shards, layout.tensor)
+        size, shards = shape.hidden * setup.parameter_bytes, MessageGroup(setup.shards, layout.tensor)
         messages += setup.persistent * exchange("all_gather", size, shards, rates.links)
     own_state = dense + experts
     if "optimizer" in setup.sharded:
@@ -207,15 +207,15 @@ def _update(
     return messages, costs.optimizer(own_state, rates.memory, setup.optimizer_bytes), 0.0
 
 
-def _gradients(count: float, setup: Setup, rates: Rates, group: Group) -> tuple[float, float]:
+def _gradients(count: float, setup: Setup, rates: Rates, group: MessageGroup) -> tuple[float, float]:
     """Seconds of the messages of ``group``, which has other data: what reduces gradients, what gathers parameters.
 
     Where state is divided over a part of the ranks, the parts are reduced over the others.
     """
     layout, links, size = setup.layout, rates.links, count * setup.gradient_bytes
     partial = layout.shards > 1
-    inner = Group(max(1, group.ranks // layout.replicas), group.stride) if partial else group
-    outer = Group(layout.replicas if partial else 1, group.stride * inner.ranks)
+    inner = MessageGroup(max(1, group.ranks // layout.replicas), group.stride) if partial else group
+    outer = MessageGroup(layout.replicas if partial else 1, group.stride * inner.ranks)
     between = exchange("all_reduce", size / inner.ranks, outer, links)
     if "parameters" in setup.sharded:  # the shards' scatter was in every micro-batch; replicas of shards remain
         return between, 0.0

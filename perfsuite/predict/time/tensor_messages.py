@@ -1,7 +1,7 @@
 """The messages of tensor parallelism inside of layers."""
 
 from perfsuite.predict.time.constants import Constants
-from perfsuite.predict.time.message_times import Group, exchange, exposed
+from perfsuite.predict.time.message_times import MessageGroup, exchange, exposed
 from perfsuite.predict.time.precision import PRECISIONS
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.work import ACTIVATION, Rates
@@ -18,11 +18,13 @@ def block_messages(size: float, setup: Setup, rates: Rates, constants: Constants
     whole = tensor_message(size, setup, rates)
     repeated = whole * (2 if setup.recompute == "full" else 1)
     if setup.recompute == "operators":
-        repeated += exchange("all_gather", size, Group(setup.layout.tensor), rates.links)
+        repeated += exchange("all_gather", size, MessageGroup(setup.layout.tensor), rates.links)
     if not setup.tensor_overlapped:
         gradient = tensor_message(size * setup.tensor_gradient_bytes / ACTIVATION, setup, rates)
         return repeated + setup.tensor_gradients * gradient
-    waited = exchange("all_gather", size, Group(setup.layout.tensor), rates.links) if setup.sequence_parallel else 0.0
+    waited = (
+        exchange("all_gather", size, MessageGroup(setup.layout.tensor), rates.links) if setup.sequence_parallel else 0.0
+    )
     if setup.tensor_pipelined:
         forward = repeated / whole * exposed(matmuls / 2, whole, constants.overlap) if whole else 0.0
         return forward + exposed(matmuls, whole + waited, constants.overlap)
@@ -34,7 +36,7 @@ def tensor_message(size: float, setup: Setup, rates: Rates) -> float:
 
     What is gathered is quantised before.
     """
-    group = Group(setup.layout.tensor)
+    group = MessageGroup(setup.layout.tensor)
     if setup.sequence_parallel:
         gather = exchange("all_gather", size * PRECISIONS[setup.precision].element / ACTIVATION, group, rates.links)
         return gather + exchange("reduce_scatter", size, group, rates.links)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.meetings import PAIRS, Meetings, Message
-from perfsuite.predict.time.message_times import PASSES, Group, exchange, point_to_point
+from perfsuite.predict.time.message_times import PASSES, MessageGroup, exchange, point_to_point
 from perfsuite.predict.time.work import Rates
 from perfsuite.records.trace import Operation
 
@@ -176,7 +176,7 @@ def _message_seconds(rank: int, kind: str, numbers: Sequence[int], rates: Rates)
         return cost(kind, numbers, rates, 1.0)
     size, _, other, _ = numbers
     node = rates.links.node
-    return point_to_point(size, Group(2, 1 if rank // node == other // node else node), rates.links)
+    return point_to_point(size, MessageGroup(2, 1 if rank // node == other // node else node), rates.links)
 
 
 def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
@@ -198,7 +198,7 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
     if kind not in PASSES:
         raise Refused(f"A trace of one rank does not say when its {kind} ends.")
     size, ranks, stride, _ = numbers
-    return exchange(kind, size, Group(ranks, stride), rates.links)
+    return exchange(kind, size, MessageGroup(ranks, stride), rates.links)
 
 
 def _merged(operations: Iterable[Placed]) -> list[tuple[float, float]]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 from perfsuite.predict.time.constants import Constants
 from perfsuite.predict.time.message_times import Links
-from perfsuite.predict.time.setup import Machine
+from perfsuite.predict.time.setup import MachineSetup
 
 HANDOVER = 3  # gaps that a message costs: fitted by itself, it was 13.2 µs, and the gap 4.1 µs
 ACTIVATION = 2  # bytes per element of what layers pass on: half precision
@@ -53,7 +53,7 @@ class Rates:
     multiprocessors: int
 
     @classmethod
-    def of(cls, machine: Machine, constants: Constants) -> "Rates":
+    def of(cls, machine: MachineSetup, constants: Constants) -> "Rates":
         """A machine's rates times the constants."""
         return cls(
             matmul=machine.matmul_flops * constants.matmul,

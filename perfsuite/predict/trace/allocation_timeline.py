@@ -44,7 +44,7 @@ SENDING = (
 )  # fmt: skip
 
 
-class Timeline(Meter):
+class AllocationTimeline(Meter):
     """``operations`` of the step "timed", as records/trace.py explains them."""
 
     def __init__(self, session: Session, recorder: Any) -> None:

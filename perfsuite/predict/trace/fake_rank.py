@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from perfsuite.predict.trace import distributed, missing, overrides
-from perfsuite.predict.trace.allocation_timeline import Timeline
+from perfsuite.predict.trace.allocation_timeline import AllocationTimeline
 from perfsuite.predict.trace.counts import counters
 from perfsuite.predict.trace.recorder import Recorder
 from perfsuite.predict.trace.repeats import RepeatingMode
@@ -84,7 +84,7 @@ def trace(job: TraceJob, session: Session) -> Trace:
     recorder = Recorder()
     marks = Marks(session, recorder, job.steps > 0)
     counting = counters(session) if job.counted else []
-    timing = [Timeline(session, recorder)] if job.timed else []
+    timing = [AllocationTimeline(session, recorder)] if job.timed else []
     gc.disable()  # the time of collections would depend on the number of objects
     with (
         contextlib.suppress(Prepared),

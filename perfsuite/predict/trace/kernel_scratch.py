@@ -22,7 +22,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
-class Layout:
+class ScratchLayout:
     """Of a tensor whose numbers do not matter."""
 
     shape: tuple[int, ...]
@@ -67,11 +67,13 @@ def _as_the_kernel_needs() -> Callable[..., Any]:
 
 def _layout(value: Any) -> Any:
     """What decides about a kernel's memory, of a tensor; any other value decides itself."""
-    return Layout(tuple(value.shape), value.stride(), value.dtype) if isinstance(value, torch.Tensor) else value
+    return ScratchLayout(tuple(value.shape), value.stride(), value.dtype) if isinstance(value, torch.Tensor) else value
 
 
 def _made(value: Any) -> Any:
-    return torch.empty_strided(value.shape, value.stride, dtype=value.dtype) if isinstance(value, Layout) else value
+    return (
+        torch.empty_strided(value.shape, value.stride, dtype=value.dtype) if isinstance(value, ScratchLayout) else value
+    )
 
 
 def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:

@@ -15,7 +15,7 @@ _WRAPPERS = re.compile(r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_
 _sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
-class Places:
+class ModulePlaces:
     """Follows the calls of modules. ``here`` names the innermost, or the one whose node is evaluated."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from perfsuite.predict.trace import values
-from perfsuite.predict.trace.operator_modules import Places
+from perfsuite.predict.trace.operator_modules import ModulePlaces
 from perfsuite.records.trace import HOST
 
 COLLECTIVES = ("c10d", "_c10d_functional")
@@ -37,7 +37,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.events: list[tuple[int, int, int, int]] = []
         self.numbers: dict[str, int] = {"": 0}
-        self.places = Places()
+        self.places = ModulePlaces()
         self.rules: dict[Any, Rule] = {}
         self.watchers: list[Callable[..., None]] = []
         self.timeline: Any = None  # of the timed step

@@ -119,17 +119,17 @@ def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]
 
 
 def trace_each(
-    jobs: Sequence[TraceJob], processes: int = 1, tracer: Tracer | None = None
+    jobs: Sequence[TraceJob], processes: int = 1, tracer: MemoryTracer | None = None
 ) -> Iterator[tuple[int, Trace | Failure]]:
     """The number of every job with its trace, or with why it has none, in the order in which they end.
 
     Each has its own process, at most so many at once; forks of ``tracer``, which has imported the libraries already.
     """
-    with contextlib.nullcontext(tracer) if tracer else Tracer(processes) as one:
+    with contextlib.nullcontext(tracer) if tracer else MemoryTracer(processes) as one:
         yield from one.round(jobs)
 
 
-class Tracer:
+class MemoryTracer:
     """The process whose forks trace, for one round of jobs after the other. It starts with the first round.
 
     ``processes`` is how many forks it may have at once.
@@ -142,7 +142,7 @@ class Tracer:
         self._said = b""  # the beginning of a line
         self._folder = Path()
 
-    def __enter__(self) -> Tracer:
+    def __enter__(self) -> MemoryTracer:
         return self
 
     def __exit__(self, *_: object) -> None:

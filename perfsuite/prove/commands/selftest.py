@@ -20,8 +20,8 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.paths import check_output
 from perfsuite.prove.selftest.cases import CASES, Case
-from perfsuite.prove.selftest.fault_rows import Row
-from perfsuite.prove.selftest.proof import SETTINGS, Bench, chosen, prove_all
+from perfsuite.prove.selftest.fault_rows import FaultRow
+from perfsuite.prove.selftest.proof import SETTINGS, ProofBench, chosen, prove_all
 from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -46,7 +46,7 @@ class Report(Record, frozen=True, kw_only=True):
     """The content of ``--json``."""
 
     date: str
-    rows: list[Row]
+    rows: list[FaultRow]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     page = html_of(arguments)
     begin, catalog = time.monotonic(), catalog_of(arguments)
     cases = _possible(cases, catalog)
-    with closing(LiveLine(SETTINGS.all_steps_of)) as live, closing(Bench(catalog, live.show)) as bench:
+    with closing(LiveLine(SETTINGS.all_steps_of)) as live, closing(ProofBench(catalog, live.show)) as bench:
         rows = list(prove_all(cases, bench))
     print_table(table(rows))
     write_html(page, selftest_page(rows))
@@ -97,7 +97,7 @@ def _possible(cases: list[Case | TimeFault], catalog: Catalog) -> list[Case | Ti
     return [case for case, reason in zip(cases, reasons, strict=True) if not reason]
 
 
-def tell(rows: list[Row], seconds: float) -> int:
+def tell(rows: list[FaultRow], seconds: float) -> int:
     """Prints the sentences after the table and the reasons of what is wrong; returns the exit code."""
     wrong = [row for row in rows if not row.caught]
     exact = [row for row in rows if row.kind not in ("control", "time")]
@@ -113,7 +113,7 @@ def tell(rows: list[Row], seconds: float) -> int:
     return 1 if wrong else 0
 
 
-def selftest_page(rows: list[Row]) -> Document:
+def selftest_page(rows: list[FaultRow]) -> Document:
     """The page: what passed although it must not, then every fault; shares of trials with their intervals."""
     exact = [row for row in rows if row.kind not in ("control", "time")]
     wrong = [row for row in rows if not row.caught]
@@ -144,7 +144,7 @@ def selftest_page(rows: list[Row]) -> Document:
     )
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[FaultRow]) -> Table:
     """One row per fault, and the cells without one."""
     shown = bare_table("fault", "cell", "where it is put", "verdict", "message", "caught")
     for row in rows:

@@ -9,7 +9,7 @@ from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, s
 from perfsuite.errors import UsageError
 from perfsuite.prove.compatibility.pages import markdown, matrix
 from perfsuite.prove.compatibility.pairs import Claim, claims
-from perfsuite.prove.compatibility.proofs import Entry, Prover, prove_all
+from perfsuite.prove.compatibility.proofs import ProofEntry, Prover, prove_all
 from perfsuite.prove.support_table import add_file
 from perfsuite.records import codec
 from perfsuite.records.changing import changing
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         closing(Runner(catalog, settings)) as runner,
     ):
 
-        def tell(entry: Entry, left: int) -> None:
+        def tell(entry: ProofEntry, left: int) -> None:
             live.clear()
             reason = f": {entry.reason}" if entry.reason else ""
             print(f"[{left} left] {entry.engine} × {entry.technique}  {entry.state}  {entry.cell}{reason}", flush=True)

@@ -7,7 +7,7 @@ from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Technique
 from perfsuite.catalog.registry import Catalog
 from perfsuite.prove.compatibility.pairs import Claim
-from perfsuite.prove.compatibility.proofs import Entry, proven, refusal
+from perfsuite.prove.compatibility.proofs import ProofEntry, proven, refusal
 
 Key = tuple[str, str]
 LEGEND = {
@@ -37,7 +37,7 @@ class Matrix:
         return [(symbol, meaning) for symbol, meaning in LEGEND.items() if symbol in used]
 
 
-def matrix(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Entry]) -> Matrix:
+def matrix(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, ProofEntry]) -> Matrix:
     """The catalog's pairs; the entries show which are proven."""
     techniques = sorted(catalog.all("technique").values(), key=lambda technique: (technique.order, technique.slot))
     table = Matrix(list(dict.fromkeys(claim.engine for claim in pairs)), techniques)
@@ -50,7 +50,7 @@ def matrix(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Entry
     return table
 
 
-def _symbol(claim: Claim, entry: Entry | None, reasons: dict[str, int], catalog: Catalog) -> str:
+def _symbol(claim: Claim, entry: ProofEntry | None, reasons: dict[str, int], catalog: Catalog) -> str:
     if entry is None:
         return "?"
     if entry.state == "failed":
@@ -69,14 +69,14 @@ def _helped(cell: Cell, claim: Claim) -> bool:
     return any(not one.default and one.name != claim.technique for one in chosen)
 
 
-def _bare(claim: Claim, entry: Entry) -> str:
+def _bare(claim: Claim, entry: ProofEntry) -> str:
     """The reason without the names of its row and column, so that equal reasons have one number."""
     first, *words = (claim.why or entry.reason).split()
     text = " ".join(["it" if first == entry.engine else first, *words])
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Entry]) -> str:
+def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, ProofEntry]) -> str:
     """The page: legend, matrix, reasons, proofs."""
     table = matrix(catalog, pairs, entries)
     lines = [
@@ -108,7 +108,7 @@ def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Ent
     return "\n".join(lines) + "\n"
 
 
-def _outcome(entry: Entry) -> str:
+def _outcome(entry: ProofEntry) -> str:
     return "✓" if entry.state == "runs" else f"{entry.state}: {entry.reason}".replace("|", "\\|")
 
 

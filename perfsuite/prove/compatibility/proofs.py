@@ -25,7 +25,7 @@ FORMAT = 1
 LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")
 
 
-class Entry(Record, frozen=True, kw_only=True, omit_defaults=True):
+class ProofEntry(Record, frozen=True, kw_only=True, omit_defaults=True):
     """One pair. ``state`` is "runs" (``cell`` proves it), "refused" (``reason``) or "failed".
 
     A refusal with a ``cell`` was measured: the ranks raised Unsupported. ``on_cpu``: a GPU is not refused, or not by
@@ -46,10 +46,10 @@ class SupportFile(Record, frozen=True, kw_only=True):
     """All pairs. Format 1: 2026-11, first."""
 
     format: int
-    entries: list[Entry]
+    entries: list[ProofEntry]
 
 
-def load(path: Path) -> dict[tuple[str, str], Entry]:
+def load(path: Path) -> dict[tuple[str, str], ProofEntry]:
     """The entries by engine and technique; empty if there is no file. Raises FileError for one that is broken."""
     if not path.exists():
         return {}
@@ -59,7 +59,7 @@ def load(path: Path) -> dict[tuple[str, str], Entry]:
     return {(entry.engine, entry.technique): entry for entry in found.entries}
 
 
-def save(path: Path, entries: Iterable[Entry]) -> None:
+def save(path: Path, entries: Iterable[ProofEntry]) -> None:
     """Write the file completely, one pair per line, so that each change is one line of a diff. Raises FileError."""
     lines = ",\n".join(map(_line, entries))
     codec.write_text(path, f'{{"format":{FORMAT},"entries":[\n{lines}\n]}}\n')
@@ -72,14 +72,14 @@ def versions_for(strategy: Strategy) -> str:
     return ", ".join([f"python {sys.version.split()[0]}", *texts])
 
 
-def refusal(claim: Claim) -> Entry:
+def refusal(claim: Claim) -> ProofEntry:
     """The entry of a pair that the catalog refuses: nothing needs to be measured for it."""
-    return Entry(
+    return ProofEntry(
         engine=claim.engine, technique=claim.technique, state="refused", reason=claim.reason, on_cpu=claim.on_cpu
     )
 
 
-def proof(claim: Claim, entry: Entry | None, catalog: Catalog) -> Cell | None:
+def proof(claim: Claim, entry: ProofEntry | None, catalog: Catalog) -> Cell | None:
     """The cell of the entry, if the catalog still has it and it belongs to the pair."""
     if entry is None or not claim.cells:
         return None
@@ -91,7 +91,7 @@ def proof(claim: Claim, entry: Entry | None, catalog: Catalog) -> Cell | None:
     return cell if (cell.strategy.engine.name == claim.engine and claim.technique in techniques) else None
 
 
-def proven(claim: Claim, entry: Entry | None, catalog: Catalog) -> bool:
+def proven(claim: Claim, entry: ProofEntry | None, catalog: Catalog) -> bool:
     """Whether the entry is still right: the same refusal, or a proof with these versions."""
     if not claim.cells:
         return entry == refusal(claim)
@@ -109,7 +109,7 @@ class Prover:
     watch: Watch
     known: dict[str, tuple[str, str, tuple[str, ...]]] = field(default_factory=dict)
 
-    def prove(self, claim: Claim) -> Entry:
+    def prove(self, claim: Claim) -> ProofEntry:
         """Train the cells of the pair until one runs. If none is supported, train those with the techniques that the
         refusals suggest. The pair is refused if none of these is supported either, and failed if one fails.
         """
@@ -146,14 +146,14 @@ def prove_all(
     *,
     wanted: Callable[[Claim], bool],
     fresh: bool,
-    tell: Callable[[Entry, int], None],
-) -> list[Entry]:
+    tell: Callable[[ProofEntry, int], None],
+) -> list[ProofEntry]:
     """Prove every wanted pair that is not proven, update the file after each, and return all entries.
 
     Entries of pairs that are no longer in the catalog are dropped. ``tell`` gets each new entry and how many are left.
     """
     before = load(path)
-    entries: dict[tuple[str, str], Entry] = {}
+    entries: dict[tuple[str, str], ProofEntry] = {}
     waiting = []
     for claim in pairs:
         key = (claim.engine, claim.technique)
@@ -169,7 +169,7 @@ def prove_all(
             if old and old.cell:
                 entries[key] = old  # until it is proven again; if it is not wanted now, it stays
 
-    def ordered() -> list[Entry]:
+    def ordered() -> list[ProofEntry]:
         return [entries[key] for claim in pairs if (key := (claim.engine, claim.technique)) in entries]
 
     for number, claim in enumerate(waiting):
@@ -191,9 +191,9 @@ def _verdict(measurement: Measurement) -> tuple[str, str, tuple[str, ...]]:
     return state, " ".join(failure.alone.split()) if failure else "", failure.add if failure else ()
 
 
-def _entry(claim: Claim, cell: Cell, state: str, reason: str) -> Entry:
+def _entry(claim: Claim, cell: Cell, state: str, reason: str) -> ProofEntry:
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return Entry(
+    return ProofEntry(
         engine=claim.engine,
         technique=claim.technique,
         state=state,

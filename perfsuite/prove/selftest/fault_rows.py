@@ -9,7 +9,7 @@ CONFIDENCE = 0.95
 HALVINGS = 50  # of the interval that contains an end: to fifteen digits
 
 
-class Row(Record, frozen=True, kw_only=True):
+class FaultRow(Record, frozen=True, kw_only=True):
     """The result of one fault: ``said`` is the line of the gate's text that shows it, or else its first.
 
     For a fault in time, ``red`` of ``trials`` trials found a slow-down; ``low`` to ``high`` is the interval of that

@@ -15,7 +15,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError
 from perfsuite.prove.selftest import edits
 from perfsuite.prove.selftest.cases import NOT_RED, REFUSED, Case, control
-from perfsuite.prove.selftest.fault_rows import Row
+from perfsuite.prove.selftest.fault_rows import FaultRow
 from perfsuite.prove.selftest.trials import TimeFault, try_fault
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
@@ -38,10 +38,10 @@ class Recorded:
 
     store: Store
     baseline: Measurement
-    row: Row
+    row: FaultRow
 
 
-class Bench:
+class ProofBench:
     """Records a baseline of each cell when its first case needs it; ``close()`` removes everything."""
 
     def __init__(self, catalog: Catalog, watch: Watch = unwatched) -> None:
@@ -52,13 +52,13 @@ class Bench:
         self.folder = self._workspace.folder
         self._recorded: dict[str, Recorded] = {}
 
-    def prove(self, case: Case | TimeFault) -> Row:
+    def prove(self, case: Case | TimeFault) -> FaultRow:
         """Put the fault in and run the gate."""
         if isinstance(case, TimeFault):
             return try_fault(case, self.runner.catalog, self.watch)
         return self._judge(case, self.recorded(case.cell))
 
-    def controls(self) -> list[Row]:
+    def controls(self) -> list[FaultRow]:
         """The verdict on each cell without a fault: if it is not green, the cell proves nothing."""
         return [recorded.row for recorded in self._recorded.values()]
 
@@ -82,7 +82,7 @@ class Bench:
         result = self._gatekeeper(store, self.runner).check(parse_cell(cell, self.runner.catalog))
         return Recorded(store, accepted.measurement, _row_of(control(cell), "", result))
 
-    def _judge(self, case: Case, recorded: Recorded) -> Row:
+    def _judge(self, case: Case, recorded: Recorded) -> FaultRow:
         """The real path of a cell, with a copy of its baseline."""
         size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
         faults = [f"perfsuite.prove.selftest.{case.fault}{size or ''}"] if case.fault else []
@@ -129,7 +129,7 @@ class Replay(Runner):
         return self._measurement
 
 
-def prove_all(cases: Sequence[Case | TimeFault], bench: Bench) -> Iterator[Row]:
+def prove_all(cases: Sequence[Case | TimeFault], bench: ProofBench) -> Iterator[FaultRow]:
     """The row of each case; the controls come last, when all of them are known."""
     for case in cases:
         yield bench.prove(case)
@@ -143,7 +143,7 @@ def chosen(cases: Iterable[Case | TimeFault], expression: str) -> list[Case | Ti
     return [case for case, text in texts if all(word in text for word in words)]
 
 
-def _row_of(case: Case, size: str, result: Result) -> Row:
+def _row_of(case: Case, size: str, result: Result) -> FaultRow:
     """The row of a verdict. It shows the line of the metric by which the fault is recognised, or else the first."""
     verdict, failure = result.verdict, result.measurement.failure
     text = render(verdict, failure)
@@ -152,9 +152,9 @@ def _row_of(case: Case, size: str, result: Result) -> Row:
     return _row(case, size, str(verdict.status), said, case.sign.is_in(verdict, failure, text))
 
 
-def _row(case: Case, size: str, status: str, said: str, recognised: bool) -> Row:
+def _row(case: Case, size: str, status: str, said: str, recognised: bool) -> FaultRow:
     right = status not in RED if case.status == NOT_RED else status == case.status
-    return Row(
+    return FaultRow(
         name=case.name,
         kind=case.kind,
         cell=case.cell,

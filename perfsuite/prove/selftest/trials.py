@@ -14,7 +14,7 @@ import msgspec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
 from perfsuite.errors import PerfsuiteError
-from perfsuite.prove.selftest.fault_rows import CONFIDENCE, Row, interval_of
+from perfsuite.prove.selftest.fault_rows import CONFIDENCE, FaultRow, interval_of
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
 from perfsuite.run.measuring import Measuring
@@ -56,7 +56,7 @@ _TABLES = msgspec.toml.decode(Path(__file__).with_name("trials.toml").read_bytes
 TIME_FAULTS = tuple(_TABLES["time"])
 
 
-def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> Row:
+def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> FaultRow:
     """The row of all its trials. It is wrong if a trial cannot run, or if an exact metric differs between equal sides,
     whatever the other trials show.
     """
@@ -89,7 +89,7 @@ def compare(fault: TimeFault, catalog: Catalog, watch: Watch) -> Comparison:
     return question.comparison(fault.cell)
 
 
-def _counted(fault: TimeFault, red: int) -> Row:
+def _counted(fault: TimeFault, red: int) -> FaultRow:
     low, high = interval_of(red, fault.trials)
     what, claim = (
         ("found", f"at least {show_ratio(FOUND)}") if fault.delay else ("false", f"at most {show_ratio(FALSE)}")
@@ -113,9 +113,9 @@ def _timed(fault: TimeFault, catalog: Catalog) -> set[str]:
     return {metric.name for metric in catalog.metrics(engine.process) if metric.is_time}
 
 
-def _broken(fault: TimeFault, done: int, status: str, said: str) -> Row:
+def _broken(fault: TimeFault, done: int, status: str, said: str) -> FaultRow:
     return _row(fault, status=status, said=said, caught=False, expected=fault.status, trials=done)
 
 
-def _row(fault: TimeFault, **found: object) -> Row:
-    return Row(name=fault.name, kind=fault.kind, cell=fault.cell, where=fault.where, **found)  # type: ignore[arg-type]
+def _row(fault: TimeFault, **found: object) -> FaultRow:
+    return FaultRow(name=fault.name, kind=fault.kind, cell=fault.cell, where=fault.where, **found)  # type: ignore[arg-type]

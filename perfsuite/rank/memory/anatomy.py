@@ -160,7 +160,7 @@ def levels(
 
 
 @dataclass(frozen=True)
-class Change:
+class MemoryChange:
     """A block begins or ends to live: ``size`` is added to what is live."""
 
     index: int
@@ -169,9 +169,9 @@ class Change:
     size: int
 
 
-def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], own: bool = False) -> list[Change]:
+def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], own: bool = False) -> list[MemoryChange]:
     """All of them. The category of a block is known when its life is. ``own``: a script may hold what it likes."""
-    timeline: list[Change] = []
+    timeline: list[MemoryChange] = []
     live: dict[int, _Block] = {}
     phase = SETUP
     for index, (address, size, operation) in enumerate(events):
@@ -180,9 +180,9 @@ def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], o
             _name(live, marks[size])
         elif size > 0:
             live[address] = _Block(size, operation, phase)
-            timeline.append(Change(index, phase, live[address], size))
+            timeline.append(MemoryChange(index, phase, live[address], size))
         elif size < 0 and address in live:
-            timeline.append(Change(index, phase, live[address], -live.pop(address).size))
+            timeline.append(MemoryChange(index, phase, live[address], -live.pop(address).size))
         elif address in live:
             live[address].communicated = True
     for block in live.values():
@@ -201,7 +201,7 @@ def whole_steps(events: Sequence[tuple[int, int, str]], marks: Mapping[int, Mark
     return events[: at[-1]] if at and marks[events[at[-1]][1]].phase == "batch" else events
 
 
-def _find_peak(timeline: Sequence[Change], begin: int) -> tuple[int, int]:
+def _find_peak(timeline: Sequence[MemoryChange], begin: int) -> tuple[int, int]:
     """The index of the event from ``begin`` on with which most bytes are alive, the first of equals, and the bytes."""
     before = sum(change.size for change in timeline if change.index < begin)
     later = [change for change in timeline if change.index > begin]

@@ -22,13 +22,13 @@ import msgspec
 
 from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.errors import RankError
-from perfsuite.rank.main import Waiting, is_out_of_memory, kinds_of, kinds_of_meters, meters_of, report, sample_of
+from perfsuite.rank.main import StepQueue, is_out_of_memory, kinds_of, kinds_of_meters, meters_of, report, sample_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.family import descendants
 from perfsuite.rank.script.later import Later, has_later_steps
 from perfsuite.rank.script.loaders import Loaders, watch_loaders
-from perfsuite.rank.script.loop import MOST, Loop, Shared, extras, loop_of
+from perfsuite.rank.script.loop import MOST, ScriptLoop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.outside import outside_of_copy
 from perfsuite.rank.script.proving import Proving, without_count
@@ -143,7 +143,7 @@ class Attached:
         self.progress: ProgressWriter | None = None
         self.steps: Generator[None, bool, None] | None = None
         self.shared: Shared | None = None
-        self.loop: Loop | None = None
+        self.loop: ScriptLoop | None = None
         self.extras: list[list[str] | None] = []  # of the iterations of this step
         self.plain: list[str] = []  # what each iteration of a step does on this rank, without extras
         self.period = self.count = self.known = 0
@@ -433,7 +433,7 @@ def _steps(
 ) -> Generator[None, bool, None]:
     """The steps, watched by the meters. Each ``yield`` lets the script make one, and gets whether it was skipped."""
     take_turn = turns_of(session)
-    waiting = Waiting(kinds)
+    waiting = StepQueue(kinds)
     for kind in waiting:
         take_turn(kind)
         trainer.reads_norm = kind == StepKind.WARMUP  # nowhere else: it calls operators, which other steps count

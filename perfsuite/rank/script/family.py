@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Process(NamedTuple):
+class FamilyProcess(NamedTuple):
     """Its parent, the name of its program, and the variables with which it began."""
 
     parent: int
@@ -14,7 +14,7 @@ class Process(NamedTuple):
     variables: frozenset[bytes]
 
 
-def running() -> dict[int, Process]:
+def running() -> dict[int, FamilyProcess]:
     """All processes by their numbers. Those of other users have no variables."""
     found = {}
     for folder in Path("/proc").iterdir():
@@ -28,11 +28,11 @@ def running() -> dict[int, Process]:
             variables = frozenset((folder / "environ").read_bytes().split(b"\0"))
         except OSError:
             variables = frozenset()
-        found[int(folder.name)] = Process(int(rest.split()[1]), head.partition("(")[2], variables)
+        found[int(folder.name)] = FamilyProcess(int(rest.split()[1]), head.partition("(")[2], variables)
     return found
 
 
-def with_children(first: Iterable[int], processes: dict[int, Process]) -> set[int]:
+def with_children(first: Iterable[int], processes: dict[int, FamilyProcess]) -> set[int]:
     """These processes with all that they have started, and those in turn."""
     family = set(first)
     while more := {pid for pid, one in processes.items() if one.parent in family} - family:

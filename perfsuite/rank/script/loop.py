@@ -24,14 +24,14 @@ MOST_SECONDS = 120.0  # for which it does so: two ranks that wait for each other
 
 
 @dataclass(frozen=True)
-class Loop:
+class ScriptLoop:
     """The number of iterations in a step, and the events of each of them without extras."""
 
     period: int
     plain: tuple[str, ...]
 
 
-def loop_of(iterations: Sequence[str]) -> Loop | None:
+def loop_of(iterations: Sequence[str]) -> ScriptLoop | None:
     """The loop that these iterations show, by the events of each; None if they do not repeat yet."""
     later = list(iterations[1:])
     for period in range(1, MOST_PERIOD + 1):
@@ -40,7 +40,7 @@ def loop_of(iterations: Sequence[str]) -> Loop | None:
         if _repeats(later, period) or (
             len(later) >= 2 * period + MOST_PERIOD and _repeats(later[-period - MOST_PERIOD :], period)
         ):
-            return Loop(period, tuple(later[-period:]))
+            return ScriptLoop(period, tuple(later[-period:]))
     if len(iterations) <= MOST:
         return None
     loops = (_with_extras(later, period) for period in range(1, MOST_PERIOD + 1))
@@ -51,7 +51,7 @@ def _repeats(iterations: Sequence[str], period: int) -> bool:
     return all(iterations[at] == iterations[at - period] for at in range(period, len(iterations)))
 
 
-def _with_extras(iterations: Sequence[str], period: int) -> Loop | None:
+def _with_extras(iterations: Sequence[str], period: int) -> ScriptLoop | None:
     """The loop of this period, if most iterations at each place are equal and the others have extras alone."""
     plain = []
     for place in range(period):
@@ -61,7 +61,7 @@ def _with_extras(iterations: Sequence[str], period: int) -> Loop | None:
             return None
         plain.append(usual)
     shift = len(iterations) % period
-    return Loop(period, (*plain[shift:], *plain[:shift]))
+    return ScriptLoop(period, (*plain[shift:], *plain[:shift]))
 
 
 def extras(iteration: str, plain: str) -> list[str] | None:

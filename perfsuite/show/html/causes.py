@@ -25,7 +25,7 @@ _SHARED = 0.75  # of the cells of a cause must have an operator that is named as
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class ShownCause:
     """Cells that moved alike. ``moved`` is the largest effect of each cell, largest first; ``also`` are the same for
     other metrics of these cells. Cells without numbers have a ``reason``.
     """
@@ -132,7 +132,7 @@ class Cause:
         return not self.is_red, tone_of(self.status) != "red", -best, -most, -len(self.cells)
 
 
-def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
+def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[ShownCause]:
     """The causes of a run, those that matter most first. ``results`` are all its cells."""
     groups: dict[tuple[object, ...], list[Moved]] = defaultdict(list)
     for move in moved:
@@ -213,10 +213,10 @@ def _inside(group: Sequence[Moved], other: Sequence[Moved]) -> bool:
     return same and cells <= others and tone_of(group[0].line.status) == tone_of(other[0].line.status)
 
 
-def _cause(groups: Sequence[Sequence[Moved]]) -> Cause:
+def _cause(groups: Sequence[Sequence[Moved]]) -> ShownCause:
     first = groups[0]
     cells = list({move.cell: move.result for move in first}.values())
-    return Cause(
+    return ShownCause(
         cells=cells,
         status=first[0].line.status,
         changed=tuple(first[0].result.verdict.changed),
@@ -225,7 +225,7 @@ def _cause(groups: Sequence[Sequence[Moved]]) -> Cause:
     )
 
 
-def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
+def _without_numbers(results: Sequence[AnyResult]) -> list[ShownCause]:
     """Cells that are not green and have no line that moved: failed, missing, undecided; alike if their reason is."""
     groups: dict[tuple[str, type, str, bool], list[AnyResult]] = defaultdict(list)
     for result in results:
@@ -239,7 +239,7 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
         message = verdict.reason.message if isinstance(verdict.reason, WithMessage) else ""
         groups[verdict.status, type(verdict.reason), NUMBERS.sub("#", message), in_quarantine(result)].append(result)
     return [
-        Cause(
+        ShownCause(
             cells=group,
             status=group[0].verdict.status,
             changed=tuple(group[0].verdict.changed),

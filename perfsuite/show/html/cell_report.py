@@ -14,10 +14,10 @@ from perfsuite.compare.installations import KINDS
 from perfsuite.compare.judge import COMMAND
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import GREEN, Line, Status, Trace, TraceKind
+from perfsuite.records.verdict import GREEN, EvidenceTrace, Line, Status, TraceKind
 from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.cell_evidence import STEP, Evidence
-from perfsuite.show.html.document import Command, Entry, Section, Table, Tone
+from perfsuite.show.html.document import Command, PageEntry, Section, Table, Tone
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import (
     AnyResult,
@@ -71,7 +71,7 @@ def cell_section(result: AnyResult, metrics: Mapping[str, Metric], prefix: Mappi
     )
 
 
-def _trace(trace: Trace, folder: Path) -> Html:
+def _trace(trace: EvidenceTrace, folder: Path) -> Html:
     """A sentence on a trace, whose file is a link if it is one: text of a stranger leads to no other place."""
     said = words.trace_text(trace)
     if trace.kind != TraceKind.PERFETTO or not PATH.fullmatch(trace.path):
@@ -91,11 +91,11 @@ def prefixes(results: Sequence[AnyResult]) -> dict[str, str]:
     return {kind: texts.pop() for kind, texts in found.items() if len(texts) == 1}
 
 
-def change_entry(line: Line) -> Entry:
+def change_entry(line: Line) -> PageEntry:
     """The change of a line: coloured if it counts, grey if there is none."""
     change = line.change
     tone: Tone = "muted" if change == 0 else "" if line.status in GREEN else tone_of(line.status)
-    return Entry(shown_change(line), sort=change, tone=tone)
+    return PageEntry(shown_change(line), sort=change, tone=tone)
 
 
 def commands(result: AnyResult, prefix: Mapping[str, str]) -> list[Command]:
@@ -136,7 +136,7 @@ def _measured(result: Result, metrics: Mapping[str, Metric]) -> dict[str, Any]:
 def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     """The lines of the verdict, then what is measured without a limit."""
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
-    rows: list[Sequence[str | Entry]] = []
+    rows: list[Sequence[str | PageEntry]] = []
     for line in sorted(result.verdict.lines, key=lambda line: line.status in (Status.OK, Status.NOT_COMPARED)):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
@@ -149,8 +149,8 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
                 change_entry(line),
                 words.limit_text(line),
                 noise,
-                Entry(line.status, tone=tone),
-                Entry("; ".join(filter(None, (note, words.detects_text(line)))), wide=bool(note)),
+                PageEntry(line.status, tone=tone),
+                PageEntry("; ".join(filter(None, (note, words.detects_text(line)))), wide=bool(note)),
             ]
         )
     told = {line.metric for line in result.verdict.lines}
@@ -176,9 +176,9 @@ def _around(old: Measurement | None, new: Measurement) -> Section:
     between = versions_between(old, new, KINDS)
     versions += [list(one) for one in between if old and one[0] not in {**old.versions, **new.versions}]
     differ = {name for name, _, _ in between}
-    rows: list[Sequence[str | Entry]] = []
+    rows: list[Sequence[str | PageEntry]] = []
     for row in versions:
-        rows.append([row[0], row[1], Entry(row[2], tone="yellow" if row[0] in differ else "")])
+        rows.append([row[0], row[1], PageEntry(row[2], tone="yellow" if row[0] in differ else "")])
     tables = [Table(head=["library", *SIDES], rows=rows)] if rows else []
     tables.append(Table(head=["machine of", "device", "driver"], rows=machines))
     names = list(dict.fromkeys(itertools.chain.from_iterable(one.conditions for one in new.launches)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.compare import ORDER, Comparison
 from perfsuite.show.html.cell_evidence import Evidence, kind_of
-from perfsuite.show.html.document import Document, Entry, Section, Table
+from perfsuite.show.html.document import Document, PageEntry, Section, Table
 from perfsuite.show.html.moved import names_of, tone_of
 from perfsuite.show.text import words
 from perfsuite.show.text.comparison import explanation_lines
@@ -33,11 +33,11 @@ def comparisons_page(a: str, b: str, found: Sequence[Comparison], metrics: Itera
 
 def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
     old, new, verdict = found.a, found.b, found.verdict
-    rows: list[Sequence[str | Entry]] = []
+    rows: list[Sequence[str | PageEntry]] = []
     for line in verdict.lines:
         note = words.note_text(line)
-        status = Entry(line.status, tone=tone_of(line.status) or "muted")
-        change = Entry(words.change_text(line), sort=line.change)
+        status = PageEntry(line.status, tone=tone_of(line.status) or "muted")
+        change = PageEntry(words.change_text(line), sort=line.change)
         rows.append(
             [
                 line.title,
@@ -45,7 +45,7 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
                 change,
                 words.limit_text(line),
                 status,
-                Entry(note, wide=bool(note)),
+                PageEntry(note, wide=bool(note)),
             ]
         )
     head = ["metric", *SIDES, "change", "allowed", "verdict", "evidence"]

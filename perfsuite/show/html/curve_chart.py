@@ -15,7 +15,7 @@ CHARACTER = 5.4  # of a label, in units
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class CurveLine:
     """Points (x, y) from left to right; ``old`` is drawn thin and dashed, as the side that is compared with. Lines of
     one name have one colour.
     """
@@ -99,7 +99,7 @@ def across(y: float) -> str:
 
 def lines(
     title: str,
-    shown: Sequence[Line],
+    shown: Sequence[CurveLine],
     quantity: Quantity,
     x_title: str,
     *,

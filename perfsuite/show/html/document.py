@@ -32,7 +32,7 @@ MISSING = "{} needs jinja2: pip install 'perfsuite[report]'."
 
 
 @dataclass(frozen=True)
-class Entry:
+class PageEntry:
     """One entry of a table. ``sort`` orders it instead of the text, ``link`` is the id that it leads to. ``kind``: a
     number that was not measured looks different.
     """
@@ -54,7 +54,7 @@ class Table:
     """
 
     head: Sequence[str]
-    rows: Sequence[Sequence[str | Entry]]
+    rows: Sequence[Sequence[str | PageEntry]]
     caption: str = ""
     name: str = ""
     choose: int | None = None
@@ -67,7 +67,7 @@ class Table:
         columns = [[_plain(one) for one in column.cells] for column in table.columns]
         numbers = {index for index, column in enumerate(columns) if index and any(column) and _numeric(column)}
         shown = [
-            [Entry(one, wide=True) for one in column] if any(len(one) > WIDE for one in column) else column
+            [PageEntry(one, wide=True) for one in column] if any(len(one) > WIDE for one in column) else column
             for column in columns
         ]
         rows = list(zip(*shown, strict=True))
@@ -86,7 +86,9 @@ class Table:
         """The texts of the column to choose from."""
         if self.choose is None:
             return []
-        return sorted({one.text if isinstance(one, Entry) else one for one in (row[self.choose] for row in self.rows)})
+        return sorted(
+            {one.text if isinstance(one, PageEntry) else one for one in (row[self.choose] for row in self.rows)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +181,7 @@ def _templates() -> Any:
     """Those of pages, with every text escaped; they are compiled once."""
     known = environment("perfsuite.show.html", "templates", autoescape=True)
     known.filters["whole"] = whole
-    known.tests["entry"] = lambda one: isinstance(one, Entry)
+    known.tests["entry"] = lambda one: isinstance(one, PageEntry)
     return known
 
 

@@ -6,7 +6,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.show.html.cell_evidence import Evidence, kind_of
-from perfsuite.show.html.document import Document, Entry, Section, Table
+from perfsuite.show.html.document import Document, PageEntry, Section, Table
 from perfsuite.show.text.measured import DETAILED, in_order, largest
 from perfsuite.units import show_several
 
@@ -17,7 +17,7 @@ def measured_page(measurement: Measurement, metrics: Iterable[Metric]) -> Docume
     """All that was measured, without a verdict; or why it was not."""
     known = in_order(measurement, metrics)
     failure, launches = measurement.failure, show_several(len(measurement.launches), "launch", "launches")
-    rows: list[Sequence[str | Entry]] = []
+    rows: list[Sequence[str | PageEntry]] = []
     for name, metric in known.items():
         reading, other = measurement.readings[name], measurement.unrepeated.get(name)
         shown = [] if not measurement.unrepeated else ["" if other is None else metric.show(other)]

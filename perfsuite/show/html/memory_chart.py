@@ -11,7 +11,7 @@ from perfsuite.records.suspects import part_name
 from perfsuite.show.html.axes import BYTES
 from perfsuite.show.html.charts import MEASURED, Stack, stacked_bars
 from perfsuite.show.html.curve_chart import areas
-from perfsuite.show.html.document import Entry, Table
+from perfsuite.show.html.document import PageEntry, Table
 from perfsuite.show.html.markup import Html
 from perfsuite.show.text.memory_table import CATEGORIES
 from perfsuite.units import show_bytes, show_change
@@ -59,7 +59,7 @@ def over_a_step(
 
 def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Table:
     """Categories of both sides, and below each that differs the operators that moved most."""
-    rows: list[Sequence[str | Entry]] = []
+    rows: list[Sequence[str | PageEntry]] = []
     below: set[int] = set()
     before = old.parts if old else {}
     for part in sorted(before | new.parts, key=lambda part: -abs(new.parts.get(part, 0) - before.get(part, 0))):

@@ -10,7 +10,7 @@ from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, ORDER, Status
 from perfsuite.show.html import document
-from perfsuite.show.html.causes import Cause, causes, common
+from perfsuite.show.html.causes import ShownCause, causes, common
 from perfsuite.show.html.cell_evidence import PEAK, STEP, Evidence
 from perfsuite.show.html.cell_report import (
     INTENDED,
@@ -21,7 +21,7 @@ from perfsuite.show.html.cell_report import (
     commands,
     prefixes,
 )
-from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
+from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table, Tone
 from perfsuite.show.html.markup import Html
 from perfsuite.show.html.moved import (
     AnyResult,
@@ -66,7 +66,7 @@ def run_document(
     doubtful = [cause for cause in rest if tone_of(cause.status) == "yellow"]
     slight = [cause for cause in rest if cause.is_slight]
     others = [cause for cause in rest if tone_of(cause.status) != "yellow" and not cause.is_slight]
-    groups: tuple[tuple[str, list[Cause], int, dict[str, Any]], ...] = (  # with how many causes are open at first
+    groups: tuple[tuple[str, list[ShownCause], int, dict[str, Any]], ...] = (  # with how many causes are open at first
         ("What moved", bad, OPENED, {"sentences": [_RANKED]}),
         ("Neither green nor red", doubtful, 0 if bad else OPENED, {}),
         ("In quarantine", quarantined, 0, {}),
@@ -101,7 +101,7 @@ def run_document(
     )
 
 
-def _first(some: Sequence[Cause]) -> Iterable[tuple[int, Cause]]:
+def _first(some: Sequence[ShownCause]) -> Iterable[tuple[int, ShownCause]]:
     return enumerate(some[:MOST_CAUSES])
 
 
@@ -179,7 +179,7 @@ def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]
 
 
 def _cause(
-    cause: Cause,
+    cause: ShownCause,
     results: Sequence[AnyResult],
     metrics: Mapping[str, Metric],
     prefix: Mapping[str, str],
@@ -217,9 +217,9 @@ def _cause(
     )
 
 
-def _effects(cause: Cause, metrics: Mapping[str, Metric], here: Container[str]) -> Table:
+def _effects(cause: ShownCause, metrics: Mapping[str, Metric], here: Container[str]) -> Table:
     """Each cell's effect, the largest first."""
-    rows: list[Sequence[str | Entry]]
+    rows: list[Sequence[str | PageEntry]]
     if not cause.moved:
         cells = cause.cells[:MOST_EFFECTS]
         rows = [[_linked(result.verdict.cell, here), summary(result.verdict)] for result in cells]
@@ -230,9 +230,9 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric], here: Container[str]) 
             _linked(effect.cell, here),
             *sides_text(effect.line),
             *([_difference(effect, metrics)] if exact else []),
-            Entry(shown_change(effect.line), sort=effect.change),
+            PageEntry(shown_change(effect.line), sort=effect.change),
             *([] if exact else [effect.effect_text]),
-            Entry(note_text(effect.line), wide=True),
+            PageEntry(note_text(effect.line), wide=True),
         ]
         for effect in cause.moved[:MOST_EFFECTS]
     ]
@@ -254,7 +254,7 @@ def _difference(effect: Moved, metrics: Mapping[str, Metric]) -> str:
     return signed(new - old, metric.unit)
 
 
-def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
+def _charts(cause: ShownCause, metrics: Mapping[str, Metric]) -> list[Html]:
     """The evidence of the cell that moved most: its memory, or its steps."""
     if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
         return []
@@ -270,11 +270,11 @@ def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
     return [chart for chart in charts if chart]
 
 
-def _linked(cell: str, here: Container[str]) -> Entry:
-    return Entry(cell, link=anchor(cell) if cell in here else "")
+def _linked(cell: str, here: Container[str]) -> PageEntry:
+    return PageEntry(cell, link=anchor(cell) if cell in here else "")
 
 
-def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
+def _commands(cause: ShownCause, prefix: Mapping[str, str]) -> list[Command]:
     """The commands of the cell that moved most; one that accepts all of the cells if it is what makes them red."""
     first = cause.moved[0].result if cause.moved else cause.cells[0]
     shown = [command for command in commands(first, prefix) if not command.what.startswith("accept")]
@@ -296,13 +296,13 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric], here: Co
     """Every cell with its status and the columns that most have."""
     with_kind = {kind_of(result) for result in results} != {"measured"}  # what is not measured says so in every row
     columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
-    rows: list[list[str | Entry]] = []
+    rows: list[list[str | PageEntry]] = []
     for result in results:
         verdict, (status, tone) = result.verdict, status_of(result)
-        row: list[str | Entry] = [
+        row: list[str | PageEntry] = [
             _linked(verdict.cell, here),
-            Entry(status, sort=SEVERITY.get(verdict.status), tone=tone),
-            *([Entry(kind_of(result), kind=kind_of(result))] if with_kind else []),
+            PageEntry(status, sort=SEVERITY.get(verdict.status), tone=tone),
+            *([PageEntry(kind_of(result), kind=kind_of(result))] if with_kind else []),
         ]
         for metric in columns:
             row.append(_value(result, metric))
@@ -317,7 +317,7 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric], here: Co
     return Table(head=[*head, *titles], rows=rows, name="cells", choose=1, numbers=numbers)
 
 
-def _value(result: AnyResult, metric: Metric) -> Entry:
+def _value(result: AnyResult, metric: Metric) -> PageEntry:
     if isinstance(result, PredictedResult):
         time = result.time or PredictedTime(cell=result.verdict.cell)
         known = {
@@ -330,4 +330,4 @@ def _value(result: AnyResult, metric: Metric) -> Entry:
     else:
         reading = result.measurement.readings.get(metric.name)
         value = reading.value if reading else None
-    return Entry("–") if value is None else Entry(metric.show(value), sort=float(value), kind=kind_of(result))
+    return PageEntry("–") if value is None else PageEntry(metric.show(value), sort=float(value), kind=kind_of(result))

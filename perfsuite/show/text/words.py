@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
+from perfsuite.records.change import Cause, Change, Fixed, How, Problem, TrialReport
 from perfsuite.records.reasons import NotPredicted, Predicted, SideFailed, SidesEnded, StepDiffers, Wrong
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import (
     NEED_A_REASON,
     ORDER,
     Bound,
-    Interval,
+    EvidenceTrace,
     Line,
+    LineInterval,
     Move,
     Number,
     Status,
-    Trace,
     TraceKind,
     Verdict,
 )
@@ -106,12 +106,12 @@ def tried_text(line: Line) -> str:
     return f"{change_text(line)} trial" if line.interval else change_text(line)
 
 
-def interval_text(interval: Interval) -> str:
+def interval_text(interval: LineInterval) -> str:
     """``-1.1 % to +0.3 %, 3 pairs``."""
     return f"{range_text(interval)}, {show_several(interval.pairs, 'pair')}"
 
 
-def range_text(interval: Interval) -> str:
+def range_text(interval: LineInterval) -> str:
     """``-1.1 % to +0.3 %``."""
     return f"{show_change(1, interval.low)} to {show_change(1, interval.high)}"
 
@@ -216,7 +216,7 @@ def cause_text(cause: Cause) -> str:
     return f"caused by {named}"
 
 
-def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
+def trial_texts(trial: TrialReport | None, titles: Mapping[str, str]) -> list[str]:
     """What a trial did and found, a sentence each. ``titles`` are the metrics' by name."""
     if trial is None:
         return []
@@ -286,7 +286,7 @@ def trial_of(verdict: Verdict) -> list[str]:
     return trial_texts(verdict.trial, titles_of(verdict))
 
 
-def trace_text(trace: Trace) -> str:
+def trace_text(trace: EvidenceTrace) -> str:
     """One trace, or what is wrong with it."""
     if trace.kind == TraceKind.PERFETTO:
         return f"{trace.path}: open it in {PERFETTO}"

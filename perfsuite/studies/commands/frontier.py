@@ -28,7 +28,7 @@ from perfsuite.settings.keys import CATALOG
 from perfsuite.settings.options import CAPACITY
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.studies._largest_fit import Answer, answer, of_micro_batches, of_models
+from perfsuite.studies._largest_fit import FitAnswer, answer, of_micro_batches, of_models
 from perfsuite.units import show_bytes
 
 HELP = "The largest micro-batch or model that fits a capacity."
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def table(answers: Sequence[Answer], title: str) -> Table:
+def table(answers: Sequence[FitAnswer], title: str) -> Table:
     """One row per question; the answer is a model's name or a micro-batch."""
     made = bare_table("of", "strategy", title, "peak memory", "left", "the next larger")
     for one in answers:

@@ -20,7 +20,7 @@ from perfsuite.settings.keys import CATALOG
 from perfsuite.settings.options import CAPACITY
 from perfsuite.studies._forecast import run_forecast
 from perfsuite.studies._length_options import add_length, length_of
-from perfsuite.studies._run_study import Order, first_failure, run_study
+from perfsuite.studies._run_study import StudyOrder, first_failure, run_study
 from perfsuite.studies._workbench import Workbench
 
 HELP = "Measure the cells that answer a question."
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         micro_batch=arguments.micro_batch,
         sequence_length=arguments.sequence_length,
     )
-    order = Order(
+    order = StudyOrder(
         bench=bench,
         settings=settings_of(arguments),
         length=length_of(arguments, TRAIN_STEPS),

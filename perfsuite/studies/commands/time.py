@@ -28,7 +28,7 @@ from perfsuite.show.text.memory_table import batches
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.studies._length_options import add_length, length_of
 from perfsuite.studies._study_rows import Length, rounds_of, time_to_train
-from perfsuite.studies._workbench import Kept
+from perfsuite.studies._workbench import KeptStudy
 from perfsuite.units import show_bytes, show_duration, show_durations, show_seconds
 
 HELP = "How long a training takes, from a measured cell or from a trace."
@@ -147,7 +147,7 @@ NAMES = {"matmul": "matmuls", "cudnn": "attention", "kernel": "other kernels", "
 def _measured(cell: str, studies: Path, store: Store) -> Iterable[tuple[str, Path, list[Measurement]]]:
     """Date, file and measurements of every file that has the cell."""
     for path in sorted(studies.glob(f"*/cells/{cell}.json")):
-        kept = codec.read(path, Kept)
+        kept = codec.read(path, KeptStudy)
         yield kept.date, path, kept.measurements
     baseline = store.load(cell)
     if baseline is not None:

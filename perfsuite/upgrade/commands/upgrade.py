@@ -49,9 +49,9 @@ from perfsuite.show.text.words import brought_text, change_text, note_text, side
 from perfsuite.units import show_cost, show_several
 from perfsuite.upgrade.coverage import count, left_out_lines, some, times_lines
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
-from perfsuite.upgrade.progress import COLUMNS, Progress, ahead, doing, name_of
+from perfsuite.upgrade.progress import COLUMNS, UpgradeProgress, ahead, doing, name_of
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
-from perfsuite.upgrade.trying import Bench
+from perfsuite.upgrade.trying import UpgradeBench
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport, attempts, judge, nothing
 from perfsuite.upgrade.upgrade_page import upgrade_page
 
@@ -97,13 +97,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 <= (arguments.minutes or 0) < float("inf"):
         raise UsageError(f"--minutes must be 0 or more, not {arguments.minutes}.")
     check_output("--json", arguments.json)
-    page, progress = html_of(arguments), Progress()
+    page, progress = html_of(arguments), UpgradeProgress()
     seconds = arguments.minutes * 60 if arguments.minutes else math.inf
     with limit(seconds, f"the {arguments.minutes or 0:g} min of --minutes", progress.tick):
         return _run(arguments, page, progress)
 
 
-def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -> int:
+def _run(arguments: argparse.Namespace, page: Path | None, progress: UpgradeProgress) -> int:
     """The same under the limit."""
     begin, collected = time.monotonic(), collect()
     catalog = catalog_of(arguments)
@@ -135,7 +135,9 @@ def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -
     tolerance = value_of(arguments, TIME_TOLERANCE)
     with closing(LiveLine(settings.all_steps_of, progress.left)) as live:
         progress.clear = live.clear
-        bench = Bench(catalog, changes, held, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance)
+        bench = UpgradeBench(
+            catalog, changes, held, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance
+        )
         bench.begins = lambda task: progress.begin(doing(bench, task), ahead(bench, task, len(cells)))
         with contextlib.suppress(OutOfTime):
             _build(bench, bool(arguments.words))
@@ -154,7 +156,7 @@ def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -
     return LEFT_OUT if report.is_partial else 0
 
 
-def _build(bench: Bench, named: bool) -> None:
+def _build(bench: UpgradeBench, named: bool) -> None:
     """Build the environments and print what each contains. Raises UsageError for a release that does not exist, and for
     a ``named`` one that cannot be installed beside the others; one that nobody named is left out then.
     """
@@ -181,7 +183,7 @@ def _why_unknown(changes: Sequence[Change]) -> str:
     return ""
 
 
-def _measure(bench: Bench, cells: Sequence[Cell]) -> None:
+def _measure(bench: UpgradeBench, cells: Sequence[Cell]) -> None:
     """Measure what is not known yet, and print how long it took."""
     for kept in [(), *attempts(bench.changes)]:
         before, begin = bench.launches, time.monotonic()
@@ -191,12 +193,12 @@ def _measure(bench: Bench, cells: Sequence[Cell]) -> None:
             print(f"measured with {name_of(bench, kept)}: {measured}", flush=True)
 
 
-def _with_brought(bench: Bench, kept: Kept) -> str:
+def _with_brought(bench: UpgradeBench, kept: Kept) -> str:
     """Its name, with what else moves and what it breaks."""
     return name_of(bench, kept) + brought_text(bench.brings(kept), bench.breaks(kept))
 
 
-def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
+def _print(report: UpgradeReport, bench: UpgradeBench, arguments: argparse.Namespace, own: set[str]) -> None:
     """The table, its details by number, and the sentences below."""
     shown = [one for one in report.findings if arguments.all or not one.worst.small]
     small = sum(one.worst.small for one in report.findings)
@@ -249,7 +251,7 @@ def _print_details(number: int, one: Finding, every: bool) -> None:
 
 
 def _next(
-    shown: Sequence[Finding], bench: Bench, arguments: argparse.Namespace, own: set[str]
+    shown: Sequence[Finding], bench: UpgradeBench, arguments: argparse.Namespace, own: set[str]
 ) -> tuple[dict[str, list[int]], list[str]]:
     """The commands that show the lines that got worse, with their numbers, and one per library that narrows them
     down.

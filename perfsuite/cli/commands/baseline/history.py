@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from perfsuite.baselines import ledger
-from perfsuite.baselines.accepted import Doubt
+from perfsuite.baselines.accepted import AcceptanceDoubt
 from perfsuite.baselines.drift import Drift, drifts
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
@@ -57,9 +57,9 @@ def history(arguments: argparse.Namespace) -> int:
 
 
 DOUBTS = {
-    Doubt.EDITED: "is not what the ledger accepted: it was changed by hand",
-    Doubt.UNKNOWN: "has no line in the ledger that accepts it",
-    Doubt.GONE: "was accepted by the ledger, and is gone",
+    AcceptanceDoubt.EDITED: "is not what the ledger accepted: it was changed by hand",
+    AcceptanceDoubt.UNKNOWN: "has no line in the ledger that accepts it",
+    AcceptanceDoubt.GONE: "was accepted by the ledger, and is gone",
 }
 
 
@@ -80,7 +80,7 @@ def _check(store: Store) -> int:
 def adopt(arguments: argparse.Namespace) -> int:
     """Accept the baselines that are not as the ledger accepted them, and are there."""
     store, catalog = store_of(arguments), catalog_of(arguments)
-    paths = [doubt.path for doubt in store.doubtful() if doubt.doubt is not Doubt.GONE]
+    paths = [doubt.path for doubt in store.doubtful() if doubt.doubt is not AcceptanceDoubt.GONE]
     wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
     chosen = [path for path in paths if wanted(path.stem)]
     for path in chosen:

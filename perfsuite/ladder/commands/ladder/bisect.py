@@ -11,8 +11,8 @@ from perfsuite.errors import UnknownName, UsageError
 from perfsuite.ladder import asv
 from perfsuite.ladder import asv_results as results
 from perfsuite.ladder.asv_results import Key, Run, show
-from perfsuite.ladder.bench import Bench, Judge, Seen
-from perfsuite.ladder.bisection import Answer, bisect, other_held
+from perfsuite.ladder.bench import Judge, RungBench, RungRun
+from perfsuite.ladder.bisection import BisectionAnswer, bisect, other_held
 from perfsuite.ladder.commands.ladder.run import add_ladder
 from perfsuite.ladder.ladder import Ladder, find_ladder, locked, read_built
 from perfsuite.ladder.story import show_value
@@ -33,7 +33,7 @@ class Answers(Record, frozen=True, kw_only=True):
     format: int = 1
     date: str
     seconds: float
-    answers: tuple[Answer, ...]
+    answers: tuple[BisectionAnswer, ...]
     refused: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         good = ladder.rung(arguments.good or ladder.rungs[0].name).name
         bad = ladder.rung(arguments.bad or ladder.rungs[-1].name).name
         keys = _series(folder, ladder, arguments, good, bad)
-        bench = Bench(folder, ladder, keys, ran)
+        bench = RungBench(folder, ladder, keys, ran)
         answers, refused = [], {}
         for key in keys:
             try:
@@ -124,7 +124,7 @@ def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: s
     return differing
 
 
-def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
+def _print(answer: BisectionAnswer, ladder: Ladder, console: Console) -> None:
     """The answer, with the runs that it is based on."""
     table = bare_table("releases", "", "")
     for seen in answer.seen:
@@ -149,7 +149,7 @@ def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
         )
 
 
-def _side(seen: Seen) -> str:
+def _side(seen: RungRun) -> str:
     if seen.between:
         return "[yellow]between[/yellow]"
     return "[yellow]?[/yellow]" if seen.bad is None else "[red]bad[/red]" if seen.bad else "[green]good[/green]"

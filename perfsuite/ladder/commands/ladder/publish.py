@@ -14,7 +14,7 @@ from perfsuite.ladder import asv_site as site
 from perfsuite.ladder.asv_results import machine
 from perfsuite.ladder.commands.ladder.run import add_ladder, summary
 from perfsuite.ladder.ladder import Ladder, called, find_ladder, locked, read_built
-from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.ladder.story import CONFIRMED, UNCONFIRMED, WORSE, Story
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     return max(summary(folder, ladder, ladder.rungs, console), int(bool(refused)))
 
 
-def _confirm(folder: Path, ladder: Ladder, found: list[Step], console: Console) -> dict[Step, str]:
+def _confirm(folder: Path, ladder: Ladder, found: list[SeriesStep], console: Console) -> dict[SeriesStep, str]:
     """Run the alarms again. Returns those that could not run, with the reason."""
     if not confirm.unchecked(folder, ladder, found):
         return {}

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from perfsuite.cli.report_options import files_of
 from perfsuite.errors import UsageError
-from perfsuite.nights.row import MONTH, Row, read_raw
+from perfsuite.nights.row import MONTH, NightRow, read_raw
 from perfsuite.show.text.tables import bare_table, print_table
 
 HELP = "Ask monthly files in SQL; needs DuckDB."
@@ -82,7 +82,7 @@ def _view(files: list[Path]) -> str:
     lines = (
         f"read_json([{names}], format='newline_delimited', union_by_name=true, sample_size=-1, timestampformat='none')"
     )
-    fields = [field for field in msgspec.structs.fields(Row) if field.name not in ("metrics", "format")]
+    fields = [field for field in msgspec.structs.fields(NightRow) if field.name not in ("metrics", "format")]
     empty = ", ".join(f"NULL::{_type(field)} AS {field.name}" for field in fields)
     filled = ", ".join(
         f"coalesce({field.name}, {_quoted(str(field.default))}) AS {field.name}"
