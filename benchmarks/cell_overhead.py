@@ -16,7 +16,7 @@ from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.launch.places import place_of
 from perfsuite.run.runner import Runner, Settings
-from perfsuite.units import show_seconds
+from perfsuite.system.units import show_seconds
 
 
 def measure(runner, cell):

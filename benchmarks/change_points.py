@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.nights import night_steps as steps
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 NIGHTS, CELLS, TIMED, SIZED = 400, 100, 30, 10
 MONTH = 365.25 / 12  # nights

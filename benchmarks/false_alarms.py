@@ -23,7 +23,7 @@ from perfsuite.ladder import series_steps as steps
 from perfsuite.ladder.asv_results import Benchmark, Key, Run, Value, show
 from perfsuite.ladder.ladder import Definition, Ladder, Rung
 from perfsuite.ladder.series_steps import SeriesStep
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 SUITE = Path(__file__).parent / "identical"
 RELEASE = "packaging==24.0"

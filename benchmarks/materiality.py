@@ -23,12 +23,12 @@ from perfsuite.compare.compare import Comparison, compare
 from perfsuite.compare.terms import terms_of
 from perfsuite.environments.environments import with_releases
 from perfsuite.errors import PerfsuiteError
-from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Runner
-from perfsuite.units import show_ratio
+from perfsuite.system.paths import cache_folder
+from perfsuite.system.units import show_ratio
 
 PAGE = Path(__file__).parents[1] / "docs" / "materiality.md"
 RELEASES = {

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from perfsuite.units import show_seconds
+from perfsuite.system.units import show_seconds
 
 WITHOUT = ["-p", "no:perfsuite.plugin"]
 

@@ -15,7 +15,7 @@ from perfsuite.predict.plan.answer import Wish, plan
 from perfsuite.predict.plan.planned import planned
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Plan
-from perfsuite.units import show_count, show_ratio, show_whole
+from perfsuite.system.units import show_count, show_ratio, show_whole
 
 OUT = Path(__file__).parents[1] / "docs" / "time_plans.md"
 CATALOG = Catalog(())

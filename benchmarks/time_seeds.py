@@ -18,7 +18,7 @@ from time_validate import judge
 
 from perfsuite.cli.main import main as perfsuite
 from perfsuite.records.codec import write_bytes
-from perfsuite.units import show_change
+from perfsuite.system.units import show_change
 
 OUT = Path(__file__).parents[1] / "docs" / "time_seeds.md"
 HEAD = """# Time questions that people asked

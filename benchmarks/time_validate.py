@@ -25,7 +25,7 @@ from perfsuite.predict.time.constants import generation_of
 from perfsuite.predict.time.fitted import PAIRS
 from perfsuite.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, kind_of, regime, was_fitted
 from perfsuite.records.codec import write_bytes
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 OUT = Path(__file__).parents[1] / "perfsuite" / "predict" / "time" / "fitted.toml"
 FOLDS = 7

@@ -20,9 +20,9 @@ from warm import WARM_START, counted_flop, rank_servers, tracing_processes  # no
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.paths import cache_folder
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.system.paths import cache_folder
 
 if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is not a worker
     # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.

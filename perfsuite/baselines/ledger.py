@@ -24,10 +24,10 @@ from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import Change
-from perfsuite.records.changing import changing
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
+from perfsuite.system.changing import changing
 
 NAME = "ledger.jsonl"
 ATTRIBUTES = ".gitattributes"

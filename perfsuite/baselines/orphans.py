@@ -12,7 +12,7 @@ from perfsuite.catalog.cell import parse_cell, parse_hardware
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import local_hardware, why_absent
+from perfsuite.launch.hardware_here import local_hardware, why_absent
 
 
 def orphans(store: Store, catalog: Catalog, known: Collection[str]) -> list[str]:

@@ -17,12 +17,12 @@ from perfsuite.compare.pool import WINDOW
 from perfsuite.environments import contents
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import PerfsuiteError
-from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.records.baseline import OwnTimes, TimedRun
-from perfsuite.records.changing import changing
 from perfsuite.records.formats import FORMAT, FORMATS
 from perfsuite.records.packed import own_files
+from perfsuite.system.changing import changing
+from perfsuite.system.paths import cache_folder
 
 
 class TimesOfMachine:

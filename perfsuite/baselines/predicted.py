@@ -18,7 +18,7 @@ from perfsuite.records.prediction import Prediction
 from perfsuite.records.reasons import NotPredicted, Predicted
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import GREEN, Consent, Line, Status, Verdict
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 HELD = {  # a number, or numbers by name, which are compared one by one and shown as their sum
     "peak_bytes": "live tensors",

@@ -9,7 +9,7 @@ import math
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.strategies import DIMENSIONS, Strategy
 from perfsuite.errors import Refused
-from perfsuite.units import fitting
+from perfsuite.system.units import fitting
 
 
 def lay_out(strategy: Strategy, ranks: int, where: str = "") -> Layout:

@@ -12,9 +12,9 @@ from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.collected import Collected
 from perfsuite.cli.shared_options import add_shared, store_of
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import why_absent, why_missing
+from perfsuite.launch.hardware_here import why_absent, why_missing
 from perfsuite.settings.keys import BASELINES
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 
 def add_cells(parser: argparse.ArgumentParser) -> None:

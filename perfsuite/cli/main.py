@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 from perfsuite.cli.command_files import QUESTIONS, CommandFile, command_files
 from perfsuite.errors import PerfsuiteError
-from perfsuite.records.processes import require_linux
-from perfsuite.units import printable
+from perfsuite.system.processes import require_linux
+from perfsuite.system.units import printable
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it

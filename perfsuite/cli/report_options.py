@@ -7,7 +7,7 @@ from pathlib import Path
 from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
-from perfsuite.units import printable, show_part, some
+from perfsuite.system.units import printable, show_part, some
 
 MOST_NAMED = 5  # cells without a result
 

@@ -22,7 +22,7 @@ from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, PATIENCE, TIMEO
 from perfsuite.settings.options import CAPACITY, LONG, STEPS
 from perfsuite.settings.setting import Setting
 from perfsuite.show.html.document import OPTION, Document, check_html, write
-from perfsuite.units import parse_count
+from perfsuite.system.units import parse_count
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from perfsuite.records.suspects import (
     without_module,
 )
 from perfsuite.records.verdict import Move
-from perfsuite.units import FACTS
+from perfsuite.system.units import FACTS
 
 NAMED = 3  # at most so many operators
 SMALL = 0.1  # of the largest move: smaller moves are not named

@@ -52,7 +52,7 @@ from perfsuite.records.reasons import (
 )
 from perfsuite.records.sample import is_number
 from perfsuite.records.verdict import EQUAL, OPEN, ORDER, RED, Consent, Line, Status, Verdict
-from perfsuite.units import BYTES, NUMBER
+from perfsuite.system.units import BYTES, NUMBER
 
 COMMAND = "pytest --perf"  # collects the cells of the default tests
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first

@@ -12,9 +12,9 @@ from perfsuite.emulation import installed
 from perfsuite.emulation.installed import NVML, Library, Torch, defined, needed_libraries
 from perfsuite.environments.bounded import output
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import cores
-from perfsuite.records.builds import compiled
-from perfsuite.records.processes import end_with_parent
+from perfsuite.system.builds import compiled
+from perfsuite.system.machine import cores
+from perfsuite.system.processes import end_with_parent
 
 SOURCES = Path(__file__).with_name("sources")
 CORE, HOOKS, REDIRECT = "libcuemulated.so", "libcuemulated_hooks.so", "libcuemulated_redirect.so"

@@ -11,8 +11,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.predict.overhead import CONTEXT
 from perfsuite.predict.time.constants import MULTIPROCESSORS
-from perfsuite.records.measurement import EMULATED
-from perfsuite.units import show_bytes
+from perfsuite.system.machine import EMULATED
+from perfsuite.system.units import show_bytes
 
 MOST_DEVICES = 64
 KIB, MIB = 2**10, 2**20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfsuite.environments.bounded import output
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import version_of
+from perfsuite.system.machine import version_of
 
 CUDA = 13  # the major version whose interfaces the stand-ins have
 TOOLS = {"g++": "g++", "nm": "binutils", "readelf": "binutils"}  # and the package of Debian that has each

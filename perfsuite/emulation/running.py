@@ -15,9 +15,9 @@ from perfsuite.emulation.compile import CORE, REDIRECT, stand_ins
 from perfsuite.emulation.devices import Gpus
 from perfsuite.emulation.installed import installed_torch
 from perfsuite.errors import UsageError
-from perfsuite.paths import NAME, private_folder
-from perfsuite.records.processes import end_with_parent
-from perfsuite.records.workspaces import Workspace
+from perfsuite.system.paths import NAME, private_folder
+from perfsuite.system.processes import end_with_parent
+from perfsuite.system.workspaces import Workspace
 
 MEMORY = Path("/dev/shm")  # files there are memory
 SI_KERNEL = 0x80  # a signal's origin; sigaction(2)

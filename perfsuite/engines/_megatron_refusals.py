@@ -3,8 +3,8 @@
 from typing import Any
 
 from perfsuite.catalog.definitions import Proposal
+from perfsuite.system.units import fitting
 from perfsuite.techniques import offload
-from perfsuite.units import fitting
 
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh")  # Megatron's own GELU
 

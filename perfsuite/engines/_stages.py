@@ -11,8 +11,8 @@ from typing import Any
 from perfsuite.catalog.definitions import Cut, Proposal
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
+from perfsuite.system.units import fitting
 from perfsuite.techniques import offload
-from perfsuite.units import fitting
 
 _PRUNED = "torch's pruning computes weights from other tensors, which stages can neither copy nor share"
 CUT_REFUSES = offload.refused("a stage keeps its layers on the device") | {

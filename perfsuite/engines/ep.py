@@ -15,8 +15,8 @@ from perfsuite.rank.norms import is_sharded, local
 from perfsuite.rank.releases import lacks
 from perfsuite.rank.replicas import average_gradients
 from perfsuite.rank.torch_types import Module, Tensor
+from perfsuite.system.units import fitting
 from perfsuite.techniques import offload
-from perfsuite.units import fitting
 
 DISPATCH = "ep_dispatch_experts"  # transformers' style of a module whose experts are divided
 

@@ -29,8 +29,8 @@ from perfsuite.rank.releases import lacks
 from perfsuite.rank.replicas import average_gradients
 from perfsuite.rank.tasks import IGNORED
 from perfsuite.rank.torch_types import Module, Tensor
+from perfsuite.system.units import fitting
 from perfsuite.techniques import attention, offload
-from perfsuite.units import fitting
 
 NAME = "ulysses"  # of its attention among transformers'
 FAMILIES = ("gemma3", "gpt2", "llama", "mistral", "qwen3")

@@ -1,4 +1,4 @@
-"""Runs a command, and ends it with everything that it started when a limit of time (records/deadline.py) is used up."""
+"""Runs a command, and ends it with everything that it started when a limit of time (system/deadline.py) is used up."""
 
 import contextlib
 import math
@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from perfsuite.errors import UsageError
-from perfsuite.records.deadline import check, left, look
+from perfsuite.system.deadline import check, left, look
 
 FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree
 

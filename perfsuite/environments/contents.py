@@ -27,9 +27,9 @@ from pathlib import Path
 
 from perfsuite.environments import git
 from perfsuite.errors import UsageError
-from perfsuite.paths import cache_folder
 from perfsuite.records.change import Fixed
 from perfsuite.records.python_code import code_digest
+from perfsuite.system.paths import cache_folder
 
 DIGITS = 8  # of each digest in a record
 MOST_BYTES = 2**24  # of a file that is kept, or whose digest covers all of it

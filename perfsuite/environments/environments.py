@@ -37,8 +37,8 @@ from packaging.utils import canonicalize_name
 from perfsuite.environments.bounded import output, run
 from perfsuite.environments.requirements import pinned
 from perfsuite.errors import UsageError
-from perfsuite.paths import cache_folder, check_executable
-from perfsuite.records.builds import kept
+from perfsuite.system.builds import kept
+from perfsuite.system.paths import cache_folder, check_executable
 
 CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
 INHERITS = "perfsuite_inherits.pth"  # lists the folders that an environment inherits, one per line

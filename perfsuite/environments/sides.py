@@ -23,9 +23,9 @@ from perfsuite.environments.contents import digest_of_file, find, have, is_point
 from perfsuite.environments.environments import Environment
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
-from perfsuite.paths import cache_folder, is_left_out
-from perfsuite.records.builds import kept
 from perfsuite.records.change import Change
+from perfsuite.system.builds import kept
+from perfsuite.system.paths import cache_folder, is_left_out
 
 LARGE_BYTES = 2**16  # of a file that is linked
 KEEP_SECONDS = 24 * 3600.0  # after its last use, before another copy of the same repository replaces a copy

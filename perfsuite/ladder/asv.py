@@ -25,10 +25,10 @@ from perfsuite.ladder.asv_results import Key, Run, current, inherited, machine, 
 from perfsuite.ladder.files import result_file, values_of, was_run
 from perfsuite.ladder.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.ladder.repository import BRANCH
-from perfsuite.launch.machine import cores, cpu_name, version_of
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
-from perfsuite.units import show_bytes
+from perfsuite.system.machine import cores, cpu_name, version_of
+from perfsuite.system.units import show_bytes
 
 RELEASES = ">=0.6.6,<0.7"  # of asv, as in pyproject.toml: 0.6.6 brought environments by uv
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"

@@ -13,10 +13,10 @@ from packaging.utils import canonicalize_name
 from perfsuite.environments.environments import installed
 from perfsuite.errors import FileError
 from perfsuite.ladder.ladder import Ladder, called
-from perfsuite.launch.machine import cores, cpu_name
-from perfsuite.paths import code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.record import Record
+from perfsuite.system.machine import cores, cpu_name
+from perfsuite.system.paths import code_files, content_hash
 
 _NOISY = re.compile(r"second|/s\b", re.IGNORECASE)
 _NOISY_TYPES = ("time", "timeraw", "peakmemory")

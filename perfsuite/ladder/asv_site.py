@@ -28,7 +28,7 @@ from perfsuite.ladder.story import (
 )
 from perfsuite.records import codec
 from perfsuite.show.html.document import environment
-from perfsuite.units import show_cost, show_part
+from perfsuite.system.units import show_cost, show_part
 
 GRAPHS = "graphs.html"
 _LINK = '<li><a href="index.html">What changed</a></li>'

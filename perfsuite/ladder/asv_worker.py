@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import Any
 
-from perfsuite.records.processes import end_with_parent
+from perfsuite.system.processes import end_with_parent
 
 SKIPPED = "asv: skipped: "  # how asv's runner reports a NotImplementedError in a setup
 SAYS = "asv: {} is not a number. A benchmark that does not apply must raise NotImplementedError in its setup."

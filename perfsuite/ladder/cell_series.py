@@ -9,7 +9,6 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.ladder.rung_evidence import Evidence, add, behind
-from perfsuite.launch.machine import cores
 from perfsuite.predict.traced_memory import attempt_each
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.memory.anatomy import CATEGORIES
@@ -17,6 +16,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.prediction import Prediction
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.system.machine import cores
 
 PEAK = "peak_memory_bytes"
 COUNTED = {  # series → metric

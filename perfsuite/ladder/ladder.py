@@ -18,9 +18,9 @@ import msgspec
 from filelock import FileLock
 
 from perfsuite.errors import FileError, UnknownName, UsageError
-from perfsuite.paths import code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.record import Record
+from perfsuite.system.paths import code_files, content_hash
 
 FORMAT = 1
 HOME = Path(".perfsuite", "ladders")

@@ -14,10 +14,10 @@ import msgspec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.explain import explain
 from perfsuite.errors import FileError
-from perfsuite.records.changing import changing
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.sample import Reading
 from perfsuite.show.text.words import moves_text
+from perfsuite.system.changing import changing
 
 Evidence = dict[str, dict[str, Any]]
 NAMED = 4  # entries of an object of numbers: those that moved most

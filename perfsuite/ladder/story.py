@@ -17,7 +17,7 @@ from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.show.text.words import note_text
-from perfsuite.units import show_bytes, show_change, show_count, show_time, show_whole
+from perfsuite.system.units import show_bytes, show_change, show_count, show_time, show_whole
 
 FORMAT = 1
 FINE = 1.01  # below this ratio, a counter's difference is shown too

@@ -34,15 +34,16 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.blame import why_full
-from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.handshake import prove_to, take_secret
-from perfsuite.launch.machine import describe, gpus, why_absent
+from perfsuite.launch.hardware_here import describe, why_absent
 from perfsuite.launch.servers import POLL_SECONDS, LocalServer, ServerKind
 from perfsuite.rank.process_group import NODE_ADDRESS, RENDEZVOUS
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import JOB
-from perfsuite.records.waits import wait_readable
 from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
+from perfsuite.system.conditions import Conditions
+from perfsuite.system.machine import gpus
+from perfsuite.system.waits import wait_readable
 
 START_SECONDS = 300.0  # between the parent's start and this
 RETRY_SECONDS = 0.2

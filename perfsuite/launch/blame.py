@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.errors import FileError
-from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure, of_rank
 from perfsuite.records.progress import Progress
-from perfsuite.units import printable
+from perfsuite.system.cgroup import oom_kills, why_killed
+from perfsuite.system.units import printable
 
 TAIL_LINES = 15
 LEAST_BYTES = 1 << 20  # a file system with less left is full
 _TURNS = "/perfsuite/rank/turns.py"
-_WAITS = "/perfsuite/records/waits.py"  # asked by who waits: the caller's frame says for what
+_WAITS = "/perfsuite/system/waits.py"  # asked by who waits: the caller's frame says for what
 
 
 def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int], killed_before: int | None = None) -> Failure:

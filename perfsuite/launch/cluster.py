@@ -16,9 +16,9 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import Door
 from perfsuite.launch.node import ClusterConditions, NodeAgent, NodeServer, differences
 from perfsuite.launch.servers import RankServer, ServerKind
-from perfsuite.records.deadline import check
 from perfsuite.records.measurement import Machine
 from perfsuite.records.wire_lines import Gone, Lines
+from perfsuite.system.deadline import check
 
 HELLO_SECONDS = 10.0
 T = TypeVar("T")

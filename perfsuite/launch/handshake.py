@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from perfsuite.errors import FileError, UsageError
-from perfsuite.records.waits import wait_readable
 from perfsuite.records.wire_lines import Gone, Lines
+from perfsuite.system.waits import wait_readable
 
 SECRET = "PERFSUITE_SECRET"  # a variable: the run's secret, which all of its nodes have
 SECRET_FILE = "PERFSUITE_SECRET_FILE"  # a variable: a file with the secret, which only its owner can read

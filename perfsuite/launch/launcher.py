@@ -14,16 +14,16 @@ import msgspec
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
-from perfsuite.launch.cgroup import oom_kills
 from perfsuite.launch.places import Places
 from perfsuite.launch.servers import POLL_SECONDS, RankServer, ServerKind
 from perfsuite.records import codec
-from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import JOB, SCRATCH, Job
 from perfsuite.records.progress import Progress, read_progress
 from perfsuite.records.sample import RankSample
-from perfsuite.records.waits import wait_readable
+from perfsuite.system.cgroup import oom_kills
+from perfsuite.system.deadline import OutOfTime, check
+from perfsuite.system.waits import wait_readable
 
 GRACE_SECONDS = 0.1
 MOST_SERVERS = 4  # warm at once: a device kind's, each with other GPUs

@@ -16,10 +16,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.paths import runtime_folder
 from perfsuite.records import codec
-from perfsuite.records.deadline import check, excused
 from perfsuite.records.record import Record
+from perfsuite.system.deadline import check, excused
+from perfsuite.system.paths import runtime_folder
 
 POLL_SECONDS = 0.05
 TELL_SECONDS = 5.0  # of waiting, until the holder is named

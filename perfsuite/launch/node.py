@@ -15,8 +15,8 @@ from perfsuite.records import codec
 from perfsuite.records.job import JOB
 from perfsuite.records.measurement import Machine
 from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
-from perfsuite.records.workspaces import Workspace
-from perfsuite.units import show_bytes, show_rate
+from perfsuite.system.units import show_bytes, show_rate
+from perfsuite.system.workspaces import Workspace
 
 ANSWER_SECONDS = 60.0  # to import a catalog and ask a driver
 _FILE = re.compile(r"\w[\w.]*")  # a name alone, and no folder

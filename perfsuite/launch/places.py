@@ -10,16 +10,17 @@ from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.project import Slurm
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
-from perfsuite.launch.conditions import Conditions
+from perfsuite.launch.hardware_here import describe, device_indices, why_absent
 from perfsuite.launch.leases import lease
-from perfsuite.launch.machine import describe, device_indices, islands, why_absent
 from perfsuite.launch.scripts import ScriptServer
 from perfsuite.launch.servers import LocalServer, RankServer, ServerKind
 from perfsuite.records.measurement import Machine
+from perfsuite.system.conditions import Conditions
+from perfsuite.system.machine import islands
 
 
 class Observer(Protocol):
-    """What a place says of its state while a cell runs: ``launch/conditions.py``."""
+    """What a place says of its state while a cell runs: ``system/conditions.py``."""
 
     def look(self) -> None:
         """Called often."""

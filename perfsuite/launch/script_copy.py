@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfsuite.errors import UsageError
-from perfsuite.paths import is_left_out
 from perfsuite.rank.script.read_files import mark_unread
-from perfsuite.units import show_bytes
+from perfsuite.system.paths import is_left_out
+from perfsuite.system.units import show_bytes
 
 MOST_BYTES = 2 * 2**30
 MOST_LEVELS = 3  # folders above the repository whose entries a script finds

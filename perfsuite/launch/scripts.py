@@ -28,7 +28,6 @@ from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.script_copy import copy_folder, copy_neighbours, moved, place_below
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
-from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.rank.script.boot import EARLY
 from perfsuite.rank.script.later import MEASURED, end_of_script
@@ -36,12 +35,13 @@ from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import ATTACHED, PID
 from perfsuite.records.measurement import COMMAND
-from perfsuite.records.processes import end_with_parent
 from perfsuite.records.progress import read_progress
 from perfsuite.records.sample import RankSample
-from perfsuite.records.waits import wait_readable
-from perfsuite.records.workspaces import Workspace
-from perfsuite.units import printable, show_several
+from perfsuite.system.paths import code_folders
+from perfsuite.system.processes import end_with_parent
+from perfsuite.system.units import printable, show_several
+from perfsuite.system.waits import wait_readable
+from perfsuite.system.workspaces import Workspace
 
 HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
 HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"

@@ -37,7 +37,7 @@ import msgspec
 
 from perfsuite.records import codec
 from perfsuite.records.job import JOB, Job, Start
-from perfsuite.records.processes import end_with_parent, ended_with
+from perfsuite.system.processes import end_with_parent, ended_with
 
 
 class Server:

@@ -17,13 +17,13 @@ import msgspec
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.catalog.definitions import Model
 from perfsuite.environments.environments import Environment
-from perfsuite.launch.cgroup import oom_kills, why_killed
-from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.records.job import Start
-from perfsuite.records.waits import wait_readable
-from perfsuite.records.workspaces import Workspace
-from perfsuite.units import printable
+from perfsuite.system.cgroup import oom_kills, why_killed
+from perfsuite.system.paths import code_folders
+from perfsuite.system.units import printable
+from perfsuite.system.waits import wait_readable
+from perfsuite.system.workspaces import Workspace
 
 POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal, and for a killed one to be gone

@@ -21,10 +21,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.cluster import Cluster, listen
 from perfsuite.launch.handshake import SECRET, new_secret
-from perfsuite.launch.networks import own_address
 from perfsuite.launch.node import NodeAgent
-from perfsuite.records.processes import end_with_parent
-from perfsuite.records.workspaces import Workspace
+from perfsuite.system.networks import own_address
+from perfsuite.system.processes import end_with_parent
+from perfsuite.system.workspaces import Workspace
 
 TABLE = "tool.perfsuite.slurm"
 STATE_SECONDS = 8.0  # for SLURM to write down why a job ended

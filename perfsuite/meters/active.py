@@ -8,7 +8,7 @@ A cell of the catalog needs no baseline for it: its engine is checked.
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import FACTS
+from perfsuite.system.units import FACTS
 
 
 class Active(Meter):

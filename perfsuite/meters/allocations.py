@@ -14,7 +14,7 @@ from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, fold
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}  # by their marks
 

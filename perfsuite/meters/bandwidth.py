@@ -22,7 +22,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import NUMBER, PER_BYTE, RATE, RATIO, SECONDS
+from perfsuite.system.units import NUMBER, PER_BYTE, RATE, RATIO, SECONDS
 
 PROCESSES = ("communication",)
 

@@ -28,7 +28,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.turns import align
 from perfsuite.records.sample import Reading
-from perfsuite.units import BYTES, SECONDS, WHOLE
+from perfsuite.system.units import BYTES, SECONDS, WHOLE
 
 BEFORE, AFTER = 2, 3  # steps before and after the save: the optimizer's state changes the second loss after it
 TIMES = 3  # saves and loads whose time counts, after one whose memory does: it imports and compiles

@@ -16,7 +16,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 LEAST = 2**18  # bytes per step, of all these processes
 

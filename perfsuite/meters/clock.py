@@ -20,7 +20,7 @@ from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind, block_size
-from perfsuite.units import COUNT, SECONDS
+from perfsuite.system.units import COUNT, SECONDS
 
 NO_BATCH = "no batch of a DataLoader, in each step, whose tensors all have as many rows"
 

@@ -21,7 +21,7 @@ from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import locate
-from perfsuite.units import BYTES, WHOLE, show_several
+from perfsuite.system.units import BYTES, WHOLE, show_several
 
 # c10d operator → (name, position of the argument whose bytes are the message)
 _COLLECTIVES = {

@@ -18,7 +18,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import fold
-from perfsuite.units import SECONDS, WHOLE
+from perfsuite.system.units import SECONDS, WHOLE
 
 KEPT = 10_000  # compilations that torch is to remember; its default is 64
 

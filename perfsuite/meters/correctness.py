@@ -15,7 +15,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import LONG, READS_NORM, StepKind
-from perfsuite.units import NUMBER
+from perfsuite.system.units import NUMBER
 
 BEFORE_TIMED = (StepKind.TRACED, StepKind.WARMUP)
 GRADED = ("training", "script")  # the processes whose gradients can be seen

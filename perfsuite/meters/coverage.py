@@ -21,7 +21,7 @@ from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import STAGES
-from perfsuite.units import RATIO
+from perfsuite.system.units import RATIO
 
 PLAIN = (StepKind.WARMUP, StepKind.TIMED)  # the kinds of steps that are as long as the script makes them
 FIRST, LONGER = "the first iteration", "longer steps"

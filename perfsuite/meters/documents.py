@@ -15,7 +15,7 @@ from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.tasks import IGNORED
 from perfsuite.records.sample import Reading
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 if TYPE_CHECKING:
     import torch

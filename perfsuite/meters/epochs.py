@@ -12,7 +12,7 @@ from perfsuite.meters.memory import live_bytes, open_source
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
-from perfsuite.units import BYTES, NUMBER
+from perfsuite.system.units import BYTES, NUMBER
 
 STEADY_EPOCHS = 3  # an allocator may reserve more in the second epoch; growth in three or more does not end
 

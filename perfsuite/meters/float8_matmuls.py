@@ -17,7 +17,7 @@ from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 PER_LAYER = 3  # matmuls of a layer in forward and backward
 

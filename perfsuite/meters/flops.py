@@ -38,7 +38,7 @@ from perfsuite.rank.tasks import make_sample
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import FLOP, FLOPS, RATIO, WHOLE
+from perfsuite.system.units import FLOP, FLOPS, RATIO, WHOLE
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

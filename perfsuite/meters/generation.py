@@ -11,7 +11,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import COUNT
+from perfsuite.system.units import COUNT
 
 
 class Generation(Meter):

@@ -10,7 +10,7 @@ from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 SHARED = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/pym-", "/dev/shm/psm_")  # beginnings of the kernel's names
 GUARD = 2**16  # bytes at most, below the stack of a thread

@@ -12,7 +12,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 
 class LaterSteps(Meter):

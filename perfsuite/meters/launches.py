@@ -5,7 +5,7 @@ A graph of kernels is one launch. Copies and memsets do not count. On a CPU ther
 
 from perfsuite.catalog.definitions import OF_A_STEP, Metric
 from perfsuite.meters._cuda_runtime import LAUNCHES, CudaRuntime
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 
 class Launches(CudaRuntime):

@@ -19,7 +19,7 @@ from perfsuite.rank.script.family import running, with_children
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 BLOCK = 10  # later steps between two looks
 LAST = 2  # blocks, each of which has what counts

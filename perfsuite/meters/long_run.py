@@ -25,7 +25,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import LONG_BLOCKS, StepKind
-from perfsuite.units import BYTES, SECONDS, WHOLE
+from perfsuite.system.units import BYTES, SECONDS, WHOLE
 
 LEAST = 128  # bytes of host memory per step: less is what a log of losses keeps
 FEWEST = 4  # small blocks of Python's per step: fewer are what the log's numbers keep

@@ -35,7 +35,7 @@ from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import TRACED_STEPS, StepKind
 from perfsuite.records.suspects import fold
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 MIB = 2**20  # of garbage, which a small script has as well
 Source = CpuAllocator | CudaHistory  # where the bytes of a device are counted

@@ -20,7 +20,7 @@ from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import MOST, locate
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 
 class Operators(Meter):

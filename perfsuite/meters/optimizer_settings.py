@@ -8,7 +8,7 @@ from typing import Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import FACTS
+from perfsuite.system.units import FACTS
 
 
 class OptimizerSettings(Meter):

@@ -21,7 +21,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 LEAST = 16384  # bytes per step: less is what logs of losses, and queues and caches of libraries, keep
 MIB = 2**20  # two launches of a small script differ by a third of it: threads, and what a garbage collection leaves

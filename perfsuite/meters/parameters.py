@@ -3,7 +3,7 @@
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import COUNT
+from perfsuite.system.units import COUNT
 
 
 class Parameters(Meter):

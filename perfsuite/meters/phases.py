@@ -23,7 +23,7 @@ from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import PHASES, STAGES
-from perfsuite.units import SECONDS
+from perfsuite.system.units import SECONDS
 
 # The phase that a mark begins: gradients are freed after the "end" mark.
 _BEGINS = {"batch": "data", **{phase: phase for phase in PHASES}, "end": "optimizer"}

@@ -15,7 +15,7 @@ from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter, Order
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import SECONDS
+from perfsuite.system.units import SECONDS
 
 
 class Processor(Meter):

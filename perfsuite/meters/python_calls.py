@@ -30,7 +30,7 @@ from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import AT
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
 OURS = "perfsuite"

@@ -24,7 +24,7 @@ from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import fold
-from perfsuite.units import NUMBER, WHOLE
+from perfsuite.system.units import NUMBER, WHOLE
 
 KINDS = ("parameters", "buffers")
 

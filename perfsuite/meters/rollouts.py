@@ -13,7 +13,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import NUMBER
+from perfsuite.system.units import NUMBER
 
 AGREE = {True: 1e-3, False: 0.3}  # nats, in fp32 and below: bf16's numbers of 8 bits, over logits of tens
 

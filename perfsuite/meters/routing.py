@@ -21,7 +21,7 @@ from perfsuite.rank.torch_types import Module
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import COUNT, NUMBER, WHOLE
+from perfsuite.system.units import COUNT, NUMBER, WHOLE
 
 NEARLY_EQUAL = Materiality(0.01, "Rounding decides where a token goes whose experts are nearly equal.")
 

@@ -12,7 +12,7 @@ from perfsuite.rank.everywhere import everywhere
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 
 class Rows(Meter):

@@ -13,7 +13,7 @@ from perfsuite.rank.script import boot
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
-from perfsuite.units import SECONDS
+from perfsuite.system.units import SECONDS
 
 
 class ScriptStart(Meter):

@@ -14,7 +14,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 STEPS = (StepKind.TIMED, StepKind.UNFENCED)  # in others, meters have memory of their own
 SLACK = 2**27  # bytes: more than malloc, threads and huge pages move by

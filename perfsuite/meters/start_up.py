@@ -31,7 +31,7 @@ from perfsuite.rank.turns import align
 from perfsuite.records import codec
 from perfsuite.records.job import JOB
 from perfsuite.records.sample import Reading
-from perfsuite.units import BYTES, SECONDS, WHOLE
+from perfsuite.system.units import BYTES, SECONDS, WHOLE
 
 FIRST, NEXT = "first", "next"  # the starts of a cell
 STANDARD = "standard library"

@@ -6,7 +6,7 @@ new ``.item()`` is one more ``aten::_local_scalar_dense`` among operators.py's o
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.meters._cuda_runtime import SYNCHRONISATIONS, CudaRuntime
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 
 class Synchronisations(CudaRuntime):

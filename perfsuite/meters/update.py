@@ -7,7 +7,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.reference_update import compare_update
 from perfsuite.records.sample import Reading
-from perfsuite.units import ERROR, NUMBER
+from perfsuite.system.units import ERROR, NUMBER
 
 
 class Update(Meter):

@@ -22,7 +22,7 @@ from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import EXPOSED
-from perfsuite.units import RATIO, SECONDS
+from perfsuite.system.units import RATIO, SECONDS
 
 _ACCOUNTS = Path("/proc/thread-self/schedstat")  # nanoseconds on a core, nanoseconds in the queue, turns
 

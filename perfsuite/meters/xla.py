@@ -17,7 +17,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.records.sample import Reading
-from perfsuite.units import BYTES, FLOP, FLOPS
+from perfsuite.system.units import BYTES, FLOP, FLOPS
 
 # The instruction of HLO → its name in meters/communication.py. The second half of an asynchronous one, "-done", has no
 # message of its own.

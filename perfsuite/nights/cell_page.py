@@ -11,7 +11,7 @@ from perfsuite.nights.series import Series
 from perfsuite.show.html.axes import Quantity
 from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table
 from perfsuite.show.html.markup import Html, tag, whole
-from perfsuite.units import show_change, show_several
+from perfsuite.system.units import show_change, show_several
 
 NIGHTS = 30  # rows of the table of the last results
 SHOWN = (400, 60)  # results of a chart that can be chosen

@@ -13,7 +13,7 @@ from perfsuite.compare.noise import MAD
 from perfsuite.nights.night_steps import NightStep, exact_steps, noisy_steps
 from perfsuite.nights.series import Series
 from perfsuite.records.verdict import RED
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 WEEK, BEFORE = datetime.timedelta(days=7), datetime.timedelta(days=28)
 MOVED = 0.01  # relative; a smaller move of a time is left out

@@ -14,7 +14,7 @@ from perfsuite.nights.series import Series
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.show.html.document import Tone
 from perfsuite.show.text.markdown import standing_of
-from perfsuite.units import NUMBER, SECONDS
+from perfsuite.system.units import NUMBER, SECONDS
 
 DAY = datetime.timedelta(hours=20)  # of a machine: results have no name of their run, and a night may take so long
 CELLS = "cells"  # folder of the cells' pages

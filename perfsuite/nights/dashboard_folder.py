@@ -19,7 +19,7 @@ from perfsuite.nights.overview import TITLE, overview
 from perfsuite.nights.series import collect
 from perfsuite.records.codec import write_bytes
 from perfsuite.show.html.document import render
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 FIRST = "index.html"
 SMALL = 10_000_000  # bytes of results that are not worth a second process

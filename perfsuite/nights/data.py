@@ -16,7 +16,7 @@ from perfsuite.nights.dashboard import Dashboard, moment
 from perfsuite.nights.series import Series
 from perfsuite.show.html.axes import Quantity
 from perfsuite.show.html.markup import Html
-from perfsuite.units import show_change
+from perfsuite.system.units import show_change
 
 DIGITS = 5
 GAP = 2.0**1000  # a night without a number

@@ -15,7 +15,7 @@ from perfsuite.show.html.curve_chart import sparkline
 from perfsuite.show.html.document import Document, PageEntry, Section, Table
 from perfsuite.show.html.markup import Html, tag
 from perfsuite.show.text.markdown import counts, say_counts, standing_of
-from perfsuite.units import show_part, show_several
+from perfsuite.system.units import show_part, show_several
 
 TITLE = "Training performance over time"
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows

@@ -14,12 +14,12 @@ import msgspec
 from perfsuite.catalog.cell_id import PATTERN
 from perfsuite.errors import FileError
 from perfsuite.records import codec
-from perfsuite.records.changing import changing
-from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.sample import is_number
 from perfsuite.records.verdict import RED, Status, Verdict
 from perfsuite.show.text.words import cause_text, change_text, changes_text, summary, trial_of
+from perfsuite.system.changing import changing
+from perfsuite.system.machine import EMULATED
 
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
 FORMAT = 1  # of a row

@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if config.getoption("--perf"):
         from perfsuite.errors import UsageError
-        from perfsuite.records.processes import require_linux
+        from perfsuite.system.processes import require_linux
 
         try:
             require_linux("--perf")

@@ -9,7 +9,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import failed
-from perfsuite.launch.machine import describe
+from perfsuite.launch.hardware_here import describe
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.reasons import InWords

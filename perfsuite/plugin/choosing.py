@@ -17,7 +17,7 @@ from perfsuite.run import choice
 from perfsuite.run.changed import NO_RECORD, Changed
 from perfsuite.run.imports import definitions_of
 from perfsuite.run.past import BASELINES, History
-from perfsuite.units import show_rough, show_several
+from perfsuite.system.units import show_rough, show_several
 
 MOST_REASONS = 5
 

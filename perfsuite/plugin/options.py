@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from perfsuite.errors import UsageError
-from perfsuite.paths import check_output
 from perfsuite.plugin.settings import setting
 from perfsuite.records.verdict import NEED_A_REASON
 from perfsuite.run.choice import parse_shard
@@ -14,6 +13,7 @@ from perfsuite.run.runner import Settings
 from perfsuite.settings import keys, options
 from perfsuite.settings.setting import Setting
 from perfsuite.show.html.document import check_html
+from perfsuite.system.paths import check_output
 
 TRACES = "perf-traces"  # the folder of traces
 

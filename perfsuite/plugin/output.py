@@ -28,7 +28,7 @@ from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
 from perfsuite.show.text.words import ignored_text, trace_text
-from perfsuite.units import listed, show_ratio, show_several, some
+from perfsuite.system.units import listed, show_ratio, show_several, some
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."

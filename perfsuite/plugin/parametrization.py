@@ -14,7 +14,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, script_of_file, scripts, words_of
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.launch.machine import local_hardware
+from perfsuite.launch.hardware_here import local_hardware
 from perfsuite.plugin.settings import FIXTURE, SCRIPT, setting
 from perfsuite.settings.keys import CATALOG
 from perfsuite.settings.options import HARDWARE

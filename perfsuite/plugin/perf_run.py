@@ -21,8 +21,8 @@ from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.project import read_project, today
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.launch.leases import Holder, hear_waits
-from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
 from perfsuite.plugin.cell_result import attach, fail, leave, leave_out, left, result_of, without_measurement
@@ -32,7 +32,6 @@ from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.plugin.settling import Settling
-from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
@@ -49,7 +48,9 @@ from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import announcement_text, round_text, wait_text
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import headline, summary
-from perfsuite.units import printable, show_rough
+from perfsuite.system.deadline import OutOfTime, check, limit
+from perfsuite.system.machine import refuse_emulated
+from perfsuite.system.units import printable, show_rough
 
 ENDED = "{}, and the cell that was running was ended"
 Marked = TypeVar("Marked", Result, PredictedResult)

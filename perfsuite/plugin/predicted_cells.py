@@ -7,7 +7,7 @@ import msgspec
 from perfsuite.baselines.predicted import judge_prediction, load, path_of
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.launch.machine import why_missing
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.predict.time.cell_steps import time_of
 from perfsuite.predict.traced_memory import predict, unsupported
 from perfsuite.records import codec

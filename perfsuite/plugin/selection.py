@@ -8,7 +8,7 @@ from perfsuite.baselines.orphans import orphans
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.project import Project
 from perfsuite.errors import PerfsuiteError
-from perfsuite.launch.machine import describe
+from perfsuite.launch.hardware_here import describe
 from perfsuite.plugin.benchmark_clock import give_clock
 from perfsuite.plugin.choosing import choose
 from perfsuite.plugin.options import Options

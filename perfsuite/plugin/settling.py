@@ -17,8 +17,8 @@ from _pytest.runner import runtestprotocol  # private: no public hook gives the 
 from perfsuite.plugin.cell_result import replace_result, result_of
 from perfsuite.plugin.parametrization import cell_of
 from perfsuite.plugin.selection import is_worker
-from perfsuite.records.deadline import limit
-from perfsuite.units import show_rough
+from perfsuite.system.deadline import limit
+from perfsuite.system.units import show_rough
 
 if TYPE_CHECKING:
     from perfsuite.plugin.perf_run import PerfRun

@@ -12,7 +12,7 @@ from perfsuite.show.text.life import moved
 from perfsuite.show.text.open_cells import open_times
 from perfsuite.show.text.predicted_time import render_predicted
 from perfsuite.show.text.run_summary import WIDTH, asides, render_summary
-from perfsuite.units import show_rough
+from perfsuite.system.units import show_rough
 
 
 class Pace:

@@ -12,7 +12,7 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.catalog.registry import Catalog
-from perfsuite.launch.machine import why_missing
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.predict.allocator import CachingAllocator, Event, replay, smallest_capacity
 from perfsuite.predict.compiled_memory import of_program
 from perfsuite.predict.overhead import overhead

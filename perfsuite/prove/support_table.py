@@ -11,7 +11,7 @@ from perfsuite.prove.compatibility.pages import Matrix, matrix
 from perfsuite.prove.compatibility.pairs import claims
 from perfsuite.prove.compatibility.proofs import load
 from perfsuite.show.text.tables import bare_table, print_table, width_of
-from perfsuite.units import some
+from perfsuite.system.units import some
 
 DEFAULT = Path("docs", "support.json")
 MOST_NAMED = 10

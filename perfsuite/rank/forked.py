@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfsuite.errors import RankError
-from perfsuite.units import printable
+from perfsuite.system.units import printable
 
 LONGEST = 300  # characters of a reason
 

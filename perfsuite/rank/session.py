@@ -17,7 +17,7 @@ from perfsuite.rank.opened import Opened
 from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.rank.torch_types import DeviceMesh, DType, TorchDevice
 from perfsuite.records.job import Job
-from perfsuite.records.measurement import EMULATED
+from perfsuite.system.machine import EMULATED
 
 Listener = Callable[[str], None]
 

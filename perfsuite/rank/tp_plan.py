@@ -8,7 +8,7 @@ from perfsuite.errors import WrongEngine
 from perfsuite.rank.releases import lacks
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
-from perfsuite.units import fitting
+from perfsuite.system.units import fitting
 
 REPLICATED = "replicated"  # the beginning of the styles of what every rank has, such as the norm of a head's queries
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it

@@ -15,7 +15,7 @@ from perfsuite.rank.process_group import as_batch
 from perfsuite.rank.session import Session
 from perfsuite.records.job import GONE, Turns
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.records.waits import wait_readable
+from perfsuite.system.waits import wait_readable
 
 TELL_SECONDS = 1.0  # how often a rank that waits for its turn reports that it does not hang
 MOST_BYTES = 65536  # the capacity of a pipe

@@ -15,9 +15,9 @@ import msgspec
 from perfsuite.catalog.cell_id import is_cell_id
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.parts import replace
 from perfsuite.records.record import Record
 from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
+from perfsuite.system.parts import replace
 
 T = TypeVar("T", bound=Record)
 WITH_COVERAGE = 5  # from this format on, a report says what was expected

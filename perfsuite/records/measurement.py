@@ -7,12 +7,12 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.installed import Installed
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
+from perfsuite.system.machine import EMULATED
 
 OWN_CODE = "perfsuite's code"  # a flag: a hash of the code of perfsuite that the ranks run; older records lack it
 COMMAND = "SCRIPT_COMMAND"  # a flag, as a variable that a trial can revert: what starts a script; older records lack it
 KERNELS = "cpu kernels"  # listed with the versions of a measurement
 STEP_TIME = "step_time_seconds"
-EMULATED = "emulated "  # how the name of an emulated device begins
 BUILDS = ("", "cpu", "cu", "rocm", "hip", "xpu")  # what labels of torch's builds begin with
 Outcome = Literal["fits", "oom", "unsupported", "failed"]
 

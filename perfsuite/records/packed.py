@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from perfsuite.paths import PACKAGE
+from perfsuite.system.paths import PACKAGE
 
 HASHES = re.compile(r"[0-9a-f]+(\.[0-9a-f]+)?")
 

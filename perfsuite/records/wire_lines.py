@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.records.codec import check_numbers
-from perfsuite.records.waits import wait_readable
+from perfsuite.system.waits import wait_readable
 
 SILENT_SECONDS = 20  # without a sign of the other machine; its kernel gives one even if its process is busy
 LONGEST_LINE = 1 << 30  # bytes: a rank's log or result is one line

@@ -18,7 +18,6 @@ from perfsuite.compare.judge import judge, verdict_of
 from perfsuite.environments import git
 from perfsuite.environments.requirements import constraints, pinned, release_of
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import version_of
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import CODE, Change, ChangeKind, TrialReport
 from perfsuite.records.reasons import NoInterval
@@ -31,6 +30,7 @@ from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.sides import REVISION
 from perfsuite.run.trial import Trial
+from perfsuite.system.machine import version_of
 
 
 @dataclass

@@ -15,12 +15,12 @@ from perfsuite.compare.judge import OUTCOME
 from perfsuite.compare.pooling import Effect
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.change import Cause, Change, Problem
-from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.reasons import WithMessage
 from perfsuite.records.verdict import Status, Verdict
 from perfsuite.run.culprits import Found, culprits
 from perfsuite.run.question import A, Question
 from perfsuite.run.sides import Sides
+from perfsuite.system.deadline import OutOfTime
 
 MOST_BLAMED = 8  # cells that are tried again with each change alone
 INNOCENT = (Status.OK, Status.IMPROVED, Status.IMMATERIAL)

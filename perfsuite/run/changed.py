@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from perfsuite.environments import git
 from perfsuite.environments.contents import DIGITS
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
 from perfsuite.rank.installed import imports_of, known
 from perfsuite.records.change import NONE
@@ -19,6 +18,7 @@ from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
 from perfsuite.records.packed import same_content, unpack
 from perfsuite.run.imports import by_module, hash_of, reached
+from perfsuite.system.machine import version_of
 
 NO_RECORD = "no record of what it imports"
 CODE = (".py", ".pyc", ".md", ".rst")  # no data: what is imported is known, and no code reads texts

@@ -15,8 +15,8 @@ from contextvars import copy_context
 from perfsuite.catalog.cell import Cell
 from perfsuite.records.job import GONE, Turns
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.workspaces import Workspace
 from perfsuite.run.runner import Runner, Watch
+from perfsuite.system.workspaces import Workspace
 
 SIDES = (0, 1)
 

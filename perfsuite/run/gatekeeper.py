@@ -18,10 +18,9 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.pool import Times, own_code_since, run_of
 from perfsuite.environments import git
 from perfsuite.errors import FileError
-from perfsuite.launch.machine import why_missing
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import Change
-from perfsuite.records.deadline import unlimited
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
@@ -33,6 +32,7 @@ from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
 from perfsuite.settings.keys import BUSY_SHARE, LAUNCHES
+from perfsuite.system.deadline import unlimited
 
 WITH_A_TRIAL = ("", Consent.TIMES, Consent.IMPROVED)  # consents that accept no slow-down
 NO_NEWS = {Status.OK, Status.UNSUPPORTED, Consent.TIMES}  # the consent "all" accepts nothing of these

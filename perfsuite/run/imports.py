@@ -20,8 +20,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.environments.contents import DIGITS, MOST_BYTES, digest_of, digests_of
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
-from perfsuite.paths import PACKAGE, cache_folder
 from perfsuite.records.packed import pack
+from perfsuite.system.paths import PACKAGE, cache_folder
 
 PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own

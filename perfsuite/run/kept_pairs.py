@@ -13,11 +13,11 @@ from pathlib import Path
 from perfsuite.environments import git
 from perfsuite.environments.environments import installed
 from perfsuite.errors import PerfsuiteError
-from perfsuite.paths import PACKAGE, cache_folder, code_files, content_hash
 from perfsuite.records import codec
 from perfsuite.records.kept_pair import KeptPair
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.measuring import Measuring
+from perfsuite.system.paths import PACKAGE, cache_folder, code_files, content_hash
 
 LASTS_SECONDS = 24 * 3600.0
 

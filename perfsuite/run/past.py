@@ -15,7 +15,7 @@ from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import RED
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 BASELINES = "baselines"
 

@@ -28,8 +28,6 @@ from perfsuite.compare.rounds import Round
 from perfsuite.compare.terms import MOST_RED_RATE
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError
-from perfsuite.launch.machine import version_of
-from perfsuite.records.deadline import OutOfTime, check, left
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.verdict import Status
 from perfsuite.run.kept_pairs import KeptPairs
@@ -37,6 +35,8 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.pairs import PairDesign, Pairs, interleave_of
 from perfsuite.run.runner import ModelFlop, Runner
 from perfsuite.run.sides import Side
+from perfsuite.system.deadline import OutOfTime, check, left
+from perfsuite.system.machine import version_of
 
 # For the timed steps of both sides of a pair: many cells are worth more than many steps of one. Steps of several ranks
 # differ ten times as much as those of one, so they need more. Few cells share the cost of their servers.

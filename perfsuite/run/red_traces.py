@@ -23,7 +23,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import EvidenceTrace, TraceKind, Verdict
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.run.trial import Trial
-from perfsuite.units import listed
+from perfsuite.system.units import listed
 
 BASELINE = "baseline-"
 PEAK = "peak_memory_bytes"

@@ -18,9 +18,9 @@ from perfsuite.compare.gather import GatherError, failed, gather
 from perfsuite.environments.environments import HERE, Environment
 from perfsuite.environments.git import repository_of
 from perfsuite.environments.own_packages import names_from
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.launcher import CellFailed, Launcher, at_node
-from perfsuite.launch.machine import why_missing
 from perfsuite.launch.places import THIS_MACHINE, Places
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.failure import Failure

@@ -17,10 +17,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.environments.environments import HERE, Environment, with_releases
 from perfsuite.environments.sides import at_revision, side_with, sources
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.launch.machine import version_of
 from perfsuite.records.change import NONE, SET, Change, ChangeKind
 from perfsuite.run.environment_changes import code_of, requirement_of
-from perfsuite.units import listed
+from perfsuite.system.machine import version_of
+from perfsuite.system.units import listed
 
 REVISION = "git:"
 RUNNING = "here"

@@ -20,7 +20,6 @@ from perfsuite.compare.judge import OUTCOME
 from perfsuite.compare.rounds import Announcement, Round
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.change import Change, Problem, TrialReport
-from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.measurement import STEP_TIME
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.run.asked import INNOCENT, Asked, together
@@ -29,6 +28,7 @@ from perfsuite.run.kept_pairs import KeptPairs
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
 from perfsuite.run.sides import Sides
+from perfsuite.system.deadline import OutOfTime, check
 
 NODES = "the nodes of a cluster cannot run both sides in turns"
 INTERRUPTED = "the run was interrupted"

@@ -85,7 +85,7 @@ def count(least: int = 1) -> Callable[[str], int]:
     """A whole number that is not below ``least``."""
 
     def parse(text: str) -> int:
-        from perfsuite.units import parse_count
+        from perfsuite.system.units import parse_count
 
         whole = parse_count(text)
         if whole < least:
@@ -119,14 +119,14 @@ def share(text: str) -> float:
 
 def memory(text: str) -> int:
     """Bytes, of 24GiB."""
-    from perfsuite.units import parse_bytes
+    from perfsuite.system.units import parse_bytes
 
     return parse_bytes(text)
 
 
 def duration(text: str) -> float:
     """Seconds, of 20min."""
-    from perfsuite.units import parse_duration
+    from perfsuite.system.units import parse_duration
 
     return parse_duration(text)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from perfsuite.paths import code_files, content_hash
 from perfsuite.records.job import Job
+from perfsuite.system.paths import code_files, content_hash
 
 
 def digest_of(job: Job) -> str:

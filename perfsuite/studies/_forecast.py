@@ -18,7 +18,7 @@ from perfsuite.show.html.document import Document, Section, Table, write
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.studies._report import ReportHead, head
 from perfsuite.studies._run_study import check_folder
-from perfsuite.units import show
+from perfsuite.system.units import show
 
 FORMAT = 1
 PREDICTED: Final = "predicted"

@@ -7,7 +7,7 @@ from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
-from perfsuite.launch.machine import why_missing
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Watch
 

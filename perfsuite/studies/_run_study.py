@@ -21,7 +21,7 @@ from perfsuite.studies._study_page import study_page
 from perfsuite.studies._study_rows import Length, StudyRow
 from perfsuite.studies._table import study_table
 from perfsuite.studies._workbench import CELLS, PlannedStudy, StudyBench, Tell, Workbench, measure_all, plan
-from perfsuite.units import show_seconds
+from perfsuite.system.units import show_seconds
 
 say = functools.partial(print, flush=True)  # a log shows each cell when it is done, not all at the end
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from perfsuite.catalog.definitions import Metric
 from perfsuite.show.text.tables import bare_table
 from perfsuite.studies._study_rows import Length, Results, StudyRow, Training, ratio, time_to_train
-from perfsuite.units import show_duration
+from perfsuite.system.units import show_duration
 
 ABSENT = "–"
 COLORS = {"fits": "", "failed": "red", "oom": "yellow", "unsupported": "dim", "refused": "dim"}

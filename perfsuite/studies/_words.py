@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from perfsuite.records.suspects import part_name
 from perfsuite.studies._study_rows import Results, StudyRow, apart, ratio
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 
 def dependence(pairs: Sequence[tuple[StudyRow, StudyRow]]) -> str:

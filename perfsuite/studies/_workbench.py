@@ -17,7 +17,7 @@ from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import FileError, Refused, UsageError
-from perfsuite.launch.machine import describe, missing_packages, other_versions, require_here
+from perfsuite.launch.hardware_here import describe, missing_packages, other_versions, require_here
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.job import Job

@@ -16,7 +16,7 @@ from perfsuite.predict.plan.answer import Wish, plan
 from perfsuite.predict.plan.planned import of_model
 from perfsuite.studies._forecast import Forecast
 from perfsuite.studies._read_study import read_study
-from perfsuite.units import listed, show_bytes, show_ratio
+from perfsuite.system.units import listed, show_bytes, show_ratio
 
 TOKENS = 300 * 10**9  # of GPT-3
 NETWORK = 200e9  # bytes per second of a node: 8 cards of 200 Gbit/s

@@ -6,7 +6,7 @@ Accumulation trains on the same batch in four micro-batches. Inference needs nei
 from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference, anatomy
-from perfsuite.units import show_bytes
+from perfsuite.system.units import show_bytes
 
 METRICS = {"peak_memory_bytes": "peak memory", "step_time_seconds": "step time"}
 

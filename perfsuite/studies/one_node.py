@@ -16,7 +16,7 @@ from perfsuite.records.prediction import Plan
 from perfsuite.show.text.plan_table import lacking
 from perfsuite.studies._forecast import Forecast
 from perfsuite.studies._read_study import read_study
-from perfsuite.units import show_count, show_several
+from perfsuite.system.units import show_count, show_several
 
 MOST = 64  # nodes
 TOKENS = 300 * 10**9

@@ -7,7 +7,7 @@ more micro-batches, less idle time. 1F1B keeps activations of at most p micro-ba
 from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 METRICS = {"step_time_seconds": "step time", "peak_memory_bytes": "peak memory"}
 

@@ -7,7 +7,7 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Variant
 from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Results, ratio
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 
 def columns(ranks: int) -> tuple[Variant, ...]:

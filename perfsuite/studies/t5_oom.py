@@ -10,7 +10,7 @@ tokens these are 175 TFLOP. With --capacity 24GiB a row that needs more is out o
 from perfsuite.studies._read_study import read_study
 from perfsuite.studies._study_rows import Ratio, Results, StudyRow, ratio
 from perfsuite.studies._words import anatomy
-from perfsuite.units import show_bytes
+from perfsuite.system.units import show_bytes
 
 STATES = ("parameters", "master_parameters", "gradients", "optimizer_state")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from perfsuite.show.text.words import release_text
-from perfsuite.units import listed, show_several
+from perfsuite.system.units import listed, show_several
 from perfsuite.upgrade.upgrade_outcome import Times, UpgradeReport
 
 NAMED = 3  # cells of a line

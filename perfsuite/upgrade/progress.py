@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from perfsuite.records.deadline import left
 from perfsuite.show.text.words import release_text
-from perfsuite.units import show_remaining, show_several
+from perfsuite.system.deadline import left
+from perfsuite.system.units import show_remaining, show_several
 from perfsuite.upgrade.effects import Kept
 from perfsuite.upgrade.trying import UpgradeBench, UpgradeTask
 from perfsuite.upgrade.upgrade_outcome import attempts

@@ -12,9 +12,9 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.environments import index
 from perfsuite.environments.requirements import constraints, pinned, release_of
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.launch.machine import version_of
 from perfsuite.prove.compatibility.proofs import LIBRARIES
 from perfsuite.records.change import Change
+from perfsuite.system.machine import version_of
 
 TORCH = "torch"  # its default build needs gigabytes of CUDA, so it is tried only if it is named
 Pins = Mapping[str, str]  # a version or an address, by name

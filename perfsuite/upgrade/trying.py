@@ -23,11 +23,9 @@ from perfsuite.compare.gather import failed
 from perfsuite.compare.rounds import Round
 from perfsuite.environments.environments import HERE, installed, with_releases
 from perfsuite.errors import FileError, UsageError
-from perfsuite.launch.machine import describe, version_of
-from perfsuite.paths import PACKAGE, cache_folder, code_files, content_hash
+from perfsuite.launch.hardware_here import describe
 from perfsuite.records import codec
 from perfsuite.records.change import Change
-from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.environment_changes import own_code, requirement_of
@@ -36,6 +34,9 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import A, B, Question
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.run.sides import RUNNING, Side
+from perfsuite.system.deadline import OutOfTime, check
+from perfsuite.system.machine import version_of
+from perfsuite.system.paths import PACKAGE, cache_folder, code_files, content_hash
 from perfsuite.upgrade.effects import Kept, ReleaseEffect, effects_of
 
 FOLDER = "upgrades"  # in the cache

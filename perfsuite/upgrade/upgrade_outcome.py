@@ -8,11 +8,11 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.records.change import Change
-from perfsuite.records.deadline import OutOfTime, limit
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
 from perfsuite.run.releases_compared import sentence
+from perfsuite.system.deadline import OutOfTime, limit
 from perfsuite.upgrade.effects import Blamed, Finding, Kept, ReleaseEffect, blame, findings, same
 from perfsuite.upgrade.trying import UpgradeBench
 

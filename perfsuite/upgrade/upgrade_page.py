@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table, Tone
 from perfsuite.show.text.words import change_text, changes_text, note_text, sides_text
-from perfsuite.units import show_part, show_several
+from perfsuite.system.units import show_part, show_several
 from perfsuite.upgrade.coverage import times_lines
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport

@@ -20,11 +20,12 @@ from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.compare.pool import run_of
 from perfsuite.errors import UsageError
-from perfsuite.launch import machine
-from perfsuite.launch.machine import Gpu, describe
+from perfsuite.launch.hardware_here import describe
 from perfsuite.records import codec
 from perfsuite.records.result import Result
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.system import machine
+from perfsuite.system.machine import Gpu
 
 FIRST = (Path(__file__).parents[1] / "data" / "formats" / "baseline1.json").read_text()
 PYTHON = {"python": sys.version.split()[0]}

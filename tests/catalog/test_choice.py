@@ -16,7 +16,6 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.judge import judge
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
 from perfsuite.records.measurement import OWN_CODE
@@ -26,6 +25,7 @@ from perfsuite.run.changed import Changed
 from perfsuite.run.choice import parse_shard, shard, with_usual, within
 from perfsuite.run.imports import by_module, hash_of, reached, recorded
 from perfsuite.run.past import Past, read_history
+from perfsuite.system.machine import version_of
 
 COSTS = st.dictionaries(st.text("abcdef", min_size=1), st.floats(0, 1e4), max_size=40)
 GIT = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]

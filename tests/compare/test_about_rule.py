@@ -7,7 +7,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules import RULES
 from perfsuite.compare.scope import Scope
 from perfsuite.records.sample import Reading
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 METRIC = Metric("it", "it", BYTES, hold="about", bound=0.1)
 

@@ -17,11 +17,12 @@ from perfsuite.compare.judge import judge
 from perfsuite.compare.machines import fewer_steps, others_share, why_other_machine
 from perfsuite.compare.pool import WINDOW, Times, run_of, runs_of
 from perfsuite.compare.terms import terms_of
-from perfsuite.launch import machine
+from perfsuite.launch.hardware_here import describe
 from perfsuite.records.measurement import Launch
 from perfsuite.settings.keys import BUSY_SHARE
 from perfsuite.show.text.reasons import other_machine_words
 from perfsuite.show.text.words import note_text
+from perfsuite.system import machine
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "drifting_nights.py"
 TERMS = terms_of(samples.CELL)
@@ -186,11 +187,11 @@ def test_two_nodes_that_share_a_home_differ(numbers, monkeypatch: pytest.MonkeyP
     """The number is in the home, which many clusters share; the name of the host is not."""
     numbers("shared")
     hardware, catalog = parse_hardware("cpu_x1", Catalog()), Catalog()
-    first = machine.describe(hardware, catalog).identity
+    first = describe(hardware, catalog).identity
     monkeypatch.setattr("platform.node", lambda: "another")
 
-    assert machine.describe(hardware, catalog).identity != first
+    assert describe(hardware, catalog).identity != first
     monkeypatch.setenv(machine.MACHINE, "runner-7")
-    named = machine.describe(hardware, catalog)
+    named = describe(hardware, catalog)
     monkeypatch.setattr("platform.node", lambda: "a third")
-    assert (named.name, machine.describe(hardware, catalog).identity) == ("runner-7", named.identity)
+    assert (named.name, describe(hardware, catalog).identity) == ("runner-7", named.identity)

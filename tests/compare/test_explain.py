@@ -21,7 +21,7 @@ from perfsuite.records.suspects import MOST, expand, fold, part_name
 from perfsuite.records.verdict import Line, Status
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import evidence_text, moves_text, note_text
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 
 MIB = 2**20
 

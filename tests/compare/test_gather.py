@@ -16,7 +16,7 @@ from perfsuite.compare.rules import rule_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import RankSample, Reading, is_number
-from perfsuite.units import NUMBER
+from perfsuite.system.units import NUMBER
 
 
 def fold(*samples: RankSample, metrics: tuple[Metric, ...] = METRICS) -> Measurement:

@@ -33,7 +33,7 @@ from perfsuite.run.question import Question
 from perfsuite.run.sides import Sides
 from perfsuite.run.trial import Trial
 from perfsuite.show.text.words import change_text, limit_text, note_text, trial_of, tried_text
-from perfsuite.units import NUMBER
+from perfsuite.system.units import NUMBER
 
 CELL = "gpt2_tiny-single-cpu_x1"
 RATE = Metric(name="rate", title="rate", unit=NUMBER, hold="time", worse="lower")  # of a user's own meter

@@ -25,7 +25,7 @@ from perfsuite.show.text.words import (
     sides_text,
     text_of_change,
 )
-from perfsuite.units import COUNT
+from perfsuite.system.units import COUNT
 
 BASELINE = baseline()
 NAN = float("nan")

@@ -21,7 +21,7 @@ from perfsuite.records.verdict import GREEN, OPEN, RED
 from perfsuite.show.html.run_report import run_document
 from perfsuite.show.text.markdown import standing
 from perfsuite.show.text.words import accept_text, comparison_summary, headline, sides_text, text_of_change
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 CALLS = Metric(name="python_calls", title="Python calls/step", unit=WHOLE, hold="exact", materiality=OF_A_STEP)
 METRICS = [dataclasses.replace(one, materiality=OF_A_PEAK) if "bytes" in one.name else one for one in samples.METRICS]

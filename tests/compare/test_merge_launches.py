@@ -12,7 +12,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.merge_launches import merge
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.units import COUNT, NUMBER
+from perfsuite.system.units import COUNT, NUMBER
 
 METRICS = Catalog().metrics("training")
 

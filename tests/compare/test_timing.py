@@ -25,7 +25,7 @@ from perfsuite.records.reasons import Slower
 from perfsuite.records.verdict import OPEN, RED, Line
 from perfsuite.show.text.reasons import words_of
 from perfsuite.show.text.words import change_text, detects_text, limit_text, note_text, text_of_change
-from perfsuite.units import NUMBER, SECONDS
+from perfsuite.system.units import NUMBER, SECONDS
 
 TIME = Metric(name="step_time_seconds", title="step time", unit=SECONDS, hold="time")
 TERMS = Terms(tolerance=0.03, spread=0.10)

@@ -20,10 +20,11 @@ from perfsuite.emulation.devices import parse_gpus
 from perfsuite.emulation.installed import installed_torch
 from perfsuite.emulation.running import Emulation, variables
 from perfsuite.errors import FileError, PerfsuiteError, UsageError
-from perfsuite.launch import machine
-from perfsuite.launch.machine import Gpu, device_of, why_absent
+from perfsuite.launch.hardware_here import device_of, why_absent
 from perfsuite.predict.overhead import CONTEXT
 from perfsuite.show.text.words import headline
+from perfsuite.system import machine
+from perfsuite.system.machine import Gpu
 
 GIB = 2**30
 CATALOG = Catalog()

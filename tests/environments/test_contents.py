@@ -13,9 +13,9 @@ from perfsuite.environments import contents, git, own_packages
 from perfsuite.environments.contents import Missing, digest_of, find, keep, prune
 from perfsuite.environments.sides import LARGE_BYTES, at_revision, side_with
 from perfsuite.errors import UsageError
-from perfsuite.paths import cache_folder
 from perfsuite.records.change import CODE, Change, ChangeKind, Fixed
 from perfsuite.run.gatekeeper import project_of
+from perfsuite.system.paths import cache_folder
 
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always"]
 OLD, NEW = b"fast = True\n", b"slow = True\n"

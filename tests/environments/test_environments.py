@@ -16,8 +16,8 @@ from perfsuite.emulation.installed import Torch
 from perfsuite.environments.environments import installed
 from perfsuite.errors import UsageError
 from perfsuite.rank.memory import cpu_allocator
-from perfsuite.records import builds
-from perfsuite.records.builds import compiled, kept
+from perfsuite.system import builds
+from perfsuite.system.builds import compiled, kept
 
 AARCH64 = b"\x7fELF\x02\x01\x01" + b"\x00" * 11 + b"\xb7\x00" + b"\x00" * 44
 GOOD = b"\x7fELF good"

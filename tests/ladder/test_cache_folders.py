@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.ladder import asv
-from perfsuite.paths import cache_folder
+from perfsuite.system.paths import cache_folder
 
 CELL = "gpt2_tiny-single-cpu_x1"
 TEST = f"""
@@ -73,8 +73,8 @@ def test_a_cache_from_which_nothing_can_be_loaded_is_one_sentence(mounted: Run, 
     "code",
     [
         "from perfsuite.environments.environments import with_releases; with_releases(['packaging==24.0'])",
-        "from perfsuite.records.builds import compiled; compiled('emulation', [], lambda folder: folder.mkdir())",
-        "from perfsuite.paths import code_folders; from pathlib import Path; code_folders(Path('mount'))",
+        "from perfsuite.system.builds import compiled; compiled('emulation', [], lambda folder: folder.mkdir())",
+        "from perfsuite.system.paths import code_folders; from pathlib import Path; code_folders(Path('mount'))",
     ],
     ids=["environments", "compiled", "ranks and traces"],
 )

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch import handshake
 from perfsuite.launch.handshake import SECRET, SECRET_FILE, Door, Proof, new_secret, prove_to, take_secret
-from perfsuite.launch.networks import own_address
 from perfsuite.launch.node import NodeAgent, NodeServer
-from perfsuite.records.waits import wait_readable
 from perfsuite.records.wire_lines import Gone, Lines, unpack
+from perfsuite.system.networks import own_address
+from perfsuite.system.waits import wait_readable
 
 SECRET_TEXT = new_secret()
 HOST = "127.0.0.1"

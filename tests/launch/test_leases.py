@@ -18,7 +18,7 @@ import pytest
 
 from perfsuite.launch import leases
 from perfsuite.launch.leases import lease
-from perfsuite.paths import runtime_folder
+from perfsuite.system.paths import runtime_folder
 
 # Holds a lease and says which; ends when its standard input does.
 HOLD = """

@@ -14,11 +14,11 @@ from perfsuite.catalog.cell import Hardware, parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import SECRET, new_secret, prove_to
-from perfsuite.launch.networks import networks
 from perfsuite.launch.node import ClusterConditions, differences
 from perfsuite.launch.torchrun import LISTENER, NODES, TorchrunNodes
 from perfsuite.records.measurement import Machine
 from perfsuite.records.wire_lines import Gone, Lines
+from perfsuite.system.networks import networks
 
 CATALOG = Catalog()
 MACHINE = Machine(identity="1a", device="a CPU", cores=4, memory_bytes=2**34, driver="580.1")

@@ -25,7 +25,7 @@ from perfsuite.nights.series import collect
 from perfsuite.records.change import Cause, Change, How, TrialReport
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict
-from perfsuite.units import NUMBER
+from perfsuite.system.units import NUMBER
 
 CHANGED = [Change("transformers", "5.22.0", "5.23.0"), Change("torch", "2.12.0", "2.13.0")]
 METRICS = [Catalog().all("metric")[name] for name in ("peak_memory_bytes", "step_time_seconds", "loss")]

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from perfsuite.cli.main import main
-from perfsuite.launch import machine
-from perfsuite.launch.machine import version_of
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.words import headline
+from perfsuite.system import machine
+from perfsuite.system.machine import version_of
 
 ROOT = Path(__file__).parents[2]
 CELL = "gpt2_tiny-single-cpu_x1"

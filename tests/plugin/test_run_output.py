@@ -23,7 +23,6 @@ from perfsuite.plugin.terminal import Pace
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
 from perfsuite.records.codec import RunCoverage
-from perfsuite.records.deadline import check
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.packed import pack
 from perfsuite.records.progress import Progress
@@ -33,6 +32,7 @@ from perfsuite.run.against import Against
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.imports import hash_of
 from perfsuite.show.text.live import LiveLine
+from perfsuite.system.deadline import check
 
 CELLS = [
     f"{model}-{strategy}-cpu_x{ranks}"

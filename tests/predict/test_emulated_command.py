@@ -10,8 +10,6 @@ from rich.console import Console
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli import main as cli
-from perfsuite.launch import machine
-from perfsuite.launch.machine import Gpu
 from perfsuite.predict import beside_emulated as _emulated
 from perfsuite.predict.beside_emulated import sentence
 from perfsuite.predict.traced_memory import unsupported
@@ -19,6 +17,8 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.sample import Reading
 from perfsuite.show.text.memory_table import beside
+from perfsuite.system import machine
+from perfsuite.system.machine import Gpu
 
 GIB = 2**30
 RESERVED = {"reserved_memory_bytes": Reading(value=21 * GIB), "free_memory_bytes": Reading(value=3 * GIB)}

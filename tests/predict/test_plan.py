@@ -36,7 +36,7 @@ from perfsuite.predict.time.shape import decoder
 from perfsuite.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan
-from perfsuite.units import parse_days, parse_network
+from perfsuite.system.units import parse_days, parse_network
 
 CATALOG = Catalog(())
 GPT = decoder(24, 1024, 16, 50000)

@@ -14,10 +14,11 @@ from perfsuite.predict.time.constants import NETWORK, constants_of, machine_of
 from perfsuite.predict.time.message_times import MessageGroup, collective
 from perfsuite.predict.time.work import Rates
 from perfsuite.records import codec
-from perfsuite.records.measurement import EMULATED, Machine, Measurement
+from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Status, Verdict
+from perfsuite.system.machine import EMULATED
 
 CATALOG = Catalog()
 CELL = "wire-all_reduce-h100_x8n4"

@@ -18,7 +18,7 @@ from perfsuite.predict.time.step import step
 from perfsuite.predict.time.traced import cost, together
 from perfsuite.predict.traced_memory import predict
 from perfsuite.show.text.memory_table import headroom
-from perfsuite.units import show_bytes
+from perfsuite.system.units import show_bytes
 
 GPT = "gpt_1b7-ddp+bf16+nodrop-a100_80g_x8"
 LENGTH = ["--tokens", "1000000"]

@@ -9,11 +9,11 @@ from faults import named
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.launch import machine
 from perfsuite.predict.trace.tracing import job_of, trace
 from perfsuite.predict.traced_memory import predict
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.records.trace import CACHE, HOST
+from perfsuite.system import machine
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "published"
 SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]

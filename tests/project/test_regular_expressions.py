@@ -13,7 +13,7 @@ improves a sentence must break nothing but its own test.
 
 # By file: each expression as its code has it, and whose text it reads.
 EXPRESSIONS = {
-    "paths.py": {
+    "system/paths.py": {
         '[\\\\/:*?"<>|]': "a user's name",
     },
     "catalog/surroundings.py": {
@@ -157,7 +157,7 @@ EXPRESSIONS = {
             "any text, for a terminal that breaks lines: where it must not. Nothing of it becomes data"
         ),
     },
-    "units.py": {
+    "system/units.py": {
         r"\x1b\[[\d;]*m": "foreign text: a terminal's colours",
         r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE]\+?[0-9]{1,2})?": "an option: a count",
         r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]*)\s*": "an option: memory, a network's rate, days, a duration",

@@ -21,7 +21,7 @@ from perfsuite.prove.replay.replay_page import markdown
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run import releases_compared as comparing
 from perfsuite.run.releases_compared import SETTINGS, compare_releases, load, save, sentence
-from perfsuite.units import WHOLE
+from perfsuite.system.units import WHOLE
 
 ROOT = Path(__file__).parents[2]
 EVERY = all_regressions()

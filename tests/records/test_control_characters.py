@@ -15,7 +15,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Consent, EvidenceTrace, Line, Status, TraceKind, Verdict
-from perfsuite.units import printable
+from perfsuite.system.units import printable
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f"
 

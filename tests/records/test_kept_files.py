@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from perfsuite.nights.row import NightRow, read_month, write_months
-from perfsuite.records import parts
-from perfsuite.records.changing import changing
+from perfsuite.system import parts
+from perfsuite.system.changing import changing
 
 PERFSUITE = Path(parts.__file__).parents[1]
 # Dies when the new content has been written, and has not got its name.

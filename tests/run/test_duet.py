@@ -12,10 +12,10 @@ from perfsuite.cli.commands import ab
 from perfsuite.cli.main import main
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
-from perfsuite.paths import temporary_folder
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner
+from perfsuite.system.paths import temporary_folder
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
 

@@ -21,7 +21,6 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since, run_of
 from perfsuite.environments.contents import MOST_BYTES
-from perfsuite.paths import cache_folder
 from perfsuite.rank.flags import own_code
 from perfsuite.rank.loaded import is_installed
 from perfsuite.rank.loaded import own_files as own_modules
@@ -33,6 +32,7 @@ from perfsuite.run.changed import Changed
 from perfsuite.run.environment_changes import code_change
 from perfsuite.run.imports import hash_of, outside, recorded
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.system.paths import cache_folder
 
 MODEL = """\
 import ctypes

@@ -11,13 +11,13 @@ from world import BOTH, NEW, OLD, Few, World, measuring, memory_of, seconds, slo
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
-from perfsuite.records import deadline
-from perfsuite.records.deadline import check, limit
 from perfsuite.records.reasons import InWords
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
+from perfsuite.system import deadline
+from perfsuite.system.deadline import check, limit
 
 OTHER = "gpt2_tiny-zero3-cpu_x2"
 

@@ -22,7 +22,6 @@ from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.errors import UsageError
 from perfsuite.records.change import Change, How
-from perfsuite.records.deadline import OutOfTime
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import WithGroup
 from perfsuite.records.sample import Reading
@@ -33,7 +32,8 @@ from perfsuite.run.question import A, B, Question, traits_of
 from perfsuite.run.runner import Settings
 from perfsuite.run.sides import Side, Sides
 from perfsuite.show.text.words import text_of_change
-from perfsuite.units import SECONDS
+from perfsuite.system.deadline import OutOfTime
+from perfsuite.system.units import SECONDS
 
 CELLS = [
     f"{model}-{engine}-cpu_x2"

@@ -30,7 +30,6 @@ from perfsuite.compare.pool import own_code_since
 from perfsuite.compare.rounds import Announcement, Round
 from perfsuite.errors import UsageError
 from perfsuite.records.change import CODE, Change, ChangeKind, Fixed, How
-from perfsuite.records.deadline import limit
 from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.reasons import SideFailed, SidesEnded
 from perfsuite.records.result import Result
@@ -43,6 +42,7 @@ from perfsuite.run.trial import INTERRUPTED, Trial
 from perfsuite.show.text.rounds import announcement_text, round_text
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import accept_text, headline, trial_of
+from perfsuite.system.deadline import limit
 
 PATCHED = NEW | {"python": "3.12.9"}
 OTHER_CELL = "gpt2_tiny-zero3-cpu_x2"

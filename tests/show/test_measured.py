@@ -9,7 +9,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.show.html.document import render
 from perfsuite.show.html.measured import measured_page
 from perfsuite.show.text.measured import render_measured
-from perfsuite.units import BYTES, NUMBER, SECONDS
+from perfsuite.system.units import BYTES, NUMBER, SECONDS
 
 METRICS = (
     Metric(name="loss", title="loss", unit=NUMBER, hold="close"),

@@ -12,7 +12,7 @@ from perfsuite.records.verdict import Line, LineInterval, Move, Status, Verdict
 from perfsuite.show.text.open_cells import MOST_OPEN, open_times
 from perfsuite.show.text.run_summary import asides, rows
 from perfsuite.show.text.words import trial_of
-from perfsuite.units import SECONDS
+from perfsuite.system.units import SECONDS
 
 OPENED = Verdict(
     cell=CELL,

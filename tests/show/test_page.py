@@ -16,7 +16,6 @@ from rich.table import Table as TextTable
 from test_markdown import HOSTILE, predicted, result
 from whole_reports import write_report
 
-from perfsuite import units
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.plugin.report_files import Reports
@@ -50,6 +49,7 @@ from perfsuite.show.html.moved import moved, names_of
 from perfsuite.show.html.run_report import run_document, verdict_of
 from perfsuite.show.text.markdown import render_brief
 from perfsuite.show.text.words import note_text, range_text
+from perfsuite.system import units
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 SMALLEST = 1 << 21  # 2 MiB for 100 cells

@@ -30,7 +30,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Bound, Consent, Limit, Line, LineInterval, Move, Status, Verdict
 from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
 from perfsuite.show.text.verdict_text import last_lines, render
-from perfsuite.units import BYTES, SECONDS, parse_bytes
+from perfsuite.system.units import BYTES, SECONDS, parse_bytes
 
 BASELINE = baseline()
 

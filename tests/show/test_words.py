@@ -25,7 +25,7 @@ from perfsuite.records.verdict import (
 from perfsuite.show.text.reasons import most_in, words_of
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import limit_text, note_text, trace_text, trial_of
-from perfsuite.units import BYTES, ERROR, SECONDS, WHOLE
+from perfsuite.system.units import BYTES, ERROR, SECONDS, WHOLE
 
 CELL = "t5_tiny-zero3-cpu_x2"
 OOM: dict[str, Any] = {"outcome": "oom", "message": "Rank 1: it does not fit."}

@@ -16,7 +16,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import Document, render
-from perfsuite.units import BYTES
+from perfsuite.system.units import BYTES
 from perfsuite.upgrade.effects import ALONE, Finding, ReleaseEffect
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.upgrade.upgrade_page import upgrade_page

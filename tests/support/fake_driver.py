@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from perfsuite.launch import machine
+from perfsuite.system import machine
 
 SWITCH = -1  # an end of NVLinks
 ABSENT = pynvml.NVMLError_NotSupported

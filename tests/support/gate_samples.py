@@ -11,7 +11,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch, Machine, Measurement
 from perfsuite.records.sample import RankSample, Reading
-from perfsuite.units import BYTES, COUNT, NUMBER, SECONDS
+from perfsuite.system.units import BYTES, COUNT, NUMBER, SECONDS
 
 CELL = "t5_tiny-zero3-cpu_x2"
 GIB = 2**30

@@ -5,7 +5,7 @@ from typing import Any
 from perfsuite.prove.replay.regression import Regression
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run.releases_compared import Seen
-from perfsuite.units import NUMBER
+from perfsuite.system.units import NUMBER
 
 WORSE: dict[str, Any] = {"status": Status.REGRESSED, "compared": True}
 

@@ -16,10 +16,10 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.plugin import perf_run
-from perfsuite.records.deadline import left
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status, Verdict
+from perfsuite.system.deadline import left
 
 
 def told(line: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from package_index import wheel
 
 from perfsuite.environments.environments import with_releases
-from perfsuite.paths import cache_folder
+from perfsuite.system.paths import cache_folder
 
 RELEASES = ("1.0", "2.0")
 KERNEL = """

@@ -24,9 +24,9 @@ from perfsuite.cli.main import main
 from perfsuite.compare.compare import Comparison
 from perfsuite.records import codec
 from perfsuite.records.change import Change, ChangeKind
-from perfsuite.records.deadline import OutOfTime, limit
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line, Status, Verdict
+from perfsuite.system.deadline import OutOfTime, limit
 from perfsuite.upgrade.commands import upgrade as command
 from perfsuite.upgrade.coverage import left_out_lines, times_lines
 from perfsuite.upgrade.effects import ALONE, OPEN, TOGETHER, Kept, ReleaseEffect

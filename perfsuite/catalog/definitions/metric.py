@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
-from perfsuite.units import SECONDS, show
+from perfsuite.system.units import SECONDS, show
 
 
 @dataclass(frozen=True)

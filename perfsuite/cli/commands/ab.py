@@ -29,8 +29,7 @@ from perfsuite.compare.paired import FEWEST_PAIRS
 from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.rounds import Round
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated, require_here
-from perfsuite.paths import check_output
+from perfsuite.launch.hardware_here import require_here
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
@@ -45,7 +44,9 @@ from perfsuite.show.text.comparison import render_ab
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import round_text
 from perfsuite.show.text.words import brought_text
-from perfsuite.units import show_several
+from perfsuite.system.machine import refuse_emulated
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
 QUESTION = "compare"

@@ -19,8 +19,8 @@ from perfsuite.cli.ini import ini_of
 from perfsuite.cli.shared_options import baselines_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
-from perfsuite.records.changing import changing
-from perfsuite.units import listed
+from perfsuite.system.changing import changing
+from perfsuite.system.units import listed
 
 HELP = "Write what guards a training script: its name, its test and its workflow."
 QUESTION = "guard"

@@ -11,9 +11,9 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.agent import START_SECONDS, attend, hello_of
 from perfsuite.launch.cluster import listen
 from perfsuite.launch.handshake import SECRET, Door, take_secret
-from perfsuite.launch.networks import own_address
 from perfsuite.launch.torchrun import LISTENER, NODES, RankGroup, forget
 from perfsuite.records.wire_lines import Gone
+from perfsuite.system.networks import own_address
 
 HELP = "Run on every node of torchrun: pytest on the first, and what starts ranks on all."
 QUESTION = "guard"

@@ -18,9 +18,8 @@ from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
+from perfsuite.launch.hardware_here import local_hardware
 from perfsuite.launch.launcher import CellFailed
-from perfsuite.launch.machine import local_hardware
-from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.gradients import Agreement
 from perfsuite.run.accumulation import STEPS as PROOF_STEPS
@@ -33,7 +32,8 @@ from perfsuite.show.text.accumulation import render_accumulation
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.measured import render_measured
 from perfsuite.show.text.verdict_text import last_lines
-from perfsuite.units import show_several
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_several
 
 HELP = "Measure a training script as it is, started by its own launcher."
 QUESTION = "guard"

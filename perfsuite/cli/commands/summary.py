@@ -24,7 +24,7 @@ from perfsuite.show.text.markdown import (
     render_brief,
     render_markdown,
 )
-from perfsuite.units import printable
+from perfsuite.system.units import printable
 
 FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
 HELP = "The verdicts of reports as Markdown; red ones fail."

@@ -8,9 +8,9 @@ from perfsuite.emulation.devices import parse_gpus
 from perfsuite.emulation.running import COMPUTED, Emulation
 from perfsuite.emulation.running import run as run_emulated
 from perfsuite.errors import UsageError
-from perfsuite.paths import check_output
 from perfsuite.settings.keys import CATALOG
-from perfsuite.units import parse_bytes
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import parse_bytes
 
 HELP = "Run a command on emulated GPUs: torch's CUDA build, without a GPU."
 QUESTION = "predict"

@@ -16,7 +16,7 @@ from perfsuite.nights.news.forge import opened
 from perfsuite.records import codec
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS
-from perfsuite.units import listed
+from perfsuite.system.units import listed
 
 HELP = "Propose the baselines of new and improved cells as one pull request."
 QUESTION = "history"

@@ -11,7 +11,7 @@ from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
 from perfsuite.errors import UsageError
 from perfsuite.settings.keys import BASELINES, CATALOG
-from perfsuite.units import some
+from perfsuite.system.units import some
 
 HELP = "Write a dashboard of many runs: every cell's metrics over nights."
 QUESTION = "history"

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.nights.news.regressions import News, NightRegression, home_of
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 LABEL = "perfsuite"
 PAUSE = 1.0  # seconds between two writes, as GitHub wants

@@ -18,7 +18,7 @@ from perfsuite.show.html.moved import AnyResult, Moved
 from perfsuite.show.text.markdown import ROOM, code, fence
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import change_text, changes_text, note_text, release_text, sides_text
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 

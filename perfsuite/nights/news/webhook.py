@@ -17,10 +17,10 @@ import msgspec
 from perfsuite.errors import FileError, UsageError
 from perfsuite.nights.news.forge import Done
 from perfsuite.nights.news.regressions import News, home_of
-from perfsuite.paths import cache_folder
 from perfsuite.records import codec
-from perfsuite.records.changing import changing
 from perfsuite.show.text.markdown import code
+from perfsuite.system.changing import changing
+from perfsuite.system.paths import cache_folder
 
 FORMATS = ("slack", "json")
 MOST_TITLES = 20  # of a message for people

@@ -13,8 +13,6 @@ from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, settings_of
 from perfsuite.errors import PerfsuiteError, Refused, UsageError
-from perfsuite.launch.machine import cores, refuse_emulated
-from perfsuite.paths import check_output
 from perfsuite.predict.time.counted import Counted, CountedRow, calibrate, predicted_parts, row_of
 from perfsuite.predict.traced_memory import predict
 from perfsuite.predict.untraceable import why_no_operators
@@ -25,7 +23,9 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_change, show_flops, show_ratio, show_seconds, show_several, show_time
+from perfsuite.system.machine import cores, refuse_emulated
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_change, show_flops, show_ratio, show_seconds, show_several, show_time
 
 HELP = "What an operator and a message cost on this CPU; predicts steps."
 QUESTION = "predict"

@@ -17,7 +17,6 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.slices import why_no_slice
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, given, html_of, write_html
 from perfsuite.errors import Refused, UsageError
-from perfsuite.launch.machine import cores
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
 from perfsuite.predict.commands.memory import add_workload, collect, workload_of
 from perfsuite.predict.own_model import find_model
@@ -31,7 +30,8 @@ from perfsuite.show.html.prediction_pages import cells_page
 from perfsuite.show.text.memory_table import batches, headroom
 from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_bytes
+from perfsuite.system.machine import cores
+from perfsuite.system.units import show_bytes
 
 HELP = "Which strategies fit into a device's memory, the fastest first."
 QUESTION = "predict"

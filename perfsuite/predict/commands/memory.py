@@ -21,8 +21,6 @@ from perfsuite.cli.shared_options import (
     write_html,
 )
 from perfsuite.errors import Refused, UsageError
-from perfsuite.launch.machine import cores
-from perfsuite.paths import check_output
 from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, show
 from perfsuite.predict.scripts import cell_of_command, is_command
 from perfsuite.predict.traced_memory import attempt_each, predict, trace_snapshot, unsupported
@@ -34,7 +32,9 @@ from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
 from perfsuite.show.text.memory_table import bar, batches, explain, largest, parts, ranking
 from perfsuite.show.text.tables import print_table
-from perfsuite.units import show_bytes
+from perfsuite.system.machine import cores
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_bytes
 
 HELP = "How much memory a training needs, and for what."
 QUESTION = "predict"

@@ -13,8 +13,6 @@ from perfsuite.catalog.cell import Hardware, parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, check_counts, count, html_of, write_html
 from perfsuite.errors import Refused, UsageError
-from perfsuite.launch.machine import cores
-from perfsuite.paths import check_output
 from perfsuite.predict.own_model import find_model, is_config
 from perfsuite.predict.plan.answer import Wish, plan, question_of, spans_of_best
 from perfsuite.predict.plan.network import Network, network_of
@@ -32,7 +30,9 @@ from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.prediction_pages import plan_page
 from perfsuite.show.text.plan_table import breakdown, choices, lacking, scaling, summary, verified, verified_notes
 from perfsuite.show.text.tables import print_table
-from perfsuite.units import parse_bytes, parse_days, parse_network, show_count, show_rate
+from perfsuite.system.machine import cores
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import parse_bytes, parse_days, parse_network, show_count, show_rate
 
 HELP = "Which layout trains fastest, for how long."
 QUESTION = "predict"

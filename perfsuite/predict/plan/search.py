@@ -15,7 +15,7 @@ from perfsuite.predict.time.software import peak_name
 from perfsuite.predict.time.speed import said
 from perfsuite.predict.time.step import Breakdown
 from perfsuite.records.prediction import PlannedLayout
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CHUNKS = (1, 2, 3, 4, 6, 8, 12)

@@ -9,7 +9,7 @@ from perfsuite.catalog.definitions import Engine, Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import DIMENSIONS, parse_strategy
 from perfsuite.errors import Refused, UsageError
-from perfsuite.launch.machine import why_missing
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.predict.plan.layout_memory import needed_bytes, tensor_parts
 from perfsuite.predict.plan.layout_names import RECOMPUTE, name_of
 from perfsuite.predict.plan.question import PlanQuestion

@@ -20,15 +20,15 @@ from perfsuite.catalog.cpu_kernels import PORTABLE, kernel_set, pinned
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.jobs import make_job
-from perfsuite.launch.machine import version_of
-from perfsuite.paths import PACKAGE, cache_folder, code_files, code_folders, content_hash
 from perfsuite.records import codec
-from perfsuite.records.deadline import check, look
 from perfsuite.records.failure import Failure
 from perfsuite.records.step_kinds import TRACED_STEPS
 from perfsuite.records.trace import Trace, TraceJob
-from perfsuite.records.waits import wait_readable
-from perfsuite.records.workspaces import Workspace
+from perfsuite.system.deadline import check, look
+from perfsuite.system.machine import version_of
+from perfsuite.system.paths import PACKAGE, cache_folder, code_files, code_folders, content_hash
+from perfsuite.system.waits import wait_readable
+from perfsuite.system.workspaces import Workspace
 
 STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
 PACKAGES = (

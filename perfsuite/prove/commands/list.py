@@ -13,7 +13,7 @@ from perfsuite.errors import UsageError
 from perfsuite.prove.support_table import add_file, print_support
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_bytes, show_count, show_flops
+from perfsuite.system.units import show_bytes, show_count, show_flops
 
 HELP = "List all names, and what goes with what."
 QUESTION = "guard"

@@ -15,13 +15,10 @@ from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, value_of, write_html
-from perfsuite.launch.machine import refuse_emulated
-from perfsuite.paths import check_output
 from perfsuite.prove.replay.regression import Regression, all_regressions, named
 from perfsuite.prove.replay.replay_outcome import Outcome, outcome_of
 from perfsuite.prove.replay.replay_page import QUIET, SYMBOLS, markdown, summary
 from perfsuite.records import codec
-from perfsuite.records.changing import changing
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.releases_compared import SETTINGS, Seen, compare_releases, find, keep, load
 from perfsuite.run.runner import Settings, Watch
@@ -30,6 +27,9 @@ from perfsuite.show.html.document import Command, Document, Section, Table, Tone
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import change_text, line_text
+from perfsuite.system.changing import changing
+from perfsuite.system.machine import refuse_emulated
+from perfsuite.system.paths import check_output
 
 HELP = "Run real regressions of past releases again, and show that each is caught."
 QUESTION = "prove"

@@ -17,8 +17,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, write_html
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated, why_missing
-from perfsuite.paths import check_output
+from perfsuite.launch.hardware_here import why_missing
 from perfsuite.prove.selftest.cases import CASES, Case
 from perfsuite.prove.selftest.fault_rows import FaultRow
 from perfsuite.prove.selftest.proof import SETTINGS, ProofBench, chosen, prove_all
@@ -33,7 +32,9 @@ from perfsuite.show.html.document import Document, Section
 from perfsuite.show.html.document import Table as PageTable
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import RATIO
+from perfsuite.system.machine import refuse_emulated
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import RATIO
 
 HELP = "Inject faults, and show that the gate detects them."
 QUESTION = "prove"

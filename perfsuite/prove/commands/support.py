@@ -12,10 +12,10 @@ from perfsuite.prove.compatibility.pairs import Claim, claims
 from perfsuite.prove.compatibility.proofs import ProofEntry, Prover, prove_all
 from perfsuite.prove.support_table import add_file
 from perfsuite.records import codec
-from perfsuite.records.changing import changing
 from perfsuite.run.runner import Runner
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.live import LiveLine
+from perfsuite.system.changing import changing
 
 HELP = "Prove which engine goes with which technique."
 QUESTION = "prove"

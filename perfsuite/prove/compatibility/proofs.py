@@ -14,12 +14,13 @@ from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, UsageError
-from perfsuite.launch.machine import missing_packages, version_of, why_absent
+from perfsuite.launch.hardware_here import missing_packages, why_absent
 from perfsuite.prove.compatibility.pairs import Claim, advised
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.run.runner import Runner, Watch
+from perfsuite.system.machine import version_of
 
 FORMAT = 1
 LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")

@@ -20,13 +20,13 @@ from perfsuite.prove.selftest.trials import TimeFault, try_fault
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED
-from perfsuite.records.workspaces import Workspace
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.measuring import Measuring, unwatched
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.show.text.verdict_text import render, table
 from perfsuite.show.text.words import headline
-from perfsuite.units import show_bytes, show_ratio
+from perfsuite.system.units import show_bytes, show_ratio
+from perfsuite.system.workspaces import Workspace
 
 SETTINGS = Settings(steps=10, warmup=1)
 IMPATIENT = replace(SETTINGS, step_timeout=15.0)  # for ranks that hang on purpose

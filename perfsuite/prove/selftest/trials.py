@@ -22,7 +22,7 @@ from perfsuite.run.question import Question
 from perfsuite.run.runner import Settings, Watch
 from perfsuite.run.sides import RUNNING, Side
 from perfsuite.show.text.words import comparison_summary
-from perfsuite.units import show_ratio
+from perfsuite.system.units import show_ratio
 
 SETTINGS = Settings(steps=60, warmup=5)  # half of what a run takes, or the quick faults would last over 3 minutes
 STEPS_AS_SET = math.inf  # seconds per step: a pair has as many steps as set, and no launch is needed to time one

@@ -12,8 +12,8 @@ from typing import Any
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.memory.oom import last_with
 from perfsuite.rank.memory.source import KEPT_STEPS, MemorySource
-from perfsuite.records.builds import compiled
 from perfsuite.records.suspects import locate
+from perfsuite.system.builds import compiled
 
 _SOURCE = Path(__file__).with_name("cpu_allocator.cpp")
 LIBRARY = "cpu_allocator.so"

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from perfsuite import units
 from perfsuite.catalog.definitions import Metric
+from perfsuite.system import units
 
 _UNITS: dict[str, tuple[tuple[str, float], ...]] = {  # largest first
     units.BYTES: (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)),

@@ -16,7 +16,7 @@ from perfsuite.show.text import words
 from perfsuite.show.text.markdown import is_red
 from perfsuite.show.text.open_cells import NEVER, is_unexplained
 from perfsuite.show.text.reasons import words_of
-from perfsuite.units import BYTES, show_several
+from perfsuite.system.units import BYTES, show_several
 
 NUMBERS = re.compile(r"\d[\d,.]*")  # in what ranks and Python say: the same in many cells, but for its numbers
 KNOWN = (How.ONLY, How.ALONE, How.TOGETHER)

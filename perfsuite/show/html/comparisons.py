@@ -11,7 +11,7 @@ from perfsuite.show.html.moved import names_of, tone_of
 from perfsuite.show.text import words
 from perfsuite.show.text.comparison import explanation_lines
 from perfsuite.show.text.verdict_text import last_lines
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 SIDES = ("A", "B")
 

@@ -18,10 +18,10 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from perfsuite.errors import FileError, UsageError
-from perfsuite.paths import check_output
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.formats import timestamp
 from perfsuite.show.html.markup import Html, whole
+from perfsuite.system.paths import check_output
 
 Kind = Literal["measured", "predicted", "emulated", ""]
 Tone = Literal["red", "yellow", "green", "blue", "muted", ""]

@@ -8,7 +8,7 @@ from perfsuite.records.suspects import part_name
 from perfsuite.show.html.cell_evidence import Evidence, kind_of
 from perfsuite.show.html.document import Document, PageEntry, Section, Table
 from perfsuite.show.text.measured import DETAILED, in_order, largest
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 NAMES = ("", "now")
 

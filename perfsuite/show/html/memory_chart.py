@@ -14,7 +14,7 @@ from perfsuite.show.html.curve_chart import areas
 from perfsuite.show.html.document import PageEntry, Table
 from perfsuite.show.html.markup import Html
 from perfsuite.show.text.memory_table import CATEGORIES
-from perfsuite.units import show_bytes, show_change
+from perfsuite.system.units import show_bytes, show_change
 
 ESTIMATED = "estimated, of all categories"
 COLORS = [*CATEGORIES, "allocator", "overhead", ESTIMATED]

@@ -17,7 +17,7 @@ from perfsuite.records.verdict import OPEN, RED, Line, Status
 from perfsuite.show.html.curve_chart import Band
 from perfsuite.show.html.document import Kind, Tone
 from perfsuite.show.text.words import change_text, range_text
-from perfsuite.units import show_ratio, show_several
+from perfsuite.system.units import show_ratio, show_several
 
 AnyResult = Result | PredictedResult
 TONES: dict[str, Tone] = {

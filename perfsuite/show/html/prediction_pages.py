@@ -5,7 +5,6 @@ from typing import Final
 
 from rich.table import Table as TextTable
 
-from perfsuite import units
 from perfsuite.records.prediction import Estimate, Plan, Prediction
 from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.axes import SECONDS, Quantity
@@ -15,6 +14,7 @@ from perfsuite.show.html.markup import Html
 from perfsuite.show.text import plan_table as texts
 from perfsuite.show.text.memory_table import bar, headroom, largest, parts
 from perfsuite.show.text.predicted_time import meaning
+from perfsuite.system import units
 
 PREDICTED: Final = "predicted"
 

@@ -37,7 +37,7 @@ from perfsuite.show.html.moved import (
 from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
 from perfsuite.show.text.run_summary import asides
 from perfsuite.show.text.words import accept_text, changes_text, note_text, sides_text, signed, summary
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first

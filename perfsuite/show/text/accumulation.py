@@ -3,7 +3,7 @@
 import math
 
 from perfsuite.records.gradients import Accumulation, Agreement, Doubt, Split
-from perfsuite.units import listed, show_number
+from perfsuite.system.units import listed, show_number
 
 DOUBTS = {
     Doubt.WEIGHTS: "the weights differ at the start (set a seed before the model is built)",

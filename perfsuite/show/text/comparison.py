@@ -15,7 +15,7 @@ from perfsuite.compare.compare import Comparison, Explanation
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.verdict_text import last_lines, table
 from perfsuite.show.text.words import changes_text, comparison_summary, fact_text, signed
-from perfsuite.units import FACTS, show
+from perfsuite.system.units import FACTS, show
 
 
 def render_ab(comparison: Comparison) -> str:

@@ -7,7 +7,7 @@ from perfsuite.compare.pooling import ALL, CELL, REST, Effect
 from perfsuite.records.reasons import WithGroup
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Verdict
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 
 def cells_text(kind: str, name: str, count: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from perfsuite.baselines.ledger import magnitudes
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
-from perfsuite.units import show_both, show_change
+from perfsuite.system.units import show_both, show_change
 
 
 def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) -> list[str]:

@@ -17,7 +17,7 @@ from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.run_summary import by_process, rows, unmeasured
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import change_text, summary, text_of_change
-from perfsuite.units import show_bytes, show_part, show_several
+from perfsuite.system.units import show_bytes, show_part, show_several
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
 BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report have the rest

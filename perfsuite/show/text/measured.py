@@ -6,7 +6,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import part_name
-from perfsuite.units import FACTS, show
+from perfsuite.system.units import FACTS, show
 
 MOST_SUSPECTS = 5  # of a metric
 MOST_SAMPLES = 8  # of a row of numbers

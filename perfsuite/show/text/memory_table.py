@@ -9,7 +9,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.prediction import WHOLE_STEP, Estimate, Prediction
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.tables import bare_table
-from perfsuite.units import show_bytes, show_change, show_several
+from perfsuite.system.units import show_bytes, show_change, show_several
 
 BAR = 60  # characters
 CATEGORIES = {  # the letter in the bar, and the meaning

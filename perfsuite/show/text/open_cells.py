@@ -9,7 +9,7 @@ from perfsuite.records.reasons import Slower, WithGroup
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.show.text.words import change_text, note_text
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 MOST_OPEN = 10  # cells whose open times are said; the report has all
 NEVER = "not tried"

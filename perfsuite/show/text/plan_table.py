@@ -6,7 +6,7 @@ from rich.table import Table
 
 from perfsuite.records.prediction import Plan, VerifiedLayout
 from perfsuite.show.text.tables import bare_table
-from perfsuite.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
+from perfsuite.system.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
 
 SURE = 0.99  # a chance from which on it is not told
 SMALL = 0.01  # of the closed form: what a part is off by less is not told

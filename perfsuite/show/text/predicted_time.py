@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult
 from perfsuite.show.text.tables import Body, fitted, headed, text_of, without
-from perfsuite.units import show_bytes, show_ratio, show_seconds, show_whole
+from perfsuite.system.units import show_bytes, show_ratio, show_seconds, show_whole
 
 TITLES = ("predicted step (90 %)", "tokens/s", "MFU", "regime")
 

@@ -8,7 +8,7 @@ from perfsuite.records import reasons
 from perfsuite.records.reasons import Reason
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.grid_words import cells_text
-from perfsuite.units import show, show_bytes, show_number, show_ratio, show_several
+from perfsuite.system.units import show, show_bytes, show_number, show_ratio, show_several
 
 MOST_NAMED = 3  # tensors in a sentence: a model has hundreds
 

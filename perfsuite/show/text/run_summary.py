@@ -13,7 +13,7 @@ from perfsuite.compare.capacity import headroom_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import changed_since, runs_of
 from perfsuite.records.change import Change, ChangeKind
-from perfsuite.records.measurement import EMULATED, STEP_TIME, Measurement
+from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.reasons import NoTimes, OtherMachine
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED, Line, Status
@@ -21,7 +21,8 @@ from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.open_cells import open_counts
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
 from perfsuite.show.text.words import note_text, summary, text_of_change, tried_text
-from perfsuite.units import show_bytes, show_change, show_ratio, show_several, some
+from perfsuite.system.machine import EMULATED
+from perfsuite.system.units import show_bytes, show_change, show_ratio, show_several, some
 
 ABSENT = "–"
 HEADROOM = "headroom"

@@ -19,7 +19,7 @@ from perfsuite.records.verdict import (
     Verdict,
 )
 from perfsuite.show.text.reasons import most_in, predicted_outcome_words, words_of
-from perfsuite.units import (
+from perfsuite.system.units import (
     ERROR,
     FACTS,
     SECONDS,

@@ -20,7 +20,7 @@ from perfsuite.cli.shared_options import (
 )
 from perfsuite.compare.capacity import capacity_of, headroom_of, largest
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import require_here
+from perfsuite.launch.hardware_here import require_here
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.run.runner import Runner
@@ -29,7 +29,7 @@ from perfsuite.settings.options import CAPACITY
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.studies._largest_fit import FitAnswer, answer, of_micro_batches, of_models
-from perfsuite.units import show_bytes
+from perfsuite.system.units import show_bytes
 
 HELP = "The largest micro-batch or model that fits a capacity."
 QUESTION = "predict"

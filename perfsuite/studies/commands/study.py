@@ -15,13 +15,13 @@ from perfsuite.cli.shared_options import (
     settings_of,
 )
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated
 from perfsuite.settings.keys import CATALOG
 from perfsuite.settings.options import CAPACITY
 from perfsuite.studies._forecast import run_forecast
 from perfsuite.studies._length_options import add_length, length_of
 from perfsuite.studies._run_study import StudyOrder, first_failure, run_study
 from perfsuite.studies._workbench import Workbench
+from perfsuite.system.machine import refuse_emulated
 
 HELP = "Measure the cells that answer a question."
 QUESTION = "predict"

@@ -14,7 +14,6 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
-from perfsuite.paths import check_output
 from perfsuite.predict.time.cell_steps import layout_of
 from perfsuite.predict.time.regimes import interval, of_cell
 from perfsuite.predict.time.replayed import Costs, costs_of, replay_traces, seconds_of, slowest, trace_step, write_spans
@@ -29,7 +28,8 @@ from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.studies._length_options import add_length, length_of
 from perfsuite.studies._study_rows import Length, rounds_of, time_to_train
 from perfsuite.studies._workbench import KeptStudy
-from perfsuite.units import show_bytes, show_duration, show_durations, show_seconds
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_bytes, show_duration, show_durations, show_seconds
 
 HELP = "How long a training takes, from a measured cell or from a trace."
 QUESTION = "predict"

@@ -34,11 +34,8 @@ from perfsuite.cli.shared_options import (
 )
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import refuse_emulated
-from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.change import Change
-from perfsuite.records.deadline import OutOfTime, abandonable, limit
 from perfsuite.run.environment_changes import requirement_of
 from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
@@ -46,7 +43,10 @@ from perfsuite.settings.keys import CATALOG, KERNELS, TIME_TOLERANCE
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import brought_text, change_text, note_text, sides_text
-from perfsuite.units import show_cost, show_several
+from perfsuite.system.deadline import OutOfTime, abandonable, limit
+from perfsuite.system.machine import refuse_emulated
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_cost, show_several
 from perfsuite.upgrade.coverage import count, left_out_lines, some, times_lines
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
 from perfsuite.upgrade.progress import COLUMNS, UpgradeProgress, ahead, doing, name_of

@@ -92,7 +92,7 @@ def stub(module: str, arguments: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: connection.send(str(number).encode()))
     if module == "perfsuite.predict.trace":
-        from perfsuite.records.processes import end_with_parent
+        from perfsuite.system.processes import end_with_parent
 
         end_with_parent()
     connection.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])

@@ -15,7 +15,7 @@ from perfsuite.catalog.expressions import hint
 from perfsuite.cli.shared_options import catalog_of, store_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_change, show_number, show_part, show_several
+from perfsuite.system.units import show_change, show_number, show_part, show_several
 
 
 def history(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from perfsuite.compare.pool import own_runs, runs_of
 from perfsuite.compare.terms import terms_of
 from perfsuite.environments.bounded import run
 from perfsuite.errors import FileError, UsageError
-from perfsuite.launch.machine import describe, other_versions, why_absent
+from perfsuite.launch.hardware_here import describe, other_versions, why_absent
 from perfsuite.records.baseline import Baseline
 from perfsuite.run.environment_changes import UNCOMMITTED
 from perfsuite.run.gatekeeper import commit_of
@@ -31,7 +31,7 @@ from perfsuite.settings.keys import TIME_TOLERANCE
 from perfsuite.show.text.reasons import other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_bytes, show_ratio, show_seconds, show_several, some
+from perfsuite.system.units import show_bytes, show_ratio, show_seconds, show_several, some
 
 MOST_NAMED = 3
 ABSENT = "–"

@@ -16,12 +16,12 @@ from perfsuite.ladder.bisection import BisectionAnswer, bisect, other_held
 from perfsuite.ladder.commands.ladder.run import add_ladder
 from perfsuite.ladder.ladder import Ladder, find_ladder, locked, read_built
 from perfsuite.ladder.story import show_value
-from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_cost
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_cost
 
 OWN = "not confirmed: a time of asv's own benchmark"
 HELP = "Find the release that changed a series, or the two releases that change it only together."

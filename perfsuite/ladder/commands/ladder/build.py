@@ -14,7 +14,7 @@ from perfsuite.environments.dates import read_dates
 from perfsuite.errors import UsageError
 from perfsuite.ladder import asv, building, ladder
 from perfsuite.ladder.ladder import HOME, Definition, Rung
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 HELP = "Make a ladder of a library's releases, or add the newer ones to it."
 

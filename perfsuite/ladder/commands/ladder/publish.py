@@ -16,11 +16,11 @@ from perfsuite.ladder.commands.ladder.run import add_ladder, summary
 from perfsuite.ladder.ladder import Ladder, called, find_ladder, locked, read_built
 from perfsuite.ladder.series_steps import SeriesStep
 from perfsuite.ladder.story import CONFIRMED, UNCONFIRMED, WORSE, Story
-from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.show.text.rounds import round_text
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_cost
+from perfsuite.system.paths import check_output
+from perfsuite.system.units import show_cost
 
 HELP = "Run the alarms of a ladder again, and report which release changed what: a table, and a site in LADDER/html."
 NOT_CONFIRMED = "not confirmed"

@@ -13,7 +13,7 @@ from perfsuite.ladder import asv_results as results
 from perfsuite.ladder.asv_results import Run
 from perfsuite.ladder.ladder import Ladder, Rung, called, find_ladder, ladders, locked, read_built, read_ladder
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_cost, show_part, some
+from perfsuite.system.units import show_cost, show_part, some
 
 HELP = "Run the rungs of a ladder that have no result yet; continues after an interruption."
 SHOWN = 3  # failed benchmarks of a rung that are named

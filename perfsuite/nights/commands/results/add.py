@@ -7,7 +7,7 @@ from pathlib import Path
 from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.errors import UsageError
 from perfsuite.nights.row import MONTH, read, write_months
-from perfsuite.units import show_several
+from perfsuite.system.units import show_several
 
 HELP = "Add the results of reports to monthly files; a second time changes nothing."
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from perfsuite.environments.environments import Environment
-from perfsuite.launch.cgroup import CGROUPS, oom_kills, why_killed
 from perfsuite.launch.servers import LocalServer, ServerKind
+from perfsuite.system.cgroup import CGROUPS, oom_kills, why_killed
 
 pytestmark = pytest.mark.usefixtures("cold")
 MIB = 2**20

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfsuite import units
 from perfsuite.errors import UsageError
+from perfsuite.system import units
 
 GIB = 2**30
 

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfsuite.paths import private_folder, temporary_folder
-from perfsuite.records import parts
+from perfsuite.system import parts
+from perfsuite.system.paths import private_folder, temporary_folder
 
 FOLDER = "work"
 LOCK = ".lock"  # in each workspace

@@ -13,7 +13,7 @@ from perfsuite.environments.environments import HERE
 from perfsuite.errors import UsageError
 from perfsuite.launch.leases import lease
 from perfsuite.launch.servers import LocalServer, ServerKind
-from perfsuite.paths import CODE_FOLDERS, cache_folder, code_folders, private_folder, runtime_folder
+from perfsuite.system.paths import CODE_FOLDERS, cache_folder, code_folders, private_folder, runtime_folder
 
 STRANGER = 4242  # a user that is not this one
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")

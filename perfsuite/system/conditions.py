@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from perfsuite.launch.machine import ask_driver
+from perfsuite.system.machine import ask_driver
 
 PERIOD_SECONDS = 2.0  # between two samples of the clocks
 SET_BY_USER = 0x2  # of the reasons' mask: nvmlClocksEventReasonApplicationsClocksSetting, for -ac and -lgc alike

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.paths import temporary_folder
-from perfsuite.records.workspaces import LOCK, Workspace
+from perfsuite.system.paths import temporary_folder
+from perfsuite.system.workspaces import LOCK, Workspace
 
 STRANGER = 4242  # a user that is not this one
 CELL = "gpt2_tiny-ddp-cpu_x2"
@@ -25,7 +25,7 @@ def test_cell(perf_cell):
 # Holds a workspace, and starts a process that holds it too.
 HOLD = """
 import subprocess, sys, time
-from perfsuite.records.workspaces import Workspace
+from perfsuite.system.workspaces import Workspace
 held = Workspace("server")
 other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=[held.lock], stdin=-1)
 print(held.folder, flush=True)
@@ -200,7 +200,7 @@ def test_without_locks_nothing_is_removed(place: Path, monkeypatch: pytest.Monke
         raise OSError("Function not implemented")
 
     (place / "server-x").mkdir()
-    monkeypatch.setattr("perfsuite.records.parts.lock", refuse)
+    monkeypatch.setattr("perfsuite.system.parts.lock", refuse)
     with Workspace("next") as there:
         assert there.is_dir()
 

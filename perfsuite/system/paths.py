@@ -16,7 +16,7 @@ from pathlib import Path
 from perfsuite.errors import UsageError
 
 NAME = "perfsuite"
-PACKAGE = Path(__file__).resolve().parent  # perfsuite itself
+PACKAGE = Path(__file__).resolve().parents[1]  # perfsuite itself
 # The variables of the folders from which torch and its extensions load compiled code, with their names in our cache.
 CODE_FOLDERS = {
     "TORCHINDUCTOR_CACHE_DIR": "torchinductor",

@@ -13,12 +13,13 @@ from fake_driver import SWITCH, FakeGpu
 from perfsuite.catalog.cell import parse_cell, parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.machines import why_other_machine
-from perfsuite.launch import machine
+from perfsuite.launch.hardware_here import describe, device_indices, device_of, why_absent
 from perfsuite.launch.launcher import CellFailed, Launcher
-from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, links_between, why_absent
 from perfsuite.records.failure import Failure
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.reasons import other_machine_words
+from perfsuite.system import machine
+from perfsuite.system.machine import Gpu, gpus, links_between
 
 CATALOG = Catalog()
 H200 = FakeGpu()

@@ -6,8 +6,8 @@ import fake_driver
 import pytest
 from fake_driver import FakeGpu
 
-from perfsuite.launch import conditions
-from perfsuite.launch.conditions import Conditions
+from perfsuite.system import conditions
+from perfsuite.system.conditions import Conditions
 
 
 def test_shares_are_shares():

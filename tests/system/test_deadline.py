@@ -17,13 +17,13 @@ from perfsuite.environments import bounded, lockfile
 from perfsuite.environments.environments import Environment
 from perfsuite.launch.leases import lease
 from perfsuite.predict.trace import tracing
-from perfsuite.records.builds import kept
-from perfsuite.records.deadline import OutOfTime, abandonable, check, left, limit
 from perfsuite.records.progress import Progress
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.run.sides import Side
+from perfsuite.system.builds import kept
+from perfsuite.system.deadline import OutOfTime, abandonable, check, left, limit
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 FOREVER = 3600.0  # seconds; what lasts so long is ended, or the test never ends

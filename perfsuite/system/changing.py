@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfsuite.errors import FileError
-from perfsuite.paths import runtime_folder
+from perfsuite.system.paths import runtime_folder
 
 LOCK_SECONDS = 60.0
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfsuite.errors import UsageError
-from perfsuite.paths import cache_folder, check_executable
-from perfsuite.records.deadline import check, look
+from perfsuite.system.deadline import check, look
+from perfsuite.system.paths import cache_folder, check_executable
 
 LOCK_SECONDS = 60.0  # of one wait for another process that builds
 DIGESTS = "digests.json"  # beside compiled files: the SHA-256 of each
