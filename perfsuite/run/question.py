@@ -35,7 +35,7 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.pairs import PairDesign, Pairs, interleave_of
 from perfsuite.run.runner import ModelFlop, Runner
 from perfsuite.run.sides import Side
-from perfsuite.system.deadline import OutOfTime, check, left
+from perfsuite.system.deadline import OutOfTime, check, finished, left
 from perfsuite.system.machine import version_of
 
 # For the timed steps of both sides of a pair: many cells are worth more than many steps of one. Steps of several ranks
@@ -124,7 +124,8 @@ class Question:
                     counts = number, len(behind), len(self.pairs)
                     self.tell(Round(*counts, self._expected(behind), left(), self._moved(), left_pairs))
                     left_pairs = 0
-                    self._launch_pairs(behind)
+                    with finished():
+                        self._launch_pairs(behind)
                 if number in LOOKS:
                     self.pools = self._pooled()
                     waiting = [name for name in open_cells(list(self.pools.values())) if not self._is_decided(name)]

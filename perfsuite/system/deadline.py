@@ -31,7 +31,7 @@ class OutOfTime(PerfsuiteError):
 @dataclass
 class _Limit:
     """``at`` is a time.monotonic(), ``outer`` the limit around this one. A ``patient`` one does not count the time that
-    others use the machine.
+    others use the machine, and does not end what is begun in a block of ``finished``.
     """
 
     at: float
@@ -42,6 +42,7 @@ class _Limit:
 
 
 _INNERMOST: ContextVar[_Limit | None] = ContextVar("perfsuite_limit", default=None)
+_FINISHES: ContextVar[bool] = ContextVar("perfsuite_finishes", default=False)
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def limit(
 ) -> Iterator[None]:
     """Let everything inside end after ``seconds``, or with a limit around it that ends earlier. ``what`` begins the
     sentence of OutOfTime, as in "the 2 min of --minutes". ``tick`` is called while something is waited for. A
-    ``patient`` limit does not count the time of ``excused``.
+    ``patient`` limit does not count the time of ``excused``, and lets the block of ``finished`` come to its end.
     """
     token = _INNERMOST.set(_Limit(time.monotonic() + seconds, what, tick, _INNERMOST.get(), patient))
     try:
@@ -71,6 +72,17 @@ def excused() -> Iterator[None]:
 
 
 @contextmanager
+def finished() -> Iterator[None]:
+    """Raise OutOfTime if the limit is used up; if it is a patient one, what is in this block comes to its end."""
+    check()
+    token = _FINISHES.set(True)
+    try:
+        yield
+    finally:
+        _FINISHES.reset(token)
+
+
+@contextmanager
 def unlimited() -> Iterator[None]:
     """No limit holds in this block, which keeps what was made in time."""
     token = _INNERMOST.set(None)
@@ -87,7 +99,7 @@ def left() -> float:
 
 def look() -> float:
     """How long a wait may last until the next check(); infinite without a limit, for a wait that need not look."""
-    return min(LOOK_SECONDS, left()) if _INNERMOST.get() else math.inf
+    return min(LOOK_SECONDS, left() or LOOK_SECONDS) if _INNERMOST.get() else math.inf
 
 
 def check() -> None:
@@ -95,7 +107,7 @@ def check() -> None:
     now = time.monotonic()
     for one in _limits():
         one.tick()
-        if now >= one.at:
+        if now >= one.at and not (one.patient and _FINISHES.get()):
             raise OutOfTime(f"{one.what} are used up")
 
 

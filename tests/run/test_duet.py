@@ -12,6 +12,7 @@ from perfsuite.cli.commands import ab
 from perfsuite.cli.main import main
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
+from perfsuite.rank.turns import cores_of
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner
@@ -153,3 +154,18 @@ def test_a_launch_that_only_times_is_merged_with_one_that_counts(runner, catalog
     assert both.outcome == "fits"
     assert both.readings["peak_memory_bytes"] == counted.readings["peak_memory_bytes"]
     assert [len(steps) for steps in both.by_launch("step_time_seconds")] == [runner.settings.steps] * 2
+
+
+@pytest.mark.parametrize(
+    ("rank", "threads", "cores", "own"),
+    [
+        pytest.param(1, 1, [0, 1], {1}, id="a rank with one thread"),
+        pytest.param(2, 1, [0, 1], {0}, id="more ranks than cores"),
+        pytest.param(0, 2, [4, 6], {4, 6}, id="a script with two threads"),
+        pytest.param(1, 2, [0, 1, 2, 3], {2, 3}, id="two such ranks"),
+        pytest.param(0, 8, [0, 1], {0, 1}, id="more threads than cores"),
+    ],
+)
+def test_a_rank_stays_on_as_many_cores_as_compute(rank, threads, cores, own):
+    """Threads that wait for each other on one core make a step's time a matter of luck."""
+    assert cores_of(rank, threads, cores) == own

@@ -23,7 +23,7 @@ from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.run.sides import Side
 from perfsuite.system.builds import kept
-from perfsuite.system.deadline import OutOfTime, abandonable, check, left, limit
+from perfsuite.system.deadline import OutOfTime, abandonable, check, finished, left, limit
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 FOREVER = 3600.0  # seconds; what lasts so long is ended, or the test never ends
@@ -51,6 +51,22 @@ def test_the_earlier_of_two_limits_counts(outer: float, inner: float) -> None:
     with limit(outer, "outer"), limit(inner, "inner"):
         assert left() == 0
         with pytest.raises(OutOfTime, match="outer" if outer == 0 else "inner"):
+            check()
+
+
+def test_a_patient_limit_lets_what_has_begun_come_to_its_end() -> None:
+    """Such as a round of pairs, of which half would tell less than its cost. Nothing new begins, and no other limit
+    waits.
+    """
+    with limit(0.05, "the minute", patient=True):
+        with finished():
+            time.sleep(0.1)
+            check()
+        with pytest.raises(OutOfTime, match="the minute"), finished():
+            pass
+    with limit(0.05, "the minute"), finished():
+        time.sleep(0.1)
+        with pytest.raises(OutOfTime):
             check()
 
 
