@@ -37,6 +37,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
+from perfsuite.run.answering import Answering
 from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted, commit_of
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
@@ -133,7 +134,7 @@ class PerfRun:
         return catalog_of(self.config)
 
     @functools.cached_property
-    def gatekeeper(self) -> Gatekeeper | Against:
+    def answering(self) -> Answering:
         """Starts its rank servers when the first cell needs them."""
         options, root, cells = self.options, self.config.rootpath, self.selection.cells
         how = Measuring(self.catalog, options.settings, root, self.live.show, options.tolerance, cells)
@@ -163,11 +164,11 @@ class PerfRun:
 
     def is_open(self, cell: Cell) -> bool:
         """Whether the cell waits to be settled."""
-        return "gatekeeper" in self.__dict__ and self.gatekeeper.is_open(cell.id)
+        return "answering" in self.__dict__ and self.answering.is_open(cell.id)
 
     def settled(self) -> Iterator[Result]:
         """The results of the cells that wait, as they are settled."""
-        return self.gatekeeper.settle()
+        return self.answering.settle()
 
     def finished(self, result: Result, item: pytest.Item) -> Result:
         """A settled result as the report has it."""
@@ -313,7 +314,7 @@ class PerfRun:
         try:
             begin = time.monotonic()
             with self.limited():
-                result = self.gatekeeper.check(cell)
+                result = self.answering.check(cell)
             seconds = round(time.monotonic() - begin, 3)
         except NotAccepted as error:
             return error.result
@@ -337,11 +338,12 @@ class PerfRun:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""
         self.begin = time.monotonic()
-        if session.items and self.changes and not session.config.option.collectonly:
+        if not (session.items and self.changes) or session.config.option.collectonly:
+            return
+        if isinstance(self.answering, Against):
             try:
                 with self.limited():
-                    assert isinstance(self.gatekeeper, Against)
-                    self.gatekeeper.prepare(self._ahead(session))
+                    self.answering.prepare(self._ahead(session))
             except PerfsuiteError as error:
                 raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
 
@@ -388,6 +390,6 @@ class PerfRun:
     def pytest_sessionfinish(self) -> None:
         """End the rank servers."""
         self.live.clear()
-        if "gatekeeper" in self.__dict__:
-            self.gatekeeper.close()
+        if "answering" in self.__dict__:
+            self.answering.close()
         self.places.close()

@@ -5,7 +5,7 @@ REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a fi
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from perfsuite.records.change import CODE, Change, ChangeKind, TrialReport
 from perfsuite.records.reasons import NoInterval
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict
+from perfsuite.run.answering import Answering
 from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import revision
 from perfsuite.run.question import Question
@@ -34,16 +35,15 @@ from perfsuite.system.machine import version_of
 
 
 @dataclass
-class Against:
-    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted, all together: exact
-    metrics when a cell is checked, times of all cells when they are settled.
+class Against(Answering):
+    """Compares cells with the environment in which ``changes`` are reverted, all together: exact metrics when a cell is
+    checked, times of all cells when they are settled.
     """
 
     trial: Trial
     changes: Sequence[Change]
     tracer: Tracer | None = None
     _exact: Question | None = None
-    _asked: dict[str, Asked] = field(default_factory=dict)
 
     def prepare(self, cells: Sequence[Cell]) -> None:
         """Build the other environment for all cells of the run. Raises UsageError if it cannot be built."""
@@ -68,21 +68,17 @@ class Against:
             self._asked[cell.id] = asked
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
-    def is_open(self, cell: str) -> bool:
-        """Whether the cell's verdict waits for ``settle``."""
-        return cell in self._asked
-
     def settle(self) -> Iterator[Result]:
         """The results of the cells that wait: their times as one question, and what made any metric worse."""
-        waiting, self._asked = self._asked, {}
         self.close()
-        for name, verdict in self.trial.settle(list(waiting.values())):
-            asked, how = waiting[name], self.trial.how
-            if self.tracer:
-                with closing(Runner(how.catalog, how.settings)) as runner:
-                    launch = asked.measurement
-                    verdict = self.tracer.attach(verdict, asked.cell, runner, launch, (), self.trial, self.changes)
-            yield Result(measurement=asked.measurement, baseline=asked.baseline, verdict=verdict)
+        yield from super().settle()
+
+    def _settled(self, asked: Asked, verdict: Verdict) -> Result:
+        launch, how = asked.measurement, self.trial.how
+        if self.tracer:
+            with closing(Runner(how.catalog, how.settings)) as runner:
+                verdict = self.tracer.attach(verdict, asked.cell, runner, launch, (), self.trial, self.changes)
+        return Result(measurement=launch, baseline=asked.baseline, verdict=verdict)
 
     def close(self) -> None:
         """End the rank servers."""

@@ -72,18 +72,18 @@ class Changed:
             place = PurePosixPath(path)
             home = self._home(place)
             data = place.suffix not in CODE and home in (folders if home == place.parent else above)
-            if path in mine or data or self._is_found_now(place, record):
+            if path in mine or data or self._is_found_now(place, folders, record):
                 return f"{path} changed"
         return _other_libraries(measurement, self.root)
 
-    def _is_found_now(self, place: PurePosixPath, record: Mapping[str, str]) -> bool:
+    def _is_found_now(self, place: PurePosixPath, folders: set[PurePosixPath], record: Mapping[str, str]) -> bool:
         """Whether Python finds this new module where a recorded file asks for that name, which it found elsewhere or
-        nowhere until now; or runs it at each start.
+        nowhere until now; or runs it at each start. ``folders`` are those of the recorded files.
         """
         if place.suffix != ".py" or str(place) in self.hashes:
             return False
-        folders = {PurePosixPath(), *(PurePosixPath(path).parent for path in record)}
-        tops = {place.relative_to(one).parts[0].removesuffix(".py") for one in folders if place.is_relative_to(one)}
+        inside = [one for one in {PurePosixPath(), *folders} if place.is_relative_to(one)]
+        tops = {place.relative_to(one).parts[0].removesuffix(".py") for one in inside}
         return not tops.isdisjoint(AT_EACH_START) or any(
             not tops.isdisjoint(_asked_for(self.root / path)) for path in record if path.endswith(".py")
         )

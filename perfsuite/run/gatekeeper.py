@@ -1,8 +1,8 @@
 """Measures a cell, judges it, settles what is open, and accepts it on request: for pytest and the commands."""
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import GREEN, Consent, Status, Verdict
+from perfsuite.run.answering import Answering
 from perfsuite.run.asked import Asked
 from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, changes_since, code_since, own_code
 from perfsuite.run.measuring import Measuring
@@ -48,8 +49,8 @@ class NotAccepted(FileError):
         self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
 
 
-@dataclass
-class Gatekeeper:
+@dataclass(kw_only=True)
+class Gatekeeper(Answering):
     """Compares cells with their stored baselines. What is open after that waits for ``settle``.
 
     ``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them separated by
@@ -68,7 +69,6 @@ class Gatekeeper:
     always: bool = False
     tracer: Tracer | None = None
     most_busy: float = BUSY_SHARE.default
-    _asked: dict[str, Asked] = field(default_factory=dict)
 
     def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell, and accept it if the user has consented. A verdict that changed code or releases
@@ -94,21 +94,11 @@ class Gatekeeper:
             return Result(measurement=measurement, baseline=baseline, verdict=verdict)
         return self._ended(cell, measurement, baseline, verdict, faults)
 
-    def is_open(self, cell: str) -> bool:
-        """Whether the cell's verdict waits for ``settle``."""
-        return cell in self._asked
-
-    def settle(self) -> Iterator[Result]:
-        """The results of the cells that wait, all as one question. Raises nothing for a cell: its result says why."""
-        waiting, self._asked = self._asked, {}
-        if not waiting or self.trial is None:
-            return
-        for name, verdict in self.trial.settle(list(waiting.values())):
-            asked = waiting[name]
-            try:
-                yield self._ended(asked.cell, asked.measurement, asked.baseline, verdict, asked.faults, asked.tried)
-            except NotAccepted as error:
-                yield error.result
+    def _settled(self, asked: Asked, verdict: Verdict) -> Result:
+        try:
+            return self._ended(asked.cell, asked.measurement, asked.baseline, verdict, asked.faults, asked.tried)
+        except NotAccepted as error:
+            return error.result
 
     def close(self) -> None:
         """End the rank servers."""

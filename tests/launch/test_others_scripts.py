@@ -219,7 +219,9 @@ class Guarded:
 
     def recorded(self) -> Measurement:
         """Its first baseline, of two launches in which all exact metrics were equal."""
-        result = Gatekeeper(self.runner, self.store, self.how, consent="new", launches=2).check(self.cell)
+        result = Gatekeeper(runner=self.runner, store=self.store, how=self.how, consent="new", launches=2).check(
+            self.cell
+        )
 
         assert result.updated, result.measurement.failure or result.verdict
         assert result.measurement.unrepeated == {}
@@ -228,12 +230,12 @@ class Guarded:
     def checked(self, fault: str = "") -> Result:
         """The next launch, with such a fault in a file of the user's beside the script."""
         self.hook.write_text(script_faults.hook(fault) if fault else "")
-        return Gatekeeper(self.runner, self.store, self.how).check(self.cell)
+        return Gatekeeper(runner=self.runner, store=self.store, how=self.how).check(self.cell)
 
     def tried(self, seconds: float) -> Result:
         """The next launch with a delay in each step, tried in pairs against what is committed."""
         self.hook.write_text(script_faults.hook("delay", seconds))
-        keeper = Gatekeeper(self.runner, self.store, self.how, trial=Trial(self.how), always=True)
+        keeper = Gatekeeper(runner=self.runner, store=self.store, how=self.how, trial=Trial(self.how), always=True)
         result = keeper.check(self.cell)
         return next(keeper.settle(), result)
 

@@ -39,7 +39,7 @@ def record(tmp_path):
     def record(*seconds, launches=3):
         store = Store(tmp_path / "baselines")
         runner = Told(*seconds)
-        keeper = Gatekeeper(runner, store, measuring(tmp_path), consent="new", launches=launches)
+        keeper = Gatekeeper(runner=runner, store=store, how=measuring(tmp_path), consent="new", launches=launches)
         return keeper.check(parse_cell(CELL, runner.catalog)), store
 
     return record
@@ -69,8 +69,8 @@ def accept(tmp_path):
         store = Store(tmp_path / "baselines")
         cell = parse_cell(CELL, runner.catalog)
         how = measuring(tmp_path)
-        Gatekeeper(Told(0.4), store, how, consent="new").check(cell)
-        result = Gatekeeper(runner, store, how, consent=consent, reason=reason).check(cell)
+        Gatekeeper(runner=Told(0.4), store=store, how=how, consent="new").check(cell)
+        result = Gatekeeper(runner=runner, store=store, how=how, consent=consent, reason=reason).check(cell)
         return result, store.load(CELL)
 
     return accept
@@ -158,9 +158,11 @@ def keeper(tmp_path, monkeypatch):
         world = World(readings, BOTH, of_cell or {}).put(monkeypatch)
         store, how = Store(tmp_path / "baselines"), measuring(tmp_path)
         for cell in cells:
-            Gatekeeper(InWorld(world, OLD), store, how, consent="new").check(parse_cell(cell, how.catalog))
+            Gatekeeper(runner=InWorld(world, OLD), store=store, how=how, consent="new").check(
+                parse_cell(cell, how.catalog)
+            )
         world.launched.clear()
-        return Gatekeeper(InWorld(world), store, how, trial=Trial(how), **options), world
+        return Gatekeeper(runner=InWorld(world), store=store, how=how, trial=Trial(how), **options), world
 
     return keeper
 

@@ -114,7 +114,7 @@ class ProofBench:
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:
         how = Measuring(runner.catalog, runner.settings, store.root.parent, self.watch)
-        return Gatekeeper(runner, store, how, consent=consent, launches=1, most_busy=1.0)
+        return Gatekeeper(runner=runner, store=store, how=how, consent=consent, launches=1, most_busy=1.0)
 
 
 class Replay(Runner):

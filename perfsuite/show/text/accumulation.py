@@ -1,4 +1,4 @@
-"""What ``perfsuite run --prove accumulation`` prints."""
+"""What ``perfsuite prove`` prints."""
 
 import math
 

@@ -117,7 +117,7 @@ def _place(words: Sequence[str], names: Sequence[str]) -> tuple[int, str]:
     raise UsageError(
         f"The command does not say {names[0]}. Write the micro-batch and the accumulation into it, such as "
         "--per_device_train_batch_size 4 --gradient_accumulation_steps 2. Name other options: "
-        "--prove accumulation:--batch-size,--accumulate."
+        "--names=--batch-size,--accumulate."
     )
 
 

@@ -1,4 +1,4 @@
-"""``perfsuite run --prove accumulation``: one global batch has one gradient, in one micro-batch or in several."""
+"""``perfsuite prove``: one global batch has one gradient, in one micro-batch or in several."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
+from perfsuite.prove.accumulation import STEPS, compared, splits, with_split
 from perfsuite.records.gradients import Agreement, Doubt, Gradients, StepGradients
-from perfsuite.run.accumulation import STEPS, compared, splits, with_split
 from perfsuite.show.text.accumulation import DOUBTS, render_accumulation
 
 LOOP = """
@@ -45,10 +45,11 @@ trainer.train()
 TRAIN = "--output_dir out --use_cpu --report_to none --per_device_train_batch_size 2 --gradient_accumulation_steps 2"
 
 
-def prove(folder, text, *words, prove="accumulation"):
+def prove(folder, text, *words, names=""):
     """What the command prints, and its status."""
     (folder / "train.py").write_text(text)
-    command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--json", "proof.json", "--prove", prove, "--"]
+    options = ["--json", "proof.json", *([f"--names={names}"] if names else []), "--"]
+    command = [sys.executable, "-m", "perfsuite.cli.main", "prove", *options]
     done = subprocess.run([*command, "python", "train.py", *words], cwd=folder, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
@@ -56,7 +57,7 @@ def prove(folder, text, *words, prove="accumulation"):
 def test_gradients_that_are_never_cleared_are_red(tmp_path):
     """Both splits add up alike, so their gradients agree."""
     words = ("--rows", "8", "--accumulate", "1", "uncleared")
-    done, text = prove(tmp_path, LOOP, *words, prove="accumulation:--rows,--accumulate")
+    done, text = prove(tmp_path, LOOP, *words, names="--rows,--accumulate")
 
     assert done == 1, text
     assert "Is optimizer.zero_grad() called after each step?" in text
@@ -65,9 +66,7 @@ def test_gradients_that_are_never_cleared_are_red(tmp_path):
 @pytest.mark.parametrize(("kind", "status", "ratio"), [("right", 0, 1), ("wrong", 1, 2)])
 def test_a_loop_that_forgets_to_divide_is_red(tmp_path, kind, status, ratio):
     """Although it clips, and has dropout and an order without a seed. The right one is green."""
-    done, text = prove(
-        tmp_path, LOOP, "--rows", "8", "--accumulate", "1", kind, prove="accumulation:--rows,--accumulate"
-    )
+    done, text = prove(tmp_path, LOOP, "--rows", "8", "--accumulate", "1", kind, names="--rows,--accumulate")
     proof = json.loads((tmp_path / "proof.json").read_text())
 
     assert done == status, text
@@ -133,11 +132,11 @@ def test_a_command_without_a_split_is_told(words, said):
         splits(words.split())
 
 
-@pytest.mark.parametrize("what", ["dropout", "accumulation:--batch", "accumulation:,--b"])
-def test_another_proof_is_told(what, capsys):
-    """There is only one."""
-    assert main(["run", "--prove", what, "--", "python", "train.py"]) == 2
-    assert "write --prove accumulation" in capsys.readouterr().err
+@pytest.mark.parametrize("names", ["--batch", ",--b", "--a,--b,--c"])
+def test_other_names_than_two_are_told(names, capsys):
+    """With what to write."""
+    assert main(["prove", f"--names={names}", "--", "python", "train.py"]) == 2
+    assert f"--names={names}: write the names of two options" in capsys.readouterr().err
 
 
 def gradients(norm, micro_batches=1, rows=("a", "b"), **other):
