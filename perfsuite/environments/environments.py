@@ -35,7 +35,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.environments.bounded import output, run
-from perfsuite.environments.requirements import pinned
+from perfsuite.environments.requirements import is_pinned, pinned
 from perfsuite.errors import UsageError
 from perfsuite.system.builds import kept
 from perfsuite.system.paths import cache_folder, check_executable
@@ -110,7 +110,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
     names = [requirement.name for requirement in requirements]
     found = json.loads(output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
     for requirement, version in zip(requirements, found, strict=True):
-        if not requirement.specifier.contains(version, prereleases=True):
+        if not requirement.url and not is_pinned(requirement, version):
             raise UsageError(f"{requirement} was installed in {folder}, but {version} is imported there.")
     return environment
 
@@ -193,7 +193,11 @@ def _install(
     python = str(folder / "bin" / "python")
     packages = Path(site_packages(folder))
     versions = {_key(found.name): found.version for found in there}
+    asked = {_key(one.name): one for one in requirements}
     for found in there:
+        one = asked.get(_key(found.name))
+        if one and one.specifier.contains(found.version, prereleases=True) and not is_pinned(one, found.version):
+            continue  # uv would keep 5.23.0+ours for ==5.23.0
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found, versions)
     install = [*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)]
     try:

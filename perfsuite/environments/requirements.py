@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import Version
 
 from perfsuite.errors import FileError, UsageError
+from perfsuite.records import measurement
 
 
 def pinned(text: str, option: str = "", alone: bool = False) -> Requirement:
@@ -28,6 +30,15 @@ def release_of(requirement: Requirement) -> str:
     """The version or the address that a pinned requirement names."""
     exact = (part.version for part in requirement.specifier if part.operator == "==")
     return requirement.url or next(exact)
+
+
+def is_pinned(requirement: Requirement, version: str) -> bool:
+    """Whether this version is the one that a requirement pins. A build for a kind of device is (2.13.0+cpu is 2.13.0),
+    a release that somebody has changed is not (5.23.0+ours), although both satisfy ==.
+    """
+    if requirement.url or not requirement.specifier.contains(version, prereleases=True):
+        return False
+    return "+" in release_of(requirement) or not Version(measurement.release_of(version)).local
 
 
 def constraints(path: Path) -> Iterator[Requirement]:

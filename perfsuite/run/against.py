@@ -16,7 +16,7 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.judge import judge, verdict_of
 from perfsuite.environments import git
-from perfsuite.environments.requirements import constraints, pinned, release_of
+from perfsuite.environments.requirements import constraints, is_pinned, pinned, release_of
 from perfsuite.errors import UsageError
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import CODE, Change, ChangeKind, TrialReport
@@ -138,5 +138,5 @@ def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> It
         if not here:
             if all_here:
                 raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.")
-        elif requirement.url or not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
+        elif not is_pinned(requirement, here):
             yield Change(requirement.name, release_of(requirement), here)

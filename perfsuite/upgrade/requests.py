@@ -13,6 +13,7 @@ from perfsuite.environments import index
 from perfsuite.environments.requirements import constraints, pinned, release_of
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.prove.compatibility.proofs import LIBRARIES
+from perfsuite.records import measurement
 from perfsuite.records.change import Change
 from perfsuite.system.machine import version_of
 
@@ -167,8 +168,8 @@ def _pin(requirement: Requirement) -> tuple[str, str]:
 
 
 def _installed(name: str) -> str:
-    """The version without its build, as a requirement names it; empty if there is none."""
-    return version_of(name).partition("+")[0]
+    """The version without its build for a kind of device, as a requirement names it; empty if there is none."""
+    return measurement.release_of(version_of(name))
 
 
 def _equal(one: str, other: str) -> bool:

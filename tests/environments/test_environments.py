@@ -161,7 +161,7 @@ def test_an_allocator_that_does_not_load_is_compiled_again(tmp_path):
     script = """
 import json, os, sys
 from perfsuite.rank.memory import cpu_allocator
-from perfsuite.records import builds
+from perfsuite.system import builds
 
 good = (cpu_allocator.built() / cpu_allocator.LIBRARY).read_bytes()
 

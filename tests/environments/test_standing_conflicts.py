@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from package_index import Index, Upload, wheel
+from packaging.requirements import Requirement
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.environments import environments
+from perfsuite.environments.requirements import is_pinned
+from perfsuite.errors import UsageError
 from perfsuite.records.change import Change
 from perfsuite.run.sides import Sides, sides
 from perfsuite.show.text.words import brought_text
@@ -25,7 +28,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def offer(name, version, needs=(), *, installed=False):
         path = wheel(tmp_path / "wheels", name, version, needs=needs)
-        uploads.append(Upload(path, datetime(2026, 1, 1, tzinfo=UTC)))
+        if "+" not in version:  # what somebody has changed is in no index
+            uploads.append(Upload(path, datetime(2026, 1, 1, tzinfo=UTC)))
         if installed:
             zipfile.ZipFile(path).extractall(here)
 
@@ -84,3 +88,41 @@ def test_what_the_release_breaks_for_good_is_said(install, tmp_path):
     assert there.environment.installed == (("demo-lib", "2.0"),)
     assert there.environment.unmet == (("demo-user", "demo-lib<2"),)
     assert brought_text(there.brought, there.environment.unmet) == " (demo-user needs demo-lib<2)"
+
+
+def test_a_release_that_somebody_has_changed_is_replaced(install):
+    """1.5+ours satisfies ==1.5 for installers, so it would stay, and both sides of a trial would be the same."""
+    install("demo-lib", "1.5+ours", installed=True)
+    install("demo-lib", "1.5")
+
+    there = environments.with_releases(["demo-lib==1.5"])
+
+    assert there.installed == (("demo-lib", "1.5"),)
+    assert environments.with_releases(["demo-lib==1.5+ours"]).installed == ()
+
+
+def test_a_changed_release_that_would_stay_is_refused(install, monkeypatch):
+    """Whatever an installer makes of it: nothing is compared with itself."""
+    install("demo-lib", "1.5+ours", installed=True)
+    install("demo-lib", "1.5")
+    monkeypatch.setattr(environments, "_VERSIONS", "print('[\"1.5+ours\"]')")
+
+    with pytest.raises(UsageError, match=r"demo-lib==1\.5 was installed in .*, but 1\.5\+ours is imported there"):
+        environments.with_releases(["demo-lib==1.5"])
+
+
+@pytest.mark.parametrize(
+    ("requirement", "version", "same"),
+    [
+        ("torch==2.13.0", "2.13.0+cpu", True),
+        ("torch==2.13.0", "2.13.0", True),
+        ("transformers==5.23", "5.23.0", True),
+        ("transformers==5.23.0", "5.23.0+ours", False),
+        ("transformers==5.23.0+ours", "5.23.0+ours", True),
+        ("transformers==5.23.0", "5.24.0", False),
+        ("transformers @ file:///wheel.whl", "5.23.0", False),
+    ],
+)
+def test_what_a_pin_names(requirement, version, same):
+    """A build for a kind of device is the release, and a changed one is not."""
+    assert is_pinned(Requirement(requirement), version) is same
