@@ -1,9 +1,9 @@
-"""Two cells that are measured in turns, iteration by iteration, so that the machine's state affects both alike.
+"""Two cells that are measured in turns of a few steps, so that the machine's state affects both alike.
 
-Every rank has a named pipe. A rank that is done with its step writes its number into the pipes of all ranks of the
-other side, then waits until all of those have written theirs into its own. So no rank begins while one of the other
-side still computes, and no side needs a barrier, which takes longer than the pipes. If one side has ended, the other
-continues alone.
+Every rank has a named pipe. A rank that is done with the steps of its turn writes its number into the pipes of all
+ranks of the other side, then waits until all of those have written theirs into its own. So no rank begins while one of
+the other side still computes, and no side needs a barrier, which takes longer than the pipes. If one side has ended,
+the other continues alone.
 """
 
 import contextlib
@@ -58,15 +58,15 @@ def _stay_on_cores(rank: int) -> None:
 
 class _Taker:
     """One rank's turns, from the first timed step on. ``heard`` counts the messages of each rank of the other side:
-    that it is ready, then that a step of its own is done.
+    that it is ready, then that a turn of its own is done.
     """
 
     def __init__(self, session: Session, turns: Turns) -> None:
         self.session = session
-        self.begun = False
+        self.begun, self.steps, self.made = False, turns.steps, 0
         self.inbox = os.open(turns.inboxes[session.rank], os.O_RDWR)
         self.outboxes = [os.open(path, os.O_RDWR) for path in turns.outboxes]
-        self.due = 0 if turns.first else 1  # the second side waits for one more step
+        self.due = 0 if turns.first else 1  # the second side waits for one more turn
         self.heard = Counter(dict.fromkeys(range(len(turns.outboxes)), 0))
 
     def take(self, kind: StepKind) -> None:
@@ -75,6 +75,9 @@ class _Taker:
             if self.session.job.device == "cpu":
                 _stay_on_cores(self.session.rank)
         if not self.begun:
+            return
+        self.made += 1
+        if (self.made - 1) % self.steps:  # in the middle of its turn
             return
         self.session.synchronize()  # the device, too, is done with the step
         for outbox in self.outboxes:

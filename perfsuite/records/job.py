@@ -13,13 +13,14 @@ GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is th
 
 
 class Turns(Record, frozen=True, kw_only=True):
-    """A cell that alternates with another: the named pipes of its ranks, those of the other side, and whether it
-    begins.
+    """A cell that alternates with another: the named pipes of its ranks, those of the other side, whether it begins,
+    and the ``steps`` of a turn.
     """
 
     inboxes: list[str]
     outboxes: list[str]
     first: bool
+    steps: int = 1
 
 
 class Job(Record, frozen=True, kw_only=True):

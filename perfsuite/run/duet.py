@@ -35,7 +35,8 @@ def measure_in_turns(
     """
     ranks = [cell.layout.ranks for cell in cells]
     with runners[0].lease(cells[0]) as devices, _pipes(ranks) as pipes:
-        turns = [Turns(inboxes=pipes[n], outboxes=pipes[1 - n], first=n == first) for n in SIDES]
+        steps = runners[0].settings.turn
+        turns = [Turns(inboxes=pipes[n], outboxes=pipes[1 - n], first=n == first, steps=steps) for n in SIDES]
 
         def side(number: int) -> Measurement:
             try:

@@ -17,6 +17,7 @@ from perfsuite.run.runner import Runner, Settings, Watch
 
 ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
 MOST_STEPS = 500
+TURN_SECONDS, FEWEST_TURNS = 0.05, 10  # the first step of a turn finds the other side's data in the caches
 MOST_WARMUP = 3  # after the recorded steps: on a CPU no later step is slower than the others
 
 
@@ -58,7 +59,8 @@ class Pairs:
     ) -> "Pairs":
         """The pairs of a cell, none yet."""
         least, in_turns = settings.steps, design.interleave == "steps"
-        settings = replace(settings, steps=steps_of_pair(design.step_seconds, least, design.seconds))
+        steps = steps_of_pair(design.step_seconds, least, design.seconds)
+        settings = replace(settings, steps=steps, turn=steps_of_turn(design.step_seconds, steps))
         if cells[1].hardware.device is None:  # no step of a CPU runs ahead of a device, so a block tells no more
             settings = replace(settings, unfenced=False, warmup=min(settings.warmup, MOST_WARMUP))
         return cls(cells, metrics, settings, least, in_turns, design.faults)
@@ -129,3 +131,8 @@ def steps_of_pair(step_seconds: float | None, least: int, seconds: float) -> int
     if not step_seconds:
         return least
     return max(least, min(MOST_STEPS, round(seconds / (len(ORDERS) * step_seconds))))
+
+
+def steps_of_turn(step_seconds: float | None, steps: int) -> int:
+    """Enough that a turn takes about TURN_SECONDS, but so few that a launch has FEWEST_TURNS."""
+    return max(1, min(round(TURN_SECONDS / step_seconds), steps // FEWEST_TURNS)) if step_seconds else 1

@@ -45,7 +45,7 @@ ModelFlop = dict[Any, int]  # by ``_counted``; only perfsuite's models, which do
 class Settings:
     """How every cell of a run is measured. Times in seconds. ``kernels`` is "portable" or "native"
     (perfsuite/catalog/cpu_kernels.py). ``unfenced``: blocks of steps without a fence are timed as well. ``long`` steps
-    follow all others, of which all is counted that grows with every step.
+    follow all others, of which all is counted that grows with every step. Two sides in turns have ``turn`` steps each.
     """
 
     steps: int = STEPS.default
@@ -56,6 +56,7 @@ class Settings:
     kernels: str = KERNELS.default
     unfenced: bool = True
     long: int = 0
+    turn: int = 1
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def all_steps_of(self, cell: Cell) -> int:

@@ -14,6 +14,7 @@ from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
 from perfsuite.rank.turns import cores_of
 from perfsuite.run.duet import measure_in_turns
+from perfsuite.run.pairs import steps_of_turn
 from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner
 from perfsuite.system.paths import temporary_folder
@@ -44,13 +45,14 @@ def timed_steps(name, settings):
     return [(min(begin for begin, _ in step), max(end for _, end in step)) for step in zip(*ranks, strict=True)]
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_timed_steps_alternate(in_turns, runner, first):
-    """No rank begins before all of the other side's have ended their step, and the side that the lot names begins."""
+@pytest.mark.parametrize(("first", "turn"), [(0, 1), (1, 1), (0, 2)])
+def test_timed_steps_alternate(in_turns, runner, monkeypatch, first, turn):
+    """No rank begins before all of the other side's have ended their turn, and the side that the lot names begins."""
+    monkeypatch.setattr(runner, "settings", dataclasses.replace(runner.settings, turn=turn))
     both = in_turns(["faults:moments_a"], ["faults:moments_b"], first=first)
     a, b = (timed_steps(name, runner.settings) for name in "ab")
-    sides = ((a, b), (b, a))[first]
-    order = [step for pair in zip(*sides, strict=True) for step in pair]
+    turns = [[steps[at : at + turn] for at in range(0, len(steps), turn)] for steps in ((a, b), (b, a))[first]]
+    order = [step for pair in zip(*turns, strict=True) for steps in pair for step in steps]
 
     assert [one.outcome for one in both] == ["fits", "fits"]
     assert all(before[1] <= after[0] for before, after in pairwise(order))
@@ -169,3 +171,11 @@ def test_a_launch_that_only_times_is_merged_with_one_that_counts(runner, catalog
 def test_a_rank_stays_on_as_many_cores_as_compute(rank, threads, cores, own):
     """Threads that wait for each other on one core make a step's time a matter of luck."""
     assert cores_of(rank, threads, cores) == own
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "steps", "turn"), [(0.01, 250, 5), (0.001, 500, 50), (0.001, 100, 10), (0.2, 25, 1), (None, 10, 1)]
+)
+def test_a_turn_is_long_enough_for_caches_and_short_enough_for_slow_spells(step_seconds, steps, turn):
+    """Short steps have several in a turn, and a launch ten turns."""
+    assert steps_of_turn(step_seconds, steps) == turn
