@@ -12,6 +12,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from repeat import HOG
@@ -116,7 +117,7 @@ def main() -> None:
             for case in arguments.only:
                 for cell in cells:
                     faults = [f"faults:{CASES[case][0]}"] if CASES[case][0] else []
-                    measured = runner.measure(cell, faults=faults)
+                    measured = runner.measure(replace(cell, faults=tuple(faults)))
                     run = judged(case, measured, good[cell.id], arguments.steps, catalog)
                     with DATA.open("a") as file:
                         print(codec.encode_line(run), file=file)

@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
@@ -66,7 +67,7 @@ def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     step_seconds = float(measured.readings["step_time_seconds"].value)
     load, begin = os.getloadavg()[0], time.monotonic()
     how = Measuring(side.catalog, SETTINGS, Path.cwd())
-    question = Question(how, side, side, [cell], ((), delay), step_seconds={cell: step_seconds})
+    question = Question(how, side, replace(side, faults=delay), [cell], step_seconds={cell: step_seconds})
     question.compare_times()
     found = question.comparison(cell)
     if not found.times:

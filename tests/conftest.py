@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import package_index
@@ -125,7 +126,7 @@ def measure(catalog: Catalog) -> Measure:
         if not faults and (cell_id, steps) in known:
             return known[cell_id, steps]
         with contextlib.closing(Runner(catalog, dataclasses.replace(SETTINGS, steps=steps))) as runner:
-            measured = runner.measure(parse_cell(cell_id, catalog), faults=list(map(named, faults)))
+            measured = runner.measure(replace(parse_cell(cell_id, catalog), faults=tuple(map(named, faults))))
         return measured if faults else known.setdefault((cell_id, steps), measured)
 
     return measure

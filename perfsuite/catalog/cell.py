@@ -57,12 +57,15 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing to measure. ``id`` is canonical: two spellings of one cell have one id."""
+    """One thing to measure. ``id`` is canonical: two spellings of one cell have one id. ``faults`` are functions that
+    its ranks call before their steps, such as those of the selftest.
+    """
 
     model: Model
     strategy: Strategy
     hardware: Hardware
     workload: Workload
+    faults: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

@@ -51,7 +51,7 @@ class Against(Answering):
         self._exact = Question(self.trial.how, sides.without(self.changes), sides.without([]), turns)
         self.trial.tell_brought(self.changes)
 
-    def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+    def check(self, cell: Cell) -> Result:
         """Compare the cell's exact metrics with one launch of each side; its times wait for ``settle``. Raises
         UsageError if a side does not have the cell, or on nodes that cannot take turns.
         """
@@ -77,7 +77,7 @@ class Against(Answering):
         launch, how = asked.measurement, self.trial.how
         if self.tracer:
             with closing(Runner(how.catalog, how.settings)) as runner:
-                verdict = self.tracer.attach(verdict, asked.cell, runner, launch, (), self.trial, self.changes)
+                verdict = self.tracer.attach(verdict, asked.cell, runner, launch, self.trial, self.changes)
         return Result(measurement=launch, baseline=asked.baseline, verdict=verdict)
 
     def close(self) -> None:

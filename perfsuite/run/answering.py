@@ -1,7 +1,7 @@
 """What answers the cells of a run: each at once as far as one launch tells, and the rest as one question of all."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from perfsuite.catalog.cell import Cell
@@ -19,7 +19,7 @@ class Answering(ABC):
     _asked: dict[str, Asked] = field(default_factory=dict, init=False)
 
     @abstractmethod
-    def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+    def check(self, cell: Cell) -> Result:
         """The answer for a cell, which may wait for ``settle``."""
 
     @abstractmethod

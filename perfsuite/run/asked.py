@@ -41,7 +41,6 @@ class Asked:
     own_code: Change | None = None
     forced: bool = False
     reference: Measurement | None = None
-    faults: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=environment_of_test)
 
     @property
@@ -116,7 +115,7 @@ def together(cells: Iterable[Asked]) -> list[tuple[list[Change], list[Asked]]]:
     groups: list[tuple[list[Change], list[Asked]]] = []
     for asked in cells:
         for changes, members in groups:
-            alike = members[0].faults == asked.faults and members[0].variables == asked.variables
+            alike = members[0].cell.faults == asked.cell.faults and members[0].variables == asked.variables
             if alike and (both := _union(changes, asked.tried)) is not None:
                 changes[:] = both
                 members.append(asked)

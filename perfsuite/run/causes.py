@@ -6,7 +6,7 @@ All cells whose exact metrics are worse are launched together in each attempt: a
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -81,7 +81,7 @@ class Causes:
             whole = self.question
             known = {place: launch for place, launch in whole.known.items() if place[0] == A}
             side = self.sides.with_only(kept, self.changes)
-            attempt = Question(whole.how, whole.a, side, self.red, faults=whole.faults, known=known)
+            attempt = Question(whole.how, whole.a, replace(side, faults=whole.b.faults), self.red, known=known)
             with closing(attempt):
                 attempt.launch_once()
             self._of_exact[key] = attempt
@@ -98,7 +98,7 @@ class Causes:
                 self.tell(kept)
                 side = self.sides.with_only(kept, self.changes)
                 steps = whole.step_seconds
-                made = Question(whole.how, whole.a, side, names, whole.faults, step_seconds=steps)
+                made = Question(whole.how, whole.a, replace(side, faults=whole.b.faults), names, step_seconds=steps)
                 made.compare_times()
                 statuses = {one.status for one in made.pools[metric].effects} if metric in made.pools else set()
                 unknown = Status.OPEN in statuses or not statuses

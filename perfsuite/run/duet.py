@@ -26,7 +26,6 @@ def measure_in_turns(
     cells: Sequence[Cell],
     first: int,
     watch: Watch,
-    faults: Sequence[Sequence[str]] = ((), ()),
     times_only: bool = False,
 ) -> list[Measurement]:
     """The measurements of both cells, each by its own runner; number ``first`` begins. Both have the same hardware.
@@ -40,7 +39,7 @@ def measure_in_turns(
 
         def side(number: int) -> Measurement:
             try:
-                one = cells[number], watch, faults[number], turns[number], times_only
+                one = cells[number], watch, turns[number], times_only
                 return runners[number].measure_on(devices, *one)
             finally:
                 _tell_gone(pipes[1 - number])

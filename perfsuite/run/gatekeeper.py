@@ -70,7 +70,7 @@ class Gatekeeper(Answering):
     tracer: Tracer | None = None
     most_busy: float = BUSY_SHARE.default
 
-    def check(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+    def check(self, cell: Cell) -> Result:
         """Measure and judge a cell, and accept it if the user has consented. A verdict that changed code or releases
         may explain, or a time that is open, waits for ``settle``.
 
@@ -81,22 +81,22 @@ class Gatekeeper(Answering):
         except FileError as error:
             again = f'pytest --perf -k {cell.id} --perf-update=new --perf-reason="…"'
             raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
-        measurements = [self._measured(cell, faults)]
+        measurements = [self._measured(cell)]
         measurement, verdict, since, code = self._judge(cell, measurements, baseline)
         if self._consent(baseline, verdict) not in ("", Consent.TIMES):
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
-                measurements.append(self._measured(cell, faults))
+                measurements.append(self._measured(cell))
             measurement, verdict, since, code = self._judge(cell, measurements, baseline)
         if baseline and since and self._is_asked(measurement, verdict, baseline):
             changes, own_code = changes_since(since, measurement, code), own_code_since(since, measurement)
-            asked = Asked(cell, measurement, baseline, verdict, changes, own_code, forced=self.always, faults=faults)
+            asked = Asked(cell, measurement, baseline, verdict, changes, own_code, forced=self.always)
             self._asked[cell.id] = asked
             return Result(measurement=measurement, baseline=baseline, verdict=verdict)
-        return self._ended(cell, measurement, baseline, verdict, faults)
+        return self._ended(cell, measurement, baseline, verdict)
 
     def _settled(self, asked: Asked, verdict: Verdict) -> Result:
         try:
-            return self._ended(asked.cell, asked.measurement, asked.baseline, verdict, asked.faults, asked.tried)
+            return self._ended(asked.cell, asked.measurement, asked.baseline, verdict, asked.tried)
         except NotAccepted as error:
             return error.result
 
@@ -104,8 +104,8 @@ class Gatekeeper(Answering):
         """End the rank servers."""
         self.runner.close()
 
-    def _measured(self, cell: Cell, faults: Sequence[str]) -> Measurement:
-        return self.runner.measure(cell, self.how.watch, faults)
+    def _measured(self, cell: Cell) -> Measurement:
+        return self.runner.measure(cell, self.how.watch)
 
     def _is_asked(self, measurement: Measurement, verdict: Verdict, baseline: Baseline) -> bool:
         """Whether a trial is to say more."""
@@ -120,7 +120,6 @@ class Gatekeeper(Answering):
         measurement: Measurement,
         baseline: Baseline | None,
         verdict: Verdict,
-        faults: Sequence[str],
         reverted: Sequence[Change] = (),
     ) -> Result:
         """The final result: accepted if the user has consented, remembered if it is good, and traced."""
@@ -131,10 +130,10 @@ class Gatekeeper(Answering):
                     updated = self._accept(cell, consent, measurement, baseline, verdict)
                 except FileError as error:
                     raise NotAccepted(str(error), measurement, baseline) from error
-            if baseline and not updated and not faults:
+            if baseline and not updated and not cell.faults:
                 self._remember(cell, measurement, baseline, verdict)
         if self.tracer and not updated:
-            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
+            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, self.trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
     def _own_times(self, cell: Cell, baseline: Baseline) -> list[TimedRun]:

@@ -30,19 +30,17 @@ def interleave_of(hardware: Iterable[Hardware]) -> str:
 class PairDesign:
     """How the pairs of a cell are launched. One takes about so many ``seconds`` for the timed steps of both sides;
     ``step_seconds`` is how long a step takes, None if nothing tells. ``interleave`` is "steps" or "launches".
-    ``faults`` are those of both sides.
     """
 
     seconds: float
     step_seconds: float | None
     interleave: str
-    faults: tuple[Sequence[str], Sequence[str]] = ((), ())
 
 
 @dataclass
 class Pairs:
     """``cells`` is the cell on each side, ``settings`` are those of its launches, and ``least`` the fewest steps of a
-    launch. ``faults`` are those of both sides.
+    launch.
     """
 
     cells: tuple[Cell, Cell]
@@ -50,7 +48,6 @@ class Pairs:
     settings: Settings
     least: int
     in_turns: bool
-    faults: tuple[Sequence[str], Sequence[str]] = ((), ())
     launches: tuple[list[Measurement], list[Measurement]] = field(default_factory=lambda: ([], []))
 
     @classmethod
@@ -63,7 +60,7 @@ class Pairs:
         settings = replace(settings, steps=steps, turn=steps_of_turn(design.step_seconds, steps))
         if cells[1].hardware.device is None:  # no step of a CPU runs ahead of a device, so a block tells no more
             settings = replace(settings, unfenced=False, warmup=min(settings.warmup, MOST_WARMUP))
-        return cls(cells, metrics, settings, least, in_turns, design.faults)
+        return cls(cells, metrics, settings, least, in_turns)
 
     def __len__(self) -> int:
         return len(self.launches[0])
@@ -119,11 +116,9 @@ class Pairs:
     def _launched(self, runners: Sequence[Runner], watch: Watch) -> Mapping[int, Measurement]:
         order = random.choice(ORDERS)
         if self.in_turns:
-            pair = measure_in_turns(runners, self.cells, order[0], watch, self.faults, times_only=True)
+            pair = measure_in_turns(runners, self.cells, order[0], watch, times_only=True)
             return dict(enumerate(pair))
-        return {
-            side: runners[side].measure(self.cells[side], watch, self.faults[side], times_only=True) for side in order
-        }
+        return {side: runners[side].measure(self.cells[side], watch, times_only=True) for side in order}
 
 
 def steps_of_pair(step_seconds: float | None, least: int, seconds: float) -> int:

@@ -58,7 +58,6 @@ class Question:
     a: Side
     b: Side
     names: Sequence[str]
-    faults: tuple[Sequence[str], Sequence[str]] = ((), ())
     known: dict[tuple[int, str], Measurement] = field(default_factory=dict)
     step_seconds: Mapping[str, float] = field(default_factory=dict)
     store: KeptPairs = field(default_factory=KeptPairs)
@@ -94,7 +93,7 @@ class Question:
                 check()
                 if side not in self._warm:
                     self._warm[side] = self._runner(side)
-                measured = self._warm[side].measure(self.cells[name][side], self.how.watch, self.faults[side])
+                measured = self._warm[side].measure(self.cells[name][side], self.how.watch)
                 self.known[side, name] = measured
 
     def close(self) -> None:
@@ -215,7 +214,6 @@ class Question:
                 seconds=max(base, OF_FEW_CELLS / len(chosen)),
                 step_seconds=self.step_seconds.get(name) or self._measured_step(name),
                 interleave=self.interleave or interleave_of([both[B].hardware]),
-                faults=self.faults,
             )
             self.pairs[name] = Pairs.of(both, self.how.metrics(both[B]), self.how.settings, design)
         for pair in self.store.load():
@@ -231,7 +229,7 @@ class Question:
         if known is None:
             with contextlib.closing(self._runner(B)) as runner:
                 runner.settings = replace(runner.settings, steps=SHORT_STEPS)
-                known = runner.measure(self.cells[name][B], self.how.watch, self.faults[B])
+                known = runner.measure(self.cells[name][B], self.how.watch)
         reading = known.readings.get(STEP_TIME)
         return float(reading.value) if reading else None
 

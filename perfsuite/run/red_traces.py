@@ -44,7 +44,6 @@ class Tracer:
         cell: Cell,
         runner: Runner,
         measured: Measurement,
-        faults: Sequence[str] = (),
         trial: Trial | None = None,
         reverted: Sequence[Change] = (),
     ) -> Verdict:
@@ -56,7 +55,7 @@ class Tracer:
             old.unlink(missing_ok=True)
         if measured.outcome not in RUN or not (self.statuses is None or verdict.status in self.statuses):
             return verdict
-        problems = [self._launch(cell, runner, measured, faults)]
+        problems = [self._launch(cell, runner, measured)]
         if trial and reverted:
             problems.append(self._launch_baseline(cell, trial, reverted))
         traces = [problem for problem in problems if problem]
@@ -74,10 +73,10 @@ class Tracer:
             traces.append(EvidenceTrace(kind=TraceKind.SNAPSHOTS, path=snapshots))
         return msgspec.structs.replace(verdict, traces=traces)
 
-    def _launch(self, cell: Cell, runner: Runner, measured: Measurement, faults: Sequence[str]) -> EvidenceTrace | None:
+    def _launch(self, cell: Cell, runner: Runner, measured: Measurement) -> EvidenceTrace | None:
         """Trace the side of the measurement; returns what is wrong with the trace, if anything is."""
         try:
-            samples = runner.trace(cell, self._prefix(cell), self.watch, faults)
+            samples = runner.trace(cell, self._prefix(cell), self.watch)
         except (PerfsuiteError, OSError) as error:
             again = isinstance(error, CellFailed) and error.failure.kind == measured.outcome == "oom"
             return None if again else EvidenceTrace(kind=TraceKind.FAILED, message=str(error))

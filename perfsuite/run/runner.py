@@ -91,14 +91,13 @@ class Runner:
         self,
         cell: Cell,
         watch: Watch = lambda cell, progress, seconds: None,
-        faults: Any = (),
         times_only: bool = False,
     ) -> Measurement:
         """Train the cell and return its measurement. A failure is a measurement too, with its outcome, and so is a
         package that is not installed. ``times_only``: nothing is counted, which takes less time.
         """
         with self.lease(cell) as devices:
-            return self.measure_on(devices, cell, watch, faults, times_only=times_only)
+            return self.measure_on(devices, cell, watch, times_only=times_only)
 
     def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
         """Lease the devices that the cell needs."""
@@ -109,7 +108,6 @@ class Runner:
         devices: list[int],
         cell: Cell,
         watch: Watch,
-        faults: Any = (),
         turns: Turns | None = None,
         times_only: bool = False,
     ) -> Measurement:
@@ -135,11 +133,11 @@ class Runner:
             missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another environment may have it
             if missing:
                 raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
-            job = msgspec.structs.replace(self.job(cell, faults), turns=turns, times_only=times_only)
+            job = msgspec.structs.replace(self.job(cell), turns=turns, times_only=times_only)
             samples = self._launcher.run(job, devices, look)
             wall_seconds = time.monotonic() - begin
             measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, times_only=times_only, **common)
-            if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
+            if "model_flop" in measurement.readings and not cell.faults and cell.model.build.startswith("perfsuite."):
                 self.model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.summary())
             files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
@@ -158,23 +156,23 @@ class Runner:
             wall_seconds = time.monotonic() - begin
             return failed(cell.id, failure, wall_seconds=wall_seconds, **common)
 
-    def trace(self, cell: Cell, prefix: str, watch: Watch, faults: Any = ()) -> list[RankSample]:
+    def trace(self, cell: Cell, prefix: str, watch: Watch) -> list[RankSample]:
         """Launch the cell once more, to write the traces of its ranks (TRACE and SNAPSHOT of records/job.py) and
         measure nothing but its memory. Raises CellFailed.
         """
-        return self._samples(cell, watch, faults, traces=prefix)
+        return self._samples(cell, watch, traces=prefix)
 
     def prove(self, cell: Cell, steps: int, watch: Watch) -> list[Gradients]:
         """The gradients of a script's first steps, by its ranks. Raises CellFailed."""
-        samples = self._samples(cell, watch, (), proves=steps)
+        samples = self._samples(cell, watch, proves=steps)
         return [sample.gradients for sample in samples if sample.gradients]
 
-    def _samples(self, cell: Cell, watch: Watch, faults: Any, **how: Any) -> list[RankSample]:
+    def _samples(self, cell: Cell, watch: Watch, **how: Any) -> list[RankSample]:
         with self.lease(cell) as devices:
-            job = msgspec.structs.replace(self.job(cell, faults), **how)
+            job = msgspec.structs.replace(self.job(cell), **how)
             return self._launcher.run(job, devices, functools.partial(watch, cell))
 
-    def job(self, cell: Cell, faults: Any = ()) -> Job:
+    def job(self, cell: Cell) -> Job:
         """The job that the cell's ranks receive."""
         device = cell.hardware.device
         return make_job(
@@ -187,10 +185,10 @@ class Runner:
             capacity_bytes=self.settings.capacity_bytes,
             dense_flops=dict(device.dense_flops) if device else {},
             kernels="" if device else kernel_set(self.settings.kernels),
-            model_flop=None if faults else self.model_flop.get(_counted(cell)),
+            model_flop=None if cell.faults else self.model_flop.get(_counted(cell)),
             unfenced=self.settings.unfenced,
             long=self.settings.long,
-            faults=list(faults),
+            faults=list(cell.faults),
         )
 
     def close(self) -> None:

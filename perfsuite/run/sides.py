@@ -31,7 +31,7 @@ _COMMIT = "Commit {}, or give another side, such as here or name==version."
 class Side:
     """One side. ``strategy`` replaces the cells'; ``copy`` is the root of a revision's copy, if it is one, and
     ``working`` the catalog outside of it. With a ``root``, that of the repository, a cell may use none of its code.
-    ``asked`` are the packages of which it names a release.
+    ``asked`` are the packages of which it names a release, ``faults`` those of its cells.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Side:
     working: Catalog | None = None
     root: Path | None = None
     asked: frozenset[str] = frozenset()
+    faults: tuple[str, ...] = ()
 
     @property
     def brought(self) -> list[Change]:
@@ -53,6 +54,9 @@ class Side:
 
     def cell(self, text: str) -> Cell:
         """The cell on this side. Raises UsageError if the side's revision contains none of its code."""
+        return replace(self._cell(text), faults=self.faults)
+
+    def _cell(self, text: str) -> Cell:
         try:
             cell = parse_cell(text, self.catalog)
         except UnknownName as error:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 from perfsuite.catalog.cell import Cell
@@ -127,9 +127,8 @@ class Trial:
         return Question(
             self.how,
             self.sides.without(changes),
-            self.sides.without([]),
+            replace(self.sides.without([]), faults=members[0].cell.faults),
             [asked.cell.id for asked in members],
-            faults=((), members[0].faults),
             known={place: launch for asked in members for place, launch in asked.launches.items()},
             step_seconds=steps,
             store=KeptPairs.of(changes, self.how),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from dataclasses import replace
 
 import pytest
 from faults import named
@@ -48,7 +49,7 @@ def train(runner, models):
         key = (cell_id, *faults)
         if key not in known:
             cell = parse_cell(cell_id, models)
-            known[key] = runner.measure(cell, faults=list(map(named, faults)))
+            known[key] = runner.measure(replace(cell, faults=tuple(map(named, faults))))
         return known[key]
 
     return train

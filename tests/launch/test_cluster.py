@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,7 +170,7 @@ def test_the_conditions_are_those_of_each_node(measure_there: Callable[[str], Me
 )
 def test_the_node_of_a_rank_is_blamed(nodes: Runner, fault: str, message: str) -> None:
     """A rank that dies, or runs another release, is named with its node."""
-    found = nodes.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG), faults=[named(fault)])
+    found = nodes.measure(replace(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG), faults=(named(fault),)))
 
     assert found.outcome == "failed"
     assert found.failure is not None
@@ -216,7 +217,9 @@ def test_a_full_folder_is_named(cluster: slurm_cluster.Slurm, tmp_path: Path) ->
     place = SlurmNodes(Slurm(address="127.0.0.1", setup=(setup,)))
     runner = Runner(CATALOG, SETTINGS, places=place)
     try:
-        found = runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG), faults=[named("fills_the_disk")])
+        found = runner.measure(
+            replace(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG), faults=(named("fills_the_disk"),))
+        )
     finally:
         runner.close()
         subprocess.run(["umount", "-l", small], check=True)

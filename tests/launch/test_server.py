@@ -162,7 +162,7 @@ def test_a_device_without_kernels_is_told(capability, built, runs):
     assert runs or f"but this device has {capability[0]}.{capability[1]}." in reason
 
 
-def test_a_server_that_failed_is_not_asked_again(tmp_path):
+def test_a_server_that_failed_is_not_asked_again(tmp_path, cold):
     """The next cell has the reason at once, and does not wait for an answer until its limit."""
     (tmp_path / "transformers.py").write_text("raise RuntimeError('broken')")
     settings = Settings(steps=1, start_timeout=30.0)

@@ -4,6 +4,7 @@ timed with.
 
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -244,7 +245,9 @@ def test_nothing_fences_the_steps_of_a_block(catalog, pytestconfig):
     """A timed step ends with a synchronization, as does a block of unfenced ones, but none of those within it."""
     settings = Settings(steps=10, warmup=0, import_path=(str(pytestconfig.rootpath / "tests" / "support"),))
     runner = Runner(catalog, settings)
-    told = runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x2", catalog), faults=["faults:tells_order"]).failure.message
+    told = runner.measure(
+        replace(parse_cell("gpt2_tiny-ddp-cpu_x2", catalog), faults=("faults:tells_order",))
+    ).failure.message
     runner.close()
 
     assert told.count("fence timed step fence") == 10

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -32,7 +33,9 @@ def long_run(runner, catalog):
     def measured(steps, cell, *faults):
         if steps not in runners:
             runners[steps] = Runner(catalog, dataclasses.replace(runner.settings, long=steps))
-        found = runners[steps].measure(parse_cell(cell, catalog), faults=[f"faults:{one}" for one in faults])
+        found = runners[steps].measure(
+            replace(parse_cell(cell, catalog), faults=tuple(f"faults:{one}" for one in faults))
+        )
         assert found.outcome == "fits", found.failure
         return found.readings
 

@@ -3,6 +3,7 @@
 import os
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ def impatient(catalog):
     """Measures a cell with a fault, and waits five seconds for a rank that does not move."""
     settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parents[1] / "support"),))
     runner = Runner(catalog, settings)
-    yield lambda fault: runner.measure(parse_cell(DDP, catalog), faults=[f"perfsuite.prove.selftest.faults:{fault}"])
+    yield lambda fault: runner.measure(
+        replace(parse_cell(DDP, catalog), faults=(f"perfsuite.prove.selftest.faults:{fault}",))
+    )
     runner.close()
 
 
@@ -46,7 +49,9 @@ def test_siblings_of_a_dead_rank_end_at_once(measure):
 def test_no_process_is_left(runner, catalog, cold):
     """After success and after failure no rank is alive."""
     with closing(Runner(catalog, runner.settings)) as one:
-        found = [one.measure(parse_cell(DDP, catalog), faults=faults) for faults in ([], [named("killed")])]
+        found = [
+            one.measure(replace(parse_cell(DDP, catalog), faults=tuple(faults))) for faults in ([], [named("killed")])
+        ]
     deadline = time.monotonic() + 30
     while _ranks_of(os.getpid()) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -22,12 +22,17 @@ from perfsuite.system.paths import temporary_folder
 CELL = "gpt2_tiny-ddp-cpu_x2"
 
 
+def with_faults(cells, faults):
+    """The cell of each side, with the side's faults."""
+    return [dataclasses.replace(cell, faults=tuple(own)) for cell, own in zip(cells, faults, strict=True)]
+
+
 @pytest.fixture(scope="module")
 def in_turns(catalog, runner):
     """``in_turns([fault of A], [fault of B], first=0)`` launches the cell twice at once."""
     runners = (runner, Runner(catalog, runner.settings))
     cells = (parse_cell(CELL, catalog),) * 2
-    yield lambda *faults, first=0: measure_in_turns(runners, cells, first, lambda *_: None, faults)
+    yield lambda *faults, first=0: measure_in_turns(runners, with_faults(cells, faults), first, lambda *_: None)
     runners[1].close()
 
 
@@ -94,7 +99,7 @@ def impatient(catalog, runner):
     runners = (Runner(catalog, settings), Runner(catalog, settings))
 
     def in_turns(cell, *faults):
-        return measure_in_turns(runners, (parse_cell(cell, catalog),) * 2, 0, lambda *_: None, faults)
+        return measure_in_turns(runners, with_faults((parse_cell(cell, catalog),) * 2, faults), 0, lambda *_: None)
 
     yield in_turns
     for one in runners:

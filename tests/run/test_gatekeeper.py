@@ -28,7 +28,7 @@ class Told(Runner):
     def __init__(self, *seconds):
         self.catalog, self._seconds = Few(), itertools.cycle(seconds)
 
-    def measure(self, cell, watch=unwatched, faults=(), times_only=False):
+    def measure(self, cell, watch=unwatched, times_only=False):
         return measurement(step_time_seconds=times(*[next(self._seconds)] * 3))
 
 
@@ -83,7 +83,7 @@ class Other(Told):
         super().__init__(*seconds)
         self.more = more
 
-    def measure(self, cell, watch=unwatched, faults=(), times_only=False):
+    def measure(self, cell, watch=unwatched, times_only=False):
         one = super().measure(cell)
         readings = one.readings | {"peak_memory_bytes": memory(20 * GIB + self.more, activations=8 * GIB)}
         return msgspec.structs.replace(one, readings=readings, versions=VERSIONS | {"transformers": "5.23.0"})
@@ -145,7 +145,7 @@ class InWorld(Told):
         super().__init__(0.4)
         self.world, self.versions, self.warmup = world, versions, 3
 
-    def measure(self, cell, watch=unwatched, faults=(), times_only=False):
+    def measure(self, cell, watch=unwatched, times_only=False):
         one = self.world.launch(cell.id, frozenset(self.world.changed) if self.versions == NEW else frozenset())
         return msgspec.structs.replace(one, versions=self.versions, warmup=self.warmup)
 

@@ -422,10 +422,11 @@ def test_cells_share_a_side_if_their_changes_fit(
     }
 
 
-def test_cells_with_other_faults_share_no_side() -> None:
+def test_cells_with_other_faults_share_no_side(tmp_path: Path) -> None:
     """Side B of a question has one list of faults."""
     world = World(slower_with("msgspec"), BOTH)
-    cells = [asked(world), asked(world, cell=OTHER_CELL, faults=["some.module:fault"])]
+    faulty = replace(parse_cell(OTHER_CELL, measuring(tmp_path).catalog), faults=("some.module:fault",))
+    cells = [asked(world), replace(asked(world, cell=OTHER_CELL), cell=faulty)]
 
     assert [len(members) for _, members in together(cells)] == [1, 1]
 

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from perfsuite.catalog.cell import parse_cell
@@ -62,7 +63,7 @@ def main():
     cell = parse_cell(CELL, catalog)
     settings_of = dict(part.split("=", 1) for part in os.environ["PERFSUITE_EMULATED"].split(";"))
     for fault in sys.argv[1:]:
-        made = runner.measure(cell, faults=[fault] if ":" in fault else [])
+        made = runner.measure(replace(cell, faults=(fault,) if ":" in fault else ()))
         verdict = judge(made, None, catalog.all("metric").values(), strategy="ddp")
         deadline = time.monotonic() + 30
         while ranks_of(os.getpid()) and time.monotonic() < deadline:

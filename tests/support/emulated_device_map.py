@@ -9,6 +9,7 @@ import json
 import sys
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from perfsuite.catalog.cell import parse_cell
@@ -98,7 +99,9 @@ def main():
     with closing(Runner(catalog, settings)) as runner:
         for words in sys.argv[2:]:
             cell, *faults = words.split(",")
-            made = runner.measure(parse_cell(cell, catalog), faults=[f"emulated_device_map:{one}" for one in faults])
+            made = runner.measure(
+                replace(parse_cell(cell, catalog), faults=tuple(f"emulated_device_map:{one}" for one in faults))
+            )
             failure = made.failure
             said = {
                 "outcome": made.outcome,

@@ -108,9 +108,9 @@ def counted_flop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         make(self, *args, **kwargs)
         self.model_flop = known.setdefault(self._environment, KnownFlop(folder, self._environment))
 
-    def job(self: Runner, cell: Cell, faults: Any = (), *args: Any) -> Job:
-        made = make_job(self, cell, faults, *args)
-        return msgspec.structs.replace(made, model_flop=self.model_flop.get(_counted(cell))) if faults else made
+    def job(self: Runner, cell: Cell) -> Job:
+        made = make_job(self, cell)
+        return msgspec.structs.replace(made, model_flop=self.model_flop.get(_counted(cell))) if cell.faults else made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runner, "__init__", sharing)

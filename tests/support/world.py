@@ -81,7 +81,7 @@ class World:
                 self.new = frozenset(world.changed) - {name for name, _ in environment.overrides}
                 world.servers.append(len(world.launched))
 
-            def measure(self, cell: Cell, watch: Any, faults: Any = (), times_only: bool = False) -> Measurement:
+            def measure(self, cell: Cell, watch: Any, times_only: bool = False) -> Measurement:
                 return world.launch(cell.id, self.new, times_only)
 
             def close(self) -> None:

@@ -40,13 +40,15 @@ import sys
 from pathlib import Path
 group, folder, fault, *path = sys.argv[1:]
 Path(group, "cgroup.procs").write_text("0")
+from dataclasses import replace
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.environments.environments import Environment
 from perfsuite.run.runner import Runner, Settings
 catalog = Catalog()
 runner = Runner(catalog, Settings(steps=1, warmup=0, import_path=(folder,)), Environment(sys.executable, tuple(path)))
-failure = runner.measure(parse_cell("gpt2_tiny-single-cpu_x1", catalog), faults=[fault] if fault else []).failure
+cell = replace(parse_cell("gpt2_tiny-single-cpu_x1", catalog), faults=(fault,) if fault else ())
+failure = runner.measure(cell).failure
 runner.close()
 print(failure.kind, failure.rank, failure.message)
 """

@@ -269,7 +269,7 @@ def test_a_launch_ends_and_leaves_no_rank(runner: Runner, catalog: Catalog, cold
             stop()
 
     with pytest.raises(OutOfTime):
-        one.measure(cell, watch, ["perfsuite.prove.selftest.faults:hangs"])
+        one.measure(replace(cell, faults=("perfsuite.prove.selftest.faults:hangs",)), watch)
     assert len(ranks) == 2 and all(map(gone, ranks))
     assert one.measure(cell).outcome == "fits"
     one.close()
@@ -280,7 +280,7 @@ def test_a_launch_that_hangs_is_ended_by_the_limit(catalog: Catalog, runner: Run
     one = Runner(catalog, replace(runner.settings, step_timeout=FOREVER, start_timeout=FOREVER))
     steps = Steps(2)  # in which rank 1 hangs
     with limit(FOREVER, "the test", stop_when(steps.made)), pytest.raises(OutOfTime):
-        one.measure(parse_cell(DDP, catalog), steps, faults=["perfsuite.prove.selftest.faults:hangs"])
+        one.measure(replace(parse_cell(DDP, catalog), faults=("perfsuite.prove.selftest.faults:hangs",)), steps)
     one.close()
 
 

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import math
 import sys
+from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
@@ -237,7 +238,7 @@ def losses(runner, catalog):
 
     def losses(strategy, hardware):
         cell = parse_cell(f"gpt2_tiny-{strategy}+nodrop-{hardware}", catalog)
-        measurement = runner.measure(cell, faults=["faults:large_steps"])
+        measurement = runner.measure(replace(cell, faults=("faults:large_steps",)))
         assert measurement.outcome == "fits", measurement.failure
         return measurement.readings
 

@@ -85,7 +85,7 @@ class ProofBench:
     def _judge(self, case: Case, recorded: Recorded) -> FaultRow:
         """The real path of a cell, with a copy of its baseline."""
         size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
-        faults = [f"perfsuite.prove.selftest.{case.fault}{size or ''}"] if case.fault else []
+        faults = (f"perfsuite.prove.selftest.{case.fault}{size or ''}",) if case.fault else ()
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         store = Store(folder / "baselines")
         shutil.copytree(recorded.store.root, store.root)
@@ -100,7 +100,7 @@ class ProofBench:
         try:
             with getattr(edits, case.disk)() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
-                result = gatekeeper.check(parse_cell(case.cell, runner.catalog), faults)
+                result = gatekeeper.check(replace(parse_cell(case.cell, runner.catalog), faults=faults))
             row = _row_of(case, share, result)
         except PerfsuiteError as error:
             text = str(error).replace(f"{folder}/", "")
@@ -124,7 +124,7 @@ class Replay(Runner):
         self.catalog, self.settings = runner.catalog, runner.settings
         self._measurement, self._meanwhile = measurement, meanwhile
 
-    def measure(self, cell: Any, watch: Watch = unwatched, faults: Any = (), times_only: bool = False) -> Measurement:
+    def measure(self, cell: Any, watch: Watch = unwatched, times_only: bool = False) -> Measurement:
         self._meanwhile()
         return self._measurement
 

@@ -7,6 +7,7 @@ is a share: it is contradicted only if the interval of the counted share exclude
 
 import contextlib
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -79,10 +80,11 @@ def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> FaultRow:
 def compare(fault: TimeFault, catalog: Catalog, watch: Watch) -> Comparison:
     """One trial: pairs of launches until it has decided."""
     side = Side(RUNNING, catalog)
-    delays = [f"perfsuite.prove.selftest.delays:{fault.delay}"] if fault.delay else []
+    delays = (f"perfsuite.prove.selftest.delays:{fault.delay}",) if fault.delay else ()
     how = Measuring(catalog, SETTINGS, Path.cwd(), watch)
     step_seconds = {fault.cell: STEPS_AS_SET}
-    question = Question(how, side, side, [fault.cell], faults=((), delays), step_seconds=step_seconds)
+    slow = replace(side, faults=delays)
+    question = Question(how, side, slow, [fault.cell], step_seconds=step_seconds)
     question.compare_times()
     with contextlib.closing(question):
         question.launch_once()
