@@ -3,6 +3,7 @@
 python benchmarks/detection.py
 """
 
+import itertools
 import statistics
 import textwrap
 from collections.abc import Callable, Sequence
@@ -50,8 +51,8 @@ def page(trials: Sequence[Recorded], runs: Sequence[grid_delays.DelayRun]) -> st
         "`python benchmarks/error_rates.py` simulates stored times with noise between runs.",
         "## What a grid trial can see",
         f"{len(runs)} trials of {len(grid_delays.CELLS)} cells with every engine and every family of the default grid "
-        "(`--perf-against`), against a wheel of transformers whose layers take longer: in all cells, in those of one "
-        f"engine, in one cell, or in none. Recorded on {trials[0].cores} cores from {min(one.date for one in runs)} to "
+        "(`--perf-against`, and `pytest --perf` with stored baselines), against a wheel of transformers whose layers take "
+        f"longer: in all cells, in those of one engine, in one cell, or in none. Recorded on {trials[0].cores} cores from {min(one.date for one in runs)} to "
         f"{max(one.date for one in runs)}. A delay is found if a line names exactly the cells that have it. "
         "[Simulated error rates](grid_error_rates.md) are of thousands of runs.",
         "\n".join(grid_table(runs)),
@@ -79,15 +80,17 @@ def table(trials: Sequence[Recorded]) -> list[str]:
 
 
 def grid_table(runs: Sequence[grid_delays.DelayRun]) -> list[str]:
-    """One row for each delay."""
+    """One row for each delay, and another for what began with stored baselines, whose seconds include measuring."""
     rows = ["| delay | found | red elsewhere | pairs, median | seconds, median | slowest |", "|---" * 6 + "|"]
-    for case in grid_delays.CASES:
-        made = [one for one in runs if one.case == case.name]
+    for stored, case in itertools.product((False, True), grid_delays.CASES):
+        made = [one for one in runs if (one.case, one.stored) == (case.name, stored)]
         if not made:
             continue
+        pairs = f"{statistics.median(one.pairs for one in made):g}"
         rows.append(
-            f"| {case.name} | {share([one.found for one in made]) if case.share else '–'} "
-            f"| {share([bool(one.elsewhere) for one in made])} | {statistics.median(one.pairs for one in made):g} "
+            f"| {case.name}{', stored baselines' * stored} "
+            f"| {share([one.found for one in made]) if case.share else '–'} "
+            f"| {share([bool(one.elsewhere) for one in made])} | {'–' if stored else pairs} "
             f"| {statistics.median(one.seconds for one in made):.0f} | {max(one.seconds for one in made):.0f} |"
         )
     return rows

@@ -17,7 +17,7 @@ from perfsuite.run.runner import Runner, Settings, Watch
 
 ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
 MOST_STEPS = 500
-TURN_SECONDS, FEWEST_TURNS = 0.05, 10  # the first step of a turn finds the other side's data in the caches
+TURN_SECONDS, FEWEST_TURNS = 0.15, 6  # the first step of a turn finds the other side's data in the caches
 MOST_WARMUP = 3  # after the recorded steps: on a CPU no later step is slower than the others
 
 

@@ -179,8 +179,9 @@ def test_a_rank_stays_on_as_many_cores_as_compute(rank, threads, cores, own):
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "steps", "turn"), [(0.01, 250, 5), (0.001, 500, 50), (0.001, 100, 10), (0.2, 25, 1), (None, 10, 1)]
+    ("step_seconds", "steps", "turn"),
+    [(0.01, 250, 15), (0.001, 500, 83), (0.001, 100, 16), (0.04, 25, 4), (0.3, 25, 1), (None, 10, 1)],
 )
 def test_a_turn_is_long_enough_for_caches_and_short_enough_for_slow_spells(step_seconds, steps, turn):
-    """Short steps have several in a turn, and a launch ten turns."""
+    """Short steps have several in a turn, and a launch six turns."""
     assert steps_of_turn(step_seconds, steps) == turn
