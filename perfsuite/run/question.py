@@ -121,10 +121,10 @@ class Question:
                 behind = [name for name in waiting if len(self.pairs[name]) < number]
                 if behind:
                     counts = number, len(behind), len(self.pairs)
-                    self.tell(Round(*counts, self._expected(behind), left(), self._moved(), left_pairs))
-                    left_pairs = 0
                     with finished():
+                        self.tell(Round(*counts, self._expected(behind), left(), self._moved(), left_pairs))
                         self._launch_pairs(behind)
+                    left_pairs = 0
                 if number in LOOKS:
                     self.pools = self._pooled()
                     waiting = [name for name in open_cells(list(self.pools.values())) if not self._is_decided(name)]

@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from perfsuite.run.question import A, B, Question, traits_of
 from perfsuite.run.runner import Settings
 from perfsuite.run.sides import Side, Sides
 from perfsuite.show.text.words import text_of_change
-from perfsuite.system.deadline import OutOfTime
+from perfsuite.system.deadline import OutOfTime, limit
 from perfsuite.system.units import SECONDS
 
 CELLS = [
@@ -85,6 +86,22 @@ def ask(
     both = Sides(how.catalog, folder)
     hints = {"step_seconds": HINTS, "store": KeptPairs(kept), **options}
     return Question(how, both.without(changes), both.without([]), cells, **hints)
+
+
+def test_a_round_that_is_told_is_made(world: Cut, tmp_path: Path) -> None:
+    """The default limit lets it finish; after that nothing new is told, and the question has what is known."""
+    rounds: list[Round] = []
+
+    def tell(progress: Round) -> None:
+        rounds.append(progress)
+        time.sleep(0.3)
+
+    one = ask(tmp_path, tell=tell)
+    with limit(0.2, "the minute", patient=True):
+        one.compare_times()
+
+    assert [progress.number for progress in rounds] == [1]
+    assert {*map(len, one.pairs.values())} == {1} and "the minute" in one.unfinished
 
 
 def test_every_cell_has_a_pair_first(world: Cut, tmp_path: Path) -> None:
