@@ -51,10 +51,11 @@ def page(trials: Sequence[Recorded], runs: Sequence[grid_delays.DelayRun]) -> st
         "`python benchmarks/error_rates.py` simulates stored times with noise between runs.",
         "## What a grid trial can see",
         f"{len(runs)} trials of {len(grid_delays.CELLS)} cells with every engine and every family of the default grid "
-        "(`--perf-against`, and `pytest --perf` with stored baselines), against a wheel of transformers whose layers take "
-        f"longer: in all cells, in those of one engine, in one cell, or in none. Recorded on {trials[0].cores} cores from {min(one.date for one in runs)} to "
-        f"{max(one.date for one in runs)}. A delay is found if a line names exactly the cells that have it. "
-        "[Simulated error rates](grid_error_rates.md) are of thousands of runs.",
+        "(`--perf-against`, and `pytest --perf` with stored baselines), against a wheel of transformers whose layers "
+        "take longer: in all cells, in those of one engine, in one cell, or in none. Recorded on "
+        f"{trials[0].cores} cores from {min(one.date for one in runs)} to {max(one.date for one in runs)}. A delay is "
+        "found if a line names exactly the cells that have it. [Simulated error rates](grid_error_rates.md) are of "
+        "thousands of runs.",
         "\n".join(grid_table(runs)),
         "Made by `python benchmarks/record_trials.py`, `python benchmarks/grid_delays.py` and "
         "`python benchmarks/detection.py`.",
