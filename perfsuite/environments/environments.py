@@ -199,7 +199,9 @@ def _install(
         if one and one.specifier.contains(found.version, prereleases=True) and not is_pinned(one, found.version):
             continue  # uv would keep 5.23.0+ours for ==5.23.0
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found, versions)
-    install = [*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)]
+    # as pip does: else each server of this side would compile what it imports, and no two sides would be alike
+    compiled = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
+    install = [*compiled, *map(str, requirements)]
     try:
         output(install, uv_variables())
         if unfit := _unfit(packages):

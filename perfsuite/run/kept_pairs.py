@@ -55,8 +55,8 @@ class KeptPairs:
         self._count = max((int(file.stem) for file in files if file.stem.isdecimal()), default=0)
 
     def add(self, cell: str, a: Measurement, b: Measurement) -> None:
-        """Keep a finished pair. A cache that cannot be written keeps none."""
-        if self.folder:
+        """Keep a finished pair whose sides fit: a failure may be gone. A cache that cannot be written keeps none."""
+        if self.folder and a.outcome == b.outcome == "fits":
             self._count += 1
             codec.keep(self.folder / f"{self._count:05}.json", KeptPair(cell=cell, a=a, b=b))
 

@@ -183,7 +183,7 @@ class UpgradeBench:
         if not waiting or isinstance(a, str) or isinstance(b, str):
             return
         how = self._how(self.timed)
-        store = KeptPairs.of([*map(self._requirements, ((), kept)), *waiting], how, lasting=True)
+        store = KeptPairs.of([a.environment.python, b.environment.python, *waiting], how, lasting=True)
         if self.fresh:
             store.forget()
         known = sum(1 for _ in store.load())

@@ -407,3 +407,13 @@ def test_what_cells_share() -> None:
     traits = traits_of(parse_cell("t5_tiny-zero3+bf16+ckpt-cpu_x2", Catalog()))
 
     assert {("package", "deepspeed"), ("engine", "zero3"), ("precision", "bf16"), ("technique", "ckpt")} <= {*traits}
+
+
+def test_a_pair_that_failed_is_made_again(tmp_path: Path) -> None:
+    """The cause may be gone."""
+    store = KeptPairs(tmp_path / "kept")
+    good, bad = samples.measurement(), samples.measurement("failed")
+    store.add(samples.CELL, good, bad)
+    store.add(samples.CELL, good, good)
+
+    assert [pair.b.outcome for pair in store.load()] == ["fits"]
