@@ -195,13 +195,11 @@ def _install(
     versions = {_key(found.name): found.version for found in there}
     asked = {_key(one.name): one for one in requirements}
     for found in there:
-        one = asked.get(_key(found.name))
-        if one and one.specifier.contains(found.version, prereleases=True) and not is_pinned(one, found.version):
-            continue  # uv would keep 5.23.0+ours for ==5.23.0
-        _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found, versions)
+        wanted = asked.get(_key(found.name))
+        if wanted is None or is_pinned(wanted, found.version):  # uv would keep 5.23.0+ours for ==5.23.0
+            _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found, versions)
     # as pip does: else each server of this side would compile what it imports, and no two sides would be alike
-    compiled = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
-    install = [*compiled, *map(str, requirements)]
+    install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *map(str, requirements)]
     try:
         output(install, uv_variables())
         if unfit := _unfit(packages):

@@ -69,6 +69,7 @@ class Question:
     problems: dict[str, PerfsuiteError] = field(init=False, default_factory=dict)  # of cells that a side lacks
     pairs: dict[str, Pairs] = field(init=False, default_factory=dict)
     pools: dict[str, Pool] = field(init=False, default_factory=dict)  # by metric
+    known_pairs: int = field(init=False, default=0)  # that were not launched, but kept from an earlier run
     unfinished: str = field(init=False, default="")  # why there are no more pairs, though some cell is open
 
     def __post_init__(self) -> None:
@@ -115,7 +116,7 @@ class Question:
         """
         self.close()
         try:
-            left_pairs = self._begin(self.cells if names is None else names)
+            left_pairs = self.known_pairs = self._begin(self.cells if names is None else names)
             waiting = list(self.pairs)
             for number in range(1, max(look for look in LOOKS if look <= self.most_pairs) + 1):
                 behind = [name for name in waiting if len(self.pairs[name]) < number]

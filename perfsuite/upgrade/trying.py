@@ -186,7 +186,6 @@ class UpgradeBench:
         store = KeptPairs.of([a.environment.python, b.environment.python, *waiting], how, lasting=True)
         if self.fresh:
             store.forget()
-        known = sum(1 for _ in store.load())
 
         def tell(progress: Round) -> None:
             self.begins(UpgradeTask("times", kept, of=progress.waiting))
@@ -194,7 +193,7 @@ class UpgradeBench:
         question = Question(how, a, b, waiting, store=store, tell=tell)
         question.compare_times()
         self._unfinished = question.unfinished
-        self.launches += sum(map(len, question.pairs.values())) - known
+        self.launches += sum(map(len, question.pairs.values())) - question.known_pairs
         answered = [name for name in waiting if name in question.problems or question.pairs.get(name)]
         self._pairs |= {(kept, name): question.comparison(name) for name in answered}
 
