@@ -24,8 +24,8 @@ import msgspec
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, smallest_capacity
-from perfsuite.predict.trace.tracing import job_of, trace
+from perfsuite.features.predict.allocator import CachingAllocator, OutOfMemory, smallest_capacity
+from perfsuite.features.predict.trace.tracing import job_of, trace
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.trace import Trace
 

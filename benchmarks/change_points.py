@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.nights import night_steps as steps
+from perfsuite.features.nights import night_steps as steps
 from perfsuite.system.units import show_ratio
 
 NIGHTS, CELLS, TIMED, SIZED = 400, 100, 30, 10

@@ -12,7 +12,7 @@ from pathlib import Path
 import grid_delays
 from record_trials import DATA, Recorded
 
-from perfsuite.prove.selftest.fault_rows import interval_of as binomial
+from perfsuite.features.prove.selftest.fault_rows import interval_of as binomial
 from perfsuite.records import codec
 
 PAGE = Path(__file__).parent.parent / "docs" / "detection.md"

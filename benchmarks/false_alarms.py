@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.environments import lockfile
-from perfsuite.ladder import asv, building, ladder, story
-from perfsuite.ladder import asv_results as results
-from perfsuite.ladder import series_steps as steps
-from perfsuite.ladder.asv_results import Benchmark, Key, Run, Value, show
-from perfsuite.ladder.ladder import Definition, Ladder, Rung
-from perfsuite.ladder.series_steps import SeriesStep
+from perfsuite.features.ladder import asv, building, ladder, story
+from perfsuite.features.ladder import asv_results as results
+from perfsuite.features.ladder import series_steps as steps
+from perfsuite.features.ladder.asv_results import Benchmark, Key, Run, Value, show
+from perfsuite.features.ladder.ladder import Definition, Ladder, Rung
+from perfsuite.features.ladder.series_steps import SeriesStep
 from perfsuite.system.units import show_ratio
 
 SUITE = Path(__file__).parent / "identical"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.traced_memory import predict
+from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.run.runner import Runner, Settings
 

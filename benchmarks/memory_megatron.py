@@ -22,7 +22,7 @@ from time_summary import percent
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.traced_memory import predict
+from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
 from perfsuite.show.text.memory_table import headroom

@@ -17,7 +17,7 @@ from pathlib import Path
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.traced_memory import predict
+from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
 

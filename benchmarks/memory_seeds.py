@@ -26,7 +26,7 @@ from pathlib import Path
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.traced_memory import beside, predict
+from perfsuite.features.predict.traced_memory import beside, predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
 from perfsuite.show.text.memory_table import headroom

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.trace.tracing import job_of, trace
-from perfsuite.predict.traced_memory import ranks_of
+from perfsuite.features.predict.trace.tracing import job_of, trace
+from perfsuite.features.predict.traced_memory import ranks_of
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.trace import Trace
 

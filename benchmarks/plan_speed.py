@@ -9,10 +9,10 @@ from itertools import count, islice
 
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.plan.layout_memory import needed_bytes
-from perfsuite.predict.plan.planned import planned
-from perfsuite.predict.plan.question import on_hardware
-from perfsuite.predict.plan.search import layouts
+from perfsuite.features.predict.plan.layout_memory import needed_bytes
+from perfsuite.features.predict.plan.planned import planned
+from perfsuite.features.predict.plan.question import on_hardware
+from perfsuite.features.predict.plan.search import layouts
 
 LAYOUTS, GOAL = 10_000, 10.0
 

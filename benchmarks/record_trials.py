@@ -61,7 +61,7 @@ def main(rounds: int) -> None:
 
 def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     """One trial of a cell against itself; side B has the delay."""
-    delay = (f"perfsuite.prove.selftest.delays:slow_{percent}",) if percent else ()
+    delay = (f"perfsuite.features.prove.selftest.delays:slow_{percent}",) if percent else ()
     with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement before a trial
         measured = runner.measure(side.cell(cell), lambda *_: None)
     step_seconds = float(measured.readings["step_time_seconds"].value)

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from change_points import drift
 
-from perfsuite.nights.row import NightRow
+from perfsuite.features.nights.row import NightRow
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 PAGE = Path(__file__).parents[1] / "docs" / "site.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.prove.compatibility.proofs import load
+from perfsuite.features.prove.compatibility.proofs import load
 
 PROOFS = load(Path(__file__).parents[1] / "docs" / "support.json")
 CELLS = dict.fromkeys(entry.cell for entry in PROOFS.values() if entry.state == "runs")

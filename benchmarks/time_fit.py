@@ -1,6 +1,6 @@
 """Fit the constants of the closed form of a step's time, on the calibration tables alone.
 
-    python benchmarks/time_validate.py --write    # fits, validates, and writes perfsuite/predict/time/fitted.toml
+    python benchmarks/time_validate.py --write    # fits, validates, and writes fitted.toml of features/predict/time/
 
 A row's error is the logarithm of predicted by measured; large ones count little (pseudo-Huber), since several tables
 have single iterations and rows that were out of order. Every table and generation weighs the same. Shares have a prior:
@@ -16,8 +16,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from time_rows import Row
 
-from perfsuite.predict.time.constants import constants_of, generation_of
-from perfsuite.predict.time.step import Breakdown, step
+from perfsuite.features.predict.time.constants import constants_of, generation_of
+from perfsuite.features.predict.time.step import Breakdown, step
 
 KNEE, CAP = 0.04, 0.4  # logarithms: from here on an error counts linearly, and from there on no more
 STEPS, STEPS_FROM_START = 30, 5

@@ -11,8 +11,8 @@ from time_summary import percent
 
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.plan.answer import Wish, plan
-from perfsuite.predict.plan.planned import planned
+from perfsuite.features.predict.plan.answer import Wish, plan
+from perfsuite.features.predict.plan.planned import planned
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Plan
 from perfsuite.system.units import show_count, show_ratio, show_whole

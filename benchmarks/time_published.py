@@ -20,7 +20,7 @@ from time_summary import cells, listed, percent, statistic
 from time_tables import CALIBRATION, HERE, JUDGED, READERS, table
 from time_validate import Judged, judge
 
-from perfsuite.predict.time import fitted
+from perfsuite.features.predict.time import fitted
 from perfsuite.records.codec import write_bytes
 
 OUT = Path(__file__).parents[1] / "docs" / "time_published.md"
@@ -167,7 +167,7 @@ def told_defaults(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
         "## Without options",
         "",
         "Rows as the command line predicts them with `--stack`, `--precision` and `--layout` alone, and with",
-        "`--set release=…` besides, whose recipes may be found in `perfsuite/predict/time/software.toml`.",
+        "`--set release=…` besides, whose recipes may be found in `perfsuite/features/predict/time/software.toml`.",
         "",
         "| table | options | rows | mean | median | worst | bias | in the interval |",
         "|---|---|---|---|---|---|---|---|",

@@ -7,9 +7,9 @@ from pathlib import Path
 from time_rows import CATALOG, Row, lines
 from time_words import EFA, SELENE, numbers, words
 
-from perfsuite.predict.plan.planned import planned
-from perfsuite.predict.time.options import RELEASES
-from perfsuite.predict.time.shape import Shape
+from perfsuite.features.predict.plan.planned import planned
+from perfsuite.features.predict.time.options import RELEASES
+from perfsuite.features.predict.time.shape import Shape
 
 NODES = {"gb200": 4, "gb300": 4}
 # Bytes per second and device of the network: 800 Gbit/s with ConnectX-8, else 400.

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.plan.question import PlanQuestion, question
-from perfsuite.predict.time.setup import MachineSetup, Setup
-from perfsuite.predict.time.shape import Shape
+from perfsuite.features.predict.plan.question import PlanQuestion, question
+from perfsuite.features.predict.time.setup import MachineSetup, Setup
+from perfsuite.features.predict.time.shape import Shape
 
 CATALOG = Catalog(())
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from time_validate import Judged
 
-from perfsuite.predict.time import fitted
+from perfsuite.features.predict.time import fitted
 
 LISTED = 12  # rows of a table that are listed one by one
 

@@ -12,7 +12,7 @@ from time_recent import automodel, bridge, bridge_other, moe_goldens, simumax, t
 from time_rows import Row, lines
 from time_words import EDR, EFA, GBIT, ROCE, SELENE, VTRAIN, numbers, words
 
-from perfsuite.predict.time.shape import LayerStack, Shape, decoder
+from perfsuite.features.predict.time.shape import LayerStack, Shape, decoder
 
 HERE = Path(__file__).parent / "published" / "times"
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.time.cell_steps import setup_of
-from perfsuite.predict.time.replayed import costs_of, replay_traces, seconds_of, slowest, trace_step
-from perfsuite.predict.time.shape_config import shape_of
-from perfsuite.predict.time.step import Breakdown, step
-from perfsuite.predict.time.traced import KERNELS
-from perfsuite.predict.trace.tracing import MemoryTracer
+from perfsuite.features.predict.time.cell_steps import setup_of
+from perfsuite.features.predict.time.replayed import costs_of, replay_traces, seconds_of, slowest, trace_step
+from perfsuite.features.predict.time.shape_config import shape_of
+from perfsuite.features.predict.time.step import Breakdown, step
+from perfsuite.features.predict.time.traced import KERNELS
+from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.trace import Trace
 

@@ -1,7 +1,7 @@
 """Fit the closed form's constants, and measure how far they are off on rows that they have not seen.
 
     python benchmarks/time_validate.py            # prints what it finds; takes ten minutes
-    python benchmarks/time_validate.py --write    # and writes perfsuite/predict/time/fitted.toml
+    python benchmarks/time_validate.py --write    # and writes perfsuite/features/predict/time/fitted.toml
 
 Rows of one model are in one fold, so a row is predicted by constants that have not seen its model. Rows of new software
 or a new generation are predicted by constants without any row of it. The intervals of every regime come from both.
@@ -21,13 +21,13 @@ from time_fit import FREE, Values, breakdown, fit
 from time_rows import Row
 from time_tables import CALIBRATION, table
 
-from perfsuite.predict.time.constants import generation_of
-from perfsuite.predict.time.fitted import PAIRS
-from perfsuite.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, kind_of, regime, was_fitted
+from perfsuite.features.predict.time.constants import generation_of
+from perfsuite.features.predict.time.fitted import PAIRS
+from perfsuite.features.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, kind_of, regime, was_fitted
 from perfsuite.records.codec import write_bytes
 from perfsuite.system.units import show_ratio
 
-OUT = Path(__file__).parents[1] / "perfsuite" / "predict" / "time" / "fitted.toml"
+OUT = Path(__file__).parents[1] / "perfsuite" / "features" / "predict" / "time" / "fitted.toml"
 FOLDS = 7
 COVERED, COVERED_NEW = 0.9, 0.95  # what is new is unlike all that was left out, so its interval takes in more of it
 LEAST = 0.04  # logarithm: no interval is narrower to either side

@@ -2,7 +2,7 @@
 // of it is answered here; whatever else libc10_cuda.so wants is added by allocator_real.py as a stub that ends the
 // process with its name, so that nothing unknown can pass for an answer.
 //
-// Addresses rise and are never given out twice, as in perfsuite/predict/allocator.py: of several free blocks of one
+// Addresses rise and are never given out twice, as in perfsuite/features/predict/allocator.py: of several free blocks of one
 // size the allocator takes the lowest, so that what is compared does not depend on where a driver puts things.
 #include <cuda_runtime_api.h>
 

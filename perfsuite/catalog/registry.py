@@ -49,7 +49,7 @@ KINDS = {
     "engine": Kind("perfsuite.engines", "ENGINES", Engine),
     "technique": Kind("perfsuite.techniques", "TECHNIQUES", Technique),
     "metric": Kind("perfsuite.meters", "METRICS", Metric, "METER"),
-    "study": Kind("perfsuite.studies", "STUDIES", Study),
+    "study": Kind("perfsuite.features.studies", "STUDIES", Study),
 }
 RULES = "perfsuite.compare.rules"  # one rule per file, named by its file
 

@@ -1,4 +1,4 @@
-"""The commands by the files that have them: ``perfsuite/<room>/commands/<name>``, a file or a folder each.
+"""The commands by the files that have them: ``<room>/commands/<name>``, a file or a folder each, also of a feature.
 
 ``perfsuite --help`` reads two constants of each file without importing it. A command is imported when it is called.
 """
@@ -44,9 +44,10 @@ class CommandFile:
 def command_files() -> Mapping[str, CommandFile]:
     """Every command, by its name, in the order of the alphabet."""
     found = {}
-    for folder in ROOMS.glob(f"*/{COMMANDS}"):
+    for folder in (*ROOMS.glob(f"*/{COMMANDS}"), *ROOMS.glob(f"features/*/{COMMANDS}")):
+        package = ".".join((ROOMS.name, *folder.relative_to(ROOMS).parts))
         for path in (*folder.glob("*.py"), *folder.glob("*/__init__.py")):
             name = path.parent.name if path.name == "__init__.py" else path.stem
             if path.parent != folder or path.name != "__init__.py":
-                found[name] = CommandFile(name, f"perfsuite.{folder.parent.name}.{COMMANDS}.{name}", path)
+                found[name] = CommandFile(name, f"{package}.{name}", path)
     return dict(sorted(found.items()))

@@ -6,7 +6,7 @@ was loaded). A CPU's sockets have RAPL's, which Linux shows in microjoules to th
 count once for a node. Counters are updated every few milliseconds, so only the whole of the timed steps is read, with
 what is between them.
 
-The counter of an emulated GPU counts kernels (perfsuite/emulation/sources/nvml). Its energies are metrics of their own,
+The counter of an emulated GPU counts kernels (features/emulation/sources/nvml). Its energies are metrics of their own,
 so that no table, series or baseline can mix them with measured ones.
 """
 

@@ -7,9 +7,9 @@ import msgspec
 from perfsuite.baselines.predicted import judge_prediction, load, path_of
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.time.cell_steps import time_of
+from perfsuite.features.predict.traced_memory import predict, unsupported
 from perfsuite.launch.hardware_here import why_missing
-from perfsuite.predict.time.cell_steps import time_of
-from perfsuite.predict.traced_memory import predict, unsupported
 from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMAT, timestamp

@@ -9,7 +9,7 @@ from gate_samples import measurement
 
 from perfsuite.catalog.project import Project, Quarantine, read_project
 from perfsuite.errors import FileError
-from perfsuite.nights.news.regressions import News
+from perfsuite.features.nights.news.regressions import News
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.show.text.markdown import passes

@@ -42,7 +42,7 @@ def asked(*_):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_takes_cells_takes_scripts(repository, monkeypatch, capsys, name):
     """Whatever it says then, it knows the script."""
-    monkeypatch.setattr("perfsuite.upgrade.commands.upgrade.changes_of", asked)
+    monkeypatch.setattr("perfsuite.features.upgrade.commands.upgrade.changes_of", asked)
     words, said = COMMANDS[name]
     main(words)
     printed = "".join(capsys.readouterr())

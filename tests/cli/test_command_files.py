@@ -8,7 +8,7 @@ import pytest
 from perfsuite.cli.command_files import QUESTIONS, command_files
 from perfsuite.cli.main import main
 
-LOADED = "print(sorted(name for name in sys.modules if name.count('.') == 3 and '.commands.' in name), file=sys.stderr)"
+LOADED = "print(sorted(name for name in sys.modules if 'commands' in name.split('.')[-2:-1]), file=sys.stderr)"
 
 
 def imported(*words: str) -> list[str]:

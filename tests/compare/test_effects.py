@@ -8,11 +8,11 @@ import pytest
 from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.compare.compare import compare
 from perfsuite.compare.terms import terms_of
+from perfsuite.features.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, ReleaseEffect, blame, effects_of, findings
 from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
 from perfsuite.show.text.words import change_text, note_text, sides_text
-from perfsuite.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, ReleaseEffect, blame, effects_of, findings
 
 A, B, C = (Change(name, "1", "2") for name in "abc")
 

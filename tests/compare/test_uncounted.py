@@ -19,6 +19,7 @@ from perfsuite.compare.compare import compare
 from perfsuite.compare.gather import GatherError, gather
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
+from perfsuite.features.upgrade.effects import effects_of
 from perfsuite.rank.forked import NoAnswer, in_a_fork
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
@@ -28,7 +29,6 @@ from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.run_summary import asides
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import note_text
-from perfsuite.upgrade.effects import effects_of
 
 OF_MODEL = {"model_flop", "flops_per_rank", "mfu", "hfu"}
 MODEL = """\

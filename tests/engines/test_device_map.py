@@ -12,9 +12,9 @@ from perfsuite.catalog.cell import make_cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import gather
 from perfsuite.errors import FileError, Refused
+from perfsuite.features.predict.traced_memory import predict
 from perfsuite.launch.jobs import make_job
 from perfsuite.meters.memory import over_devices
-from perfsuite.predict.traced_memory import predict
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.sample import RankSample, Reading

@@ -6,7 +6,7 @@ from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.features.predict.untraceable import why_not_traced
 
 BOUND = 1e-4
 MIXTRAL = "mixtral_tiny-ep-cpu_x2"

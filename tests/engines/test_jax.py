@@ -9,8 +9,8 @@ from sampling import slow_unless
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli.main import main
 from perfsuite.errors import RankError, Refused
+from perfsuite.features.predict.traced_memory import predict
 from perfsuite.meters.xla import collectives
-from perfsuite.predict.traced_memory import predict
 
 pytest.importorskip("jax", reason="the extra `jax` is not installed")
 BASELINES = Path(__file__).parents[2] / "baselines"

@@ -6,10 +6,10 @@ from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.predict.traced_memory import predict
+from perfsuite.features.predict.traced_memory import predict
 
 BOUND = 1e-4
-FAULTS = "perfsuite.prove.selftest.attention_faults"
+FAULTS = "perfsuite.features.prove.selftest.attention_faults"
 LLAMA = "llama_tiny-ulysses-cpu_x2"
 PAIRS = [  # the same global batch on one rank, and divided
     ("llama_tiny-single-cpu_x1", LLAMA),

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfsuite.emulation import compile as emulation
-from perfsuite.emulation.installed import Torch
 from perfsuite.environments.environments import installed
 from perfsuite.errors import UsageError
+from perfsuite.features.emulation import compile as emulation
+from perfsuite.features.emulation.installed import Torch
 from perfsuite.rank.memory import cpu_allocator
 from perfsuite.system import builds
 from perfsuite.system.builds import compiled, kept

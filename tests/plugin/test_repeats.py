@@ -10,7 +10,7 @@ TABLE = """
 import json
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from perfsuite.predict.trace import repeats
+from perfsuite.features.predict.trace import repeats
 
 OPERATORS = {
     "mm": lambda a: a @ a,

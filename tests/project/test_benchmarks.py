@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from perfsuite.ladder.asv_results import Benchmark, Run, Value
-from perfsuite.ladder.ladder import Rung
+from perfsuite.features.ladder.asv_results import Benchmark, Run, Value
+from perfsuite.features.ladder.ladder import Rung
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.trace import Trace

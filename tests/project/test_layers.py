@@ -14,16 +14,17 @@ from conftest import LONGEST
 
 ROOT = Path(perfsuite.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
-TRACE = "perfsuite.predict.trace."
+TRACE = "perfsuite.features.predict.trace."
 TRACING = f"{TRACE}tracing"  # the parent's part of it
 HEAVY = {"accelerate", "deepspeed", "numpy", "torch", "transformers"}
 USES_TORCH = (
     "perfsuite.launch.server",
-    "perfsuite.prove.selftest.faults",
-    "perfsuite.ladder.suites.",
+    "perfsuite.features.prove.selftest.faults",
+    "perfsuite.features.ladder.suites.",
 )  # in the parent's rooms
 USES_NUMPY = "nights"  # the dashboard's statistics
 SHARE = 1 / 5  # of the lines, which no room exceeds
+FEATURES = "features"
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -32,6 +33,7 @@ class Room:
     """One line of the map. ``floor`` counts from the ground up."""
 
     name: str
+    path: Path
     is_folder: bool
     floor: int
     in_ranks: bool
@@ -41,10 +43,11 @@ class Room:
 def rooms() -> dict[str, Room]:
     """The map of the page, by name."""
     found = {}
-    lines = re.findall(r"^\| `(\w+)(/|\.py)` \|[^|\n]*\| (\w+) \|([^|\n]*)\|$", PAGE, re.MULTILINE)
-    for floor, (name, kind, process, never) in enumerate(lines):
+    lines = re.findall(r"^\| `(features/)?(\w+)(/|\.py)` \|[^|\n]*\| (\w+) \|([^|\n]*)\|$", PAGE, re.MULTILINE)
+    for floor, (feature, name, kind, process, never) in enumerate(lines):
         assert process in ("both", "parent", "rank"), f"{name} runs in {process!r}"
-        found[name] = Room(name, kind == "/", floor, process == "rank", frozenset(re.findall(r"`(\w+)`", never)))
+        barred = frozenset(re.findall(r"`(\w+)`", never))
+        found[name] = Room(name, ROOT / feature / name, kind == "/", floor, process == "rank", barred)
     return found
 
 
@@ -52,8 +55,9 @@ ROOMS = rooms()
 
 
 def room(module: str) -> str:
-    """``perfsuite.launch.server`` is in the room ``launch``; the package itself is a room without a name."""
-    return [*module.split("."), ""][1]
+    """``perfsuite.launch.server`` is in the room ``launch``; the package itself and ``features`` have no name."""
+    parts = module.removeprefix("perfsuite.features.").removeprefix("perfsuite").strip(".").split(".")
+    return "" if parts == ["features"] else parts[0]
 
 
 def name_of(path: Path) -> str:
@@ -121,10 +125,11 @@ def test_imports_go_down() -> None:
 
 def test_the_map_is_whole() -> None:
     """Every room has a line, every line a room, and what a room never imports is below it."""
-    there = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.suffix in ("", ".py")}
+    inside = [path for folder in (ROOT, ROOT / FEATURES) for path in folder.iterdir() if path.suffix in ("", ".py")]
+    there = {path.stem if path.is_file() else path.name for path in inside}
 
-    assert there - {"__init__", "__pycache__"} == ROOMS.keys()
-    assert [one.name for one in ROOMS.values() if one.is_folder != (ROOT / one.name).is_dir()] == []
+    assert there - {"__init__", "__pycache__", FEATURES} == ROOMS.keys()
+    assert [one.name for one in ROOMS.values() if one.is_folder != one.path.is_dir()] == []
     assert [one.name for one in ROOMS.values() if any(ROOMS[name].floor >= one.floor for name in one.never)] == []
 
 
@@ -133,7 +138,7 @@ def test_tests_mirror_the_rooms() -> None:
     tests = Path(__file__).parents[1]
     files = [path.relative_to(tests) for path in tests.rglob("test_*.py")]
 
-    assert {path.parts[0] for path in files} - ROOMS.keys() == {"project"}
+    assert {path.parts[path.parts[0] == FEATURES] for path in files} - ROOMS.keys() == {"project"}
     assert len({path.name for path in files}) == len(files)  # pytest imports them by their names
     assert {*LONGEST} - {path.stem for path in files} == set()  # which conftest.py names
 
@@ -142,7 +147,7 @@ def test_tests_mirror_the_rooms() -> None:
 def test_no_room_is_too_small_or_too_large(name: str) -> None:
     """At least two files in addition to an empty __init__.py, and at most a fifth of all lines."""
     lines = {path: len(path.read_bytes().splitlines()) for path in FILES}
-    inside = [path for path in FILES if (ROOT / name) in path.parents and lines[path]]
+    inside = [path for path in FILES if ROOMS[name].path in path.parents and lines[path]]
 
     assert len(inside) >= 2
     assert sum(lines[path] for path in inside) <= SHARE * sum(lines.values())
@@ -195,7 +200,7 @@ def test_only_its_command_imports_the_emulation() -> None:
     wrong = [
         f"{name}:{line} imports {module}"
         for name, here, line, module in modules()
-        if here != "emulation" and module.startswith("perfsuite.emulation")
+        if here != "emulation" and module.startswith("perfsuite.features.emulation")
     ]
 
     assert wrong == []

@@ -27,7 +27,7 @@ EXPRESSIONS = {
         r"\b(?:pred|[a-z]+(?P<bits>\d+)\w*)\[(?P<sizes>[\d,]*)\]": "XLA's text of a program: a shape",
         r"^(?P<entry>ENTRY )?%?[\w.\-]+ \(.*\{$": "XLA's text of a program",
     },
-    "predict/trace/ahead.py": {
+    "features/predict/trace/ahead.py": {
         r"HLO temporaries \((?P<size>[\d.]+)(?P<unit>[KMGT])\)": "the refusal of XLA's compiler for TPUs",
         r"Used (?P<size>[\d.]+)(?P<unit>[KMGT]) of [\d.]+[KMGT] hbm": "the refusal of XLA's compiler for TPUs",
     },
@@ -60,8 +60,8 @@ EXPRESSIONS = {
         r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|ntasks)[= ](\d+)": "the options of launchers",
     },
     "cli/commands/baseline/survey.py": {r"::\S+\[(\S+)\]$": "pytest's output of --collect-only"},
-    "emulation/devices.py": {r"(\w+)(?::(\d+))?": "an option: --gpus"},
-    "emulation/installed.py": {
+    "features/emulation/devices.py": {r"(\w+)(?::(\d+))?": "an option: --gpus"},
+    "features/emulation/installed.py": {
         r'''rf"^{name}\b[^=\n]*= '([^']*)'"''': "torch's version.py",
         r'FunctionPointer\("(\w+)"\)': "pynvml's source",
         "start": "names of NVIDIA's functions",
@@ -87,45 +87,45 @@ EXPRESSIONS = {
         r"^(?:global|install)\.index-url='(.*)'$": "pip's output: its configuration",
     },
     "environments/lockfile.py": {r"[\w.-]+==[\w.+!-]+": "an option: a requirement"},
-    "ladder/asv.py": {
+    "features/ladder/asv.py": {
         r"[\w.]*(Error|Exception): ": "asv's output: an exception of a benchmark",
         r"[·\-]|STD(OUT|ERR)|\[? *\d+\.\d\d%": "asv's output: its progress",
         r"^(\[[ \d.]+%\] )?[·\- ]*": "asv's output: its progress",
     },
-    "ladder/asv_results.py": {
+    "features/ladder/asv_results.py": {
         r"second|/s\b": "asv's benchmarks.json: the unit that the author of a benchmark chose",
         r"[^A-Za-z0-9.]+": "the name of a CPU, as the system gives it",
         "pattern": "asv's benchmarks.json: the name of a benchmark",
     },
-    "ladder/asv_site.py": {
+    "features/ladder/asv_site.py": {
         r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\s][^,]*""": "asv's notation of a benchmark's parameters",
         r"'([^']*)'": "asv's notation of a benchmark's parameters",
     },
     "launch/handshake.py": {r'rb"[0-9a-f]{64}"': "bytes of a peer that has not proven that it knows the secret"},
     "launch/node.py": {r"\w[\w.]*": "names of files that a peer sends"},
-    "nights/dashboard.py": {r"[^A-Za-z0-9_+.-]": "cells of a report, which may be a stranger's: the name of a page"},
-    "nights/forge_options.py": {r"[\w.-]+/[\w.-]+": "an option: a repository"},
-    "nights/news/forge.py": {
+    "features/nights/dashboard.py": {r"[^A-Za-z0-9_+.-]": "cells of a report, which may be a stranger's: the name of a page"},
+    "features/nights/forge_options.py": {r"[\w.-]+/[\w.-]+": "an option: a repository"},
+    "features/nights/news/forge.py": {
         r"\A<!-- perfsuite ([^<>]+) -->(?:\s*<!-- of ([^<>]*) -->)?": (
             "the body of an issue on a server, which anyone there may have written or edited"
         ),
         r"[^\s<>;]+ [^\s<>;]+": "cells and metrics of a report, which may be a stranger's: none may end a comment",
     },
-    "nights/row.py": {
+    "features/nights/row.py": {
         r"\d{4}-\d{2}\.jsonl": "names of files that options name: rows of a month, or a report",
         r'f"^{_DATE}$"': "rows of a file that options name: a date",
         "PATTERN": "rows of a file that options name: the id of a cell",
     },
-    "predict/own_model.py": {r"\W+": "a user's name: of a folder or a file"},
-    "predict/plan/layout_names.py": {
+    "features/predict/own_model.py": {r"\W+": "a user's name: of a folder or a file"},
+    "features/predict/plan/layout_names.py": {
         "rf\"({'|'.join(NUMBERS)})([1-9]\\d*)\"": "an option: --layout",
         "ckpt(\\d+\\.?\\d*)%": "an option: --layout",
     },
-    "predict/shallow.py": {r"\d+": "names of torch's operators and of a model's modules"},
-    "predict/trace/operator_modules.py": {
+    "features/predict/shallow.py": {r"\d+": "names of torch's operators and of a model's modules"},
+    "features/predict/trace/operator_modules.py": {
         r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.|^module\.": "names of torch's wrappers",
     },
-    "predict/traced_memory.py": {r"\.\d+(?=\.|$)": "names of a model's modules: the index of a layer"},
+    "features/predict/traced_memory.py": {r"\.\d+(?=\.|$)": "names of a model's modules: the index of a layer"},
     "rank/compat.py": {r"\w+": "messages of Python's exceptions: the name that a library lacks"},
     "rank/process_group.py": {
         r"(sm|compute)_(\d+)(\d)[a-z]?": "torch's list of the architectures that it is built for"

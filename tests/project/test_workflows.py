@@ -17,7 +17,7 @@ import yaml
 from gate_samples import LAUNCH, measurement
 from whole_reports import write_report
 
-from perfsuite.ladder.ladder import read_suite, suite_folder
+from perfsuite.features.ladder.ladder import read_suite, suite_folder
 from perfsuite.records import codec
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result

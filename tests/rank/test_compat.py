@@ -11,7 +11,7 @@ from pathlib import Path
 import perfsuite
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.trace.tracing import job_of
+from perfsuite.features.predict.trace.tracing import job_of
 from perfsuite.rank.compat import ATTRIBUTES, NAMES, OPERATORS
 from perfsuite.records import codec
 
@@ -170,8 +170,8 @@ from torch.distributed.pipelining.stage import PipelineStage
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from perfsuite.rank.session import Session
 from perfsuite.records import codec
-from perfsuite.predict.trace.overrides import applied
-from perfsuite.predict.trace.recorder import Recorder
+from perfsuite.features.predict.trace.overrides import applied
+from perfsuite.features.predict.trace.recorder import Recorder
 from perfsuite.records.trace import TraceJob
 
 del PipelineStage._warmup_forward_vote, ShardingPropagator._propagate_tensor_meta_non_cached

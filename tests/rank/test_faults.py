@@ -21,7 +21,7 @@ def impatient(catalog):
     settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parents[1] / "support"),))
     runner = Runner(catalog, settings)
     yield lambda fault: runner.measure(
-        replace(parse_cell(DDP, catalog), faults=(f"perfsuite.prove.selftest.faults:{fault}",))
+        replace(parse_cell(DDP, catalog), faults=(f"perfsuite.features.prove.selftest.faults:{fault}",))
     )
     runner.close()
 

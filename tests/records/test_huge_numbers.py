@@ -12,7 +12,7 @@ from perfsuite.baselines import ledger
 from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
 from perfsuite.errors import FileError
-from perfsuite.nights import row
+from perfsuite.features.nights import row
 from perfsuite.records import codec
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.result import Result

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite.nights.row import NightRow, read_month, write_months
+from perfsuite.features.nights.row import NightRow, read_month, write_months
 from perfsuite.system import parts
 from perfsuite.system.changing import changing
 
@@ -24,7 +24,7 @@ write_bytes(Path(sys.argv[1]), b"new")
 ADDS = """
 import sys
 from pathlib import Path
-from perfsuite.nights.row import NightRow, write_months
+from perfsuite.features.nights.row import NightRow, write_months
 print("ready", flush=True)
 sys.stdin.readline()
 cell = f"gpt2_tiny-single-cpu_x{sys.argv[2]}"
@@ -35,11 +35,11 @@ CHANGES = (
     "baselines/ledger.py",
     "baselines/own_times.py",
     "cli/commands/init.py",
-    "ladder/rung_evidence.py",
-    "nights/news/webhook.py",
-    "nights/row.py",
-    "prove/commands/replay.py",
-    "prove/commands/support.py",
+    "features/ladder/rung_evidence.py",
+    "features/nights/news/webhook.py",
+    "features/nights/row.py",
+    "features/prove/commands/replay.py",
+    "features/prove/commands/support.py",
 )
 
 

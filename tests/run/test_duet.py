@@ -87,7 +87,7 @@ def test_exact_metrics_are_those_of_a_launch_alone(in_turns, measure):
 def test_a_side_that_fails_leaves_the_other_to_end_alone(in_turns, fault):
     """It neither hangs nor fails with it."""
     module = "falsehoods" if fault == "no_result" else "faults"
-    a, b = in_turns([f"perfsuite.prove.selftest.{module}:{fault}"], ())
+    a, b = in_turns([f"perfsuite.features.prove.selftest.{module}:{fault}"], ())
 
     assert (a.outcome, b.outcome) == ("failed", "fits")
 

@@ -22,8 +22,8 @@ from gate_samples import CELL, measurement
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
+from perfsuite.features.predict import traced_memory as prediction
 from perfsuite.launch.launcher import CellFailed
-from perfsuite.predict import traced_memory as prediction
 from perfsuite.rank.memory.anatomy import Mark, dissect, levels
 from perfsuite.rank.memory.snapshot import make_snapshot, pickled
 from perfsuite.records import chrome

@@ -7,19 +7,19 @@ from ab_samples import compared, launched
 from gate_samples import GIB, memory, times
 from replays import NORM, ONE, seen
 
-from perfsuite.prove.commands.replay import replay_page
-from perfsuite.prove.commands.selftest import selftest_page
-from perfsuite.prove.replay.replay_outcome import outcome_of
-from perfsuite.prove.selftest.fault_rows import FaultRow
+from perfsuite.features.prove.commands.replay import replay_page
+from perfsuite.features.prove.commands.selftest import selftest_page
+from perfsuite.features.prove.replay.replay_outcome import outcome_of
+from perfsuite.features.prove.selftest.fault_rows import FaultRow
+from perfsuite.features.upgrade.effects import ALONE, Finding, ReleaseEffect
+from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
+from perfsuite.features.upgrade.upgrade_page import upgrade_page
 from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import Document, render
 from perfsuite.system.units import BYTES
-from perfsuite.upgrade.effects import ALONE, Finding, ReleaseEffect
-from perfsuite.upgrade.upgrade_outcome import UpgradeReport
-from perfsuite.upgrade.upgrade_page import upgrade_page
 
 
 def page_of(document: Document) -> str:

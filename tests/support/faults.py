@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from perfsuite.prove.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
+from perfsuite.features.prove.selftest.faults import (
+    _raise,
+    at,
+    keeps_copies,
+    killed,
+    leak,
+    sum_not_mean,
+    zero_no_reduction,
+)
 from perfsuite.records.step_kinds import TRACED_STEPS
 
 __all__ = ["keeps_copies", "killed", "leak", "sum_not_mean", "zero_no_reduction"]

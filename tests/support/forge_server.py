@@ -146,7 +146,7 @@ def forge(monkeypatch, tmp_path):
     thread.start()
     for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("perfsuite.nights.news.forge.PAUSE", 0)
+    monkeypatch.setattr("perfsuite.features.nights.news.forge.PAUSE", 0)
     monkeypatch.setenv("GITHUB_API_URL", server.url)
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

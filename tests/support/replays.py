@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perfsuite.prove.replay.regression import Regression
+from perfsuite.features.prove.replay.regression import Regression
 from perfsuite.records.verdict import Line, Status
 from perfsuite.run.releases_compared import Seen
 from perfsuite.system.units import NUMBER

@@ -19,9 +19,9 @@ from red_night import red_night
 from perfsuite.catalog.project import Project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
-from perfsuite.nights.dashboard import page_of as name_of
-from perfsuite.nights.dashboard_folder import Site
-from perfsuite.nights.row import read_month, write_months
+from perfsuite.features.nights.dashboard import page_of as name_of
+from perfsuite.features.nights.dashboard_folder import Site
+from perfsuite.features.nights.row import read_month, write_months
 from perfsuite.show.html.run_report import write_run
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

@@ -4,7 +4,7 @@ import datetime
 import random
 from typing import Any
 
-from perfsuite.nights.row import NightRow
+from perfsuite.features.nights.row import NightRow
 
 NIGHTS, STEP = 60, 40
 BEGIN = datetime.datetime(2026, 9, 1, 2, 17, tzinfo=datetime.UTC)

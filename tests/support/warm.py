@@ -17,8 +17,8 @@ import pytest
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.environments.environments import Environment
+from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.launch import launcher, places, servers
-from perfsuite.predict.trace.tracing import MemoryTracer
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import Job
 from perfsuite.records.trace import Trace, TraceJob

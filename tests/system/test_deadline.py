@@ -15,8 +15,8 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.environments import bounded, lockfile
 from perfsuite.environments.environments import Environment
+from perfsuite.features.predict.trace import tracing
 from perfsuite.launch.leases import lease
-from perfsuite.predict.trace import tracing
 from perfsuite.records.progress import Progress
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
@@ -25,6 +25,7 @@ from perfsuite.run.sides import Side
 from perfsuite.system.builds import kept
 from perfsuite.system.deadline import OutOfTime, abandonable, check, finished, left, limit
 
+HANGS = "perfsuite.features.prove.selftest.faults:hangs"
 DDP = "gpt2_tiny-ddp-cpu_x2"
 FOREVER = 3600.0  # seconds; what lasts so long is ended, or the test never ends
 SOON = 0.5
@@ -269,7 +270,7 @@ def test_a_launch_ends_and_leaves_no_rank(runner: Runner, catalog: Catalog, cold
             stop()
 
     with pytest.raises(OutOfTime):
-        one.measure(replace(cell, faults=("perfsuite.prove.selftest.faults:hangs",)), watch)
+        one.measure(replace(cell, faults=(HANGS,)), watch)
     assert len(ranks) == 2 and all(map(gone, ranks))
     assert one.measure(cell).outcome == "fits"
     one.close()
@@ -280,7 +281,7 @@ def test_a_launch_that_hangs_is_ended_by_the_limit(catalog: Catalog, runner: Run
     one = Runner(catalog, replace(runner.settings, step_timeout=FOREVER, start_timeout=FOREVER))
     steps = Steps(2)  # in which rank 1 hangs
     with limit(FOREVER, "the test", stop_when(steps.made)), pytest.raises(OutOfTime):
-        one.measure(replace(parse_cell(DDP, catalog), faults=("perfsuite.prove.selftest.faults:hangs",)), steps)
+        one.measure(replace(parse_cell(DDP, catalog), faults=(HANGS,)), steps)
     one.close()
 
 

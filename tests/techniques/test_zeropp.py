@@ -7,7 +7,7 @@ from parity import worst
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.predict.traced_memory import predict
+from perfsuite.features.predict.traced_memory import predict
 
 PLAIN, TWICE = "llama_tiny-zero3+nodrop-cpu_x4", "llama_tiny-zero3+hpz2+nodrop-cpu_x4"
 

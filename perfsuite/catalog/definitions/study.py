@@ -30,11 +30,11 @@ class Study:
 
     ``rows`` × ``columns`` are the cells, by default on ``model`` and ``hardware``; ``columns`` may depend on the number
     of ranks. Numbers are shown with their ratio to the ``reference`` row of the same column, or to the
-    ``reference_column`` of the same row. ``answer`` is called with the perfsuite.studies._study_rows.Results of one
-    model and returns sentences. ``asked`` quotes who asks the question.
+    ``reference_column`` of the same row. ``answer`` is called with the results of one model
+    (features/studies/_study_rows.py) and returns sentences. ``asked`` quotes who asks the question.
 
     A study with a ``forecast`` measures nothing. It is called with models, hardware and the catalog, and returns rows
-    of perfsuite.studies._forecast, which ``answer`` gets instead. ``units`` are those of their columns.
+    of perfsuite.features.studies._forecast, which ``answer`` gets instead. ``units`` are those of their columns.
     """
 
     name: str

@@ -68,7 +68,7 @@ def parts(prediction: Prediction) -> Table:
     if prediction.host_bytes:
         row("on the host", prediction.host_bytes, "offloaded to host memory, per rank")
     for name, size in prediction.overhead.items():
-        row(name, size, "outside of tensors; a constant (perfsuite/predict/overhead.py)")
+        row(name, size, "outside of tensors; a constant (perfsuite/features/predict/overhead.py)")
     return table
 
 

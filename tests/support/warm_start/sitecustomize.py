@@ -12,7 +12,7 @@ import sys
 def _look() -> None:
     words = [word for word in sys.orig_argv[1:] if word != "-u"]
     words = words[1:] if words[:1] == ["-m"] else words
-    programs = ("perfsuite.launch.server", "perfsuite.predict.trace")
+    programs = ("perfsuite.launch.server", "perfsuite.features.predict.trace")
     if words and (words[0] in programs or (os.environ.get("PERFSUITE_SCRIPT") and words[0][:1] != "-")):
         import warm_start
 

@@ -37,7 +37,7 @@ OWNER = "PERFSUITE_TESTS"  # the process id of pytest, of the one that started t
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = {  # and the module that has its main()
     "perfsuite.launch.server": "perfsuite.launch.server",
-    "perfsuite.predict.trace": "perfsuite.predict.trace.__main__",
+    "perfsuite.features.predict.trace": "perfsuite.features.predict.trace.__main__",
 }
 ALSO = ("torch._dynamo", "torch.distributed.fsdp", "accelerate", "deepspeed")  # of most cells' engines
 # What no import reads, or what the program sets for itself before it is read.
@@ -91,7 +91,7 @@ def stub(module: str, arguments: list[str]) -> None:
     text = json.dumps(request | {"folder": os.getcwd(), "path": sys.path}).encode()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: connection.send(str(number).encode()))
-    if module == "perfsuite.predict.trace":
+    if module == "perfsuite.features.predict.trace":
         from perfsuite.system.processes import end_with_parent
 
         end_with_parent()

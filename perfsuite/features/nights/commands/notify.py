@@ -1,0 +1,93 @@
+"""``perfsuite notify``: the regressions of reports as issues, one for each cause, and as a message to a webhook."""
+
+import argparse
+import os
+from pathlib import Path
+
+from perfsuite.cli.report_options import files_of, say_missing
+from perfsuite.errors import UsageError
+from perfsuite.features.nights.forge_options import add_github, address_of_run, api_of, token_of
+from perfsuite.features.nights.news import forge, webhook
+from perfsuite.features.nights.news.regressions import News
+from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
+from perfsuite.records import codec
+
+HELP = "Open, update and close an issue for each cause of regressions, or send a message."
+QUESTION = "history"
+DRY = "Dry run: nothing is sent. This is what --github and --webhook report:"
+VARIABLE = "env:"  # before the name of a variable that has the address
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    text = "Reports of pytest --perf-report (.jsonl) or perfsuite upgrade --json (.json), or folders of them."
+    parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help=text)
+    add_github(parser, "Keep one issue per cause there. Without it and --webhook, only print.")
+    text = (
+        "Send one message there about what is newly red or gone. env:NAME takes the address from that variable, so "
+        "that no list of processes shows it."
+    )
+    parser.add_argument("--webhook", metavar="URL", help=text)
+    text = "slack: {'text': …}, for Slack and its like (default). json: keys and titles."
+    parser.add_argument("--webhook-format", choices=webhook.FORMATS, default=webhook.FORMATS[0], help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Notify the services, and print what was done."""
+    token = token_of(arguments.github, "issues") if arguments.github else ""
+    address = _webhook(arguments.webhook) if arguments.webhook else ""
+    incomplete = say_missing(reports_of(arguments.reports))
+    news, here = read(arguments.reports), address_of_run()
+    red = news.red()
+    compared = red or news.good or news.tried
+    quiet = "Nothing is red." if compared else "No cell was compared, so nothing is known."
+    if arguments.github:
+        with forge.opened(arguments.github, token, api_of()) as repository:
+            done = forge.keep_issues(news, repository, here)
+        lines = [*map(str, done), forge.say_left_out(sum(one.what == "left out" for one in done))]
+    else:
+        if not address:
+            print(DRY)
+        shown = ["\n  ".join([one.title, *one.below]) for one in red.values()]
+        lines = shown if address else [*shown[: forge.MOST], forge.say_left_out(len(shown[forge.MOST :]))]
+    print("\n".join(filter(None, lines)) or quiet)
+    if address:
+        if arguments.github:
+            message = webhook.of_issues(done, here)
+            if message:
+                webhook.send(message, address, arguments.webhook_format)
+        else:
+            message = webhook.send_news(news, address, here, arguments.webhook_format)
+        print(f"--webhook: {'sent' if message else 'nothing new'}")
+    return 1 if incomplete or not compared else 0
+
+
+def reports_of(paths: list[Path]) -> list[Path]:
+    """Those of pytest."""
+    return [file for path in paths for file in files_of(path, (".jsonl",)) if file.suffix == ".jsonl"]
+
+
+def read(reports: list[Path]) -> News:
+    """The news of all reports. Raises FileError for one that cannot be read."""
+    news = News()
+    for path in reports:
+        for file in files_of(path, (".jsonl", ".json")):
+            if file.suffix == ".json":
+                news.add_upgrade(codec.read(file, UpgradeReport))
+            else:
+                news.add_run(codec.read_report(file))
+    return news
+
+
+def _webhook(text: str) -> str:
+    """The address itself. Raises UsageError, without the address, for one that is none."""
+    named = text.removeprefix(VARIABLE)
+    address = os.environ.get(named, "") if text.startswith(VARIABLE) else text
+    if not named:
+        raise UsageError("--webhook env: names no variable: write env:NAME, e.g. env:SLACK_URL.")
+    if not address:
+        raise UsageError(f"--webhook takes its address from {named}, but that variable is empty.")
+    if not address.startswith(("http://", "https://")):
+        where = f"the variable {named}" if text.startswith(VARIABLE) else f"{text!r}"
+        raise UsageError(f"--webhook must be an http address or env:NAME, not {where}.")
+    return address

@@ -1,0 +1,15 @@
+"""``perfsuite results``: results of many runs in monthly files, which git keeps and a query reads."""
+
+import argparse
+
+from perfsuite.cli.shared_options import add_actions
+from perfsuite.features.nights.commands.results import add as _add
+from perfsuite.features.nights.commands.results import query as _query
+
+HELP = "Keep the results of many runs in monthly files, and query them."
+QUESTION = "history"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions."""
+    add_actions(parser, _add, _query)

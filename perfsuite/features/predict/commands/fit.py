@@ -1,0 +1,205 @@
+"""``perfsuite fit MODEL``: which strategies fit a device's memory, how fast they are, and what each costs."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+from rich.table import Table
+
+from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
+from perfsuite.catalog.definitions import Device
+from perfsuite.catalog.processes import PROCESSES
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.slices import why_no_slice
+from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, given, html_of, write_html
+from perfsuite.errors import Refused, UsageError
+from perfsuite.features.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
+from perfsuite.features.predict.commands.memory import add_workload, collect, workload_of
+from perfsuite.features.predict.own_model import find_model
+from perfsuite.features.predict.plan.cell_question import time_with
+from perfsuite.features.predict.sizes import Size, sizes_each
+from perfsuite.features.predict.time.cell_steps import time_of
+from perfsuite.features.predict.time.software import SOFTWARE
+from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
+from perfsuite.settings.keys import CATALOG
+from perfsuite.show.html.prediction_pages import cells_page
+from perfsuite.show.text.memory_table import batches, headroom
+from perfsuite.show.text.predicted_time import TITLES, entries
+from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.system.machine import cores
+from perfsuite.system.units import show_bytes
+
+HELP = "Which strategies fit into a device's memory, the fastest first."
+QUESTION = "predict"
+STARTS_PROCESSES = True
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """The content of ``fit.toml``: the default strategies, and what techniques and engines cost in words."""
+
+    strategies: tuple[str, ...]
+    techniques: dict[str, str]
+    engines: dict[str, str]
+
+
+CHOICES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=Choices)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    text = "A model of `perfsuite list models`, or the config.json of your own."
+    parser.add_argument("model", metavar="MODEL", help=text)
+    parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
+    text = f"Strategies to try ({', '.join(CHOICES.strategies)})."
+    parser.add_argument("--strategy", nargs="+", metavar="S", help=text)
+    add_workload(parser)
+    text = f"Predict the steps of other software with the same layouts ({', '.join(SOFTWARE)})."
+    parser.add_argument("--stack", choices=SOFTWARE, metavar="S", help=text)
+    text = "Trace every strategy's whole model; by default only those that an estimate cannot decide."
+    parser.add_argument("--whole", action="store_true", help=text)
+    parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
+    add_emulated(parser, "Run what cannot be traced on emulated GPUs: `perfsuite emulate --help`.")
+    add_html(parser)
+    add_shared(parser, CATALOG)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rank the strategies: those that fit first, the fastest of them on top, then those without a predicted time by the
+    bytes that are left. Exit code 1 if none fits or one failed.
+    """
+    page, catalog = html_of(arguments), catalog_of(arguments)
+    model = find_model(arguments.model, catalog)
+    hardware = parse_hardware(arguments.hardware, catalog)
+    if hardware.device is None:
+        raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
+    if hardware.device.topology and (reason := why_no_slice(hardware.device, hardware.world_size)):
+        raise UsageError(reason)
+    strategies = arguments.strategy or usual(hardware.device, catalog)
+    if arguments.emulated and not is_here():
+        _again(arguments, model.name, hardware, strategies)
+    cells, refused = possible(model.name, strategies, hardware, catalog)
+    cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
+    stack = arguments.stack
+    times = {one.id: time_with(one, stack) if stack else time_of(one, not arguments.unpadded) for one in cells}
+    cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
+    options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
+    sizes, failed = collect(cells, sizes_each(cells, catalog, cores(), **options), progress)
+    by_id = {cell.id: cell for cell in cells}
+    ranked = rank([one for one in sizes if one.outcome != "unsupported"], times)
+    table = _table(ranked, by_id, times)
+    samples = batches(workload_of(arguments, model), not arguments.unpadded)
+    print(f"{model.name} on {hardware.name}: predicted, not measured; {samples}")
+    print()
+    print_table(table)
+    notes = _notes(ranked, times, stack)
+    untraced = [one for one in sizes if isinstance(one, Prediction) and one.outcome == "unsupported"]
+    measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
+    for number, one in enumerate(untraced):
+        notes.append(f"{one.cell} is not predicted: {one.reason}")
+        if arguments.emulated:
+            notes.append(f"{one.cell}: {sentence(measured[number])}.")
+    notes += refused
+    print("".join(f"\n{note}" for note in notes), end="\n" * bool(notes))
+    fitting = sum(one.outcome == "fits" for one in ranked)
+    verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}, in {samples}."
+    names = [by_id[one.cell].strategy.name for one in ranked]
+    write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, ranked, table, notes))
+    outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
+    return 0 if "fits" in outcomes and not failed else 1
+
+
+def _again(arguments: argparse.Namespace, model: str, hardware: Hardware, strategies: Sequence[str]) -> NoReturn:
+    """Replace this process by the same command on emulated GPUs. Raises UsageError if they cannot run it."""
+    if arguments.unpadded:
+        raise UsageError("--emulated runs padded batches: leave out --unpadded.")
+    lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
+    again(hardware, arguments, "fit", model, "--hardware", hardware.name, *lengths, "--strategy", *strategies)
+
+
+def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str, PredictedTime]) -> Table:
+    """A row for each strategy."""
+    table = bare_table("strategy", "ranks", "needs", "left", "", *TITLES[:-1], "costs")
+    for one in ranked:
+        cell = cells[one.cell]
+        left = headroom(one) or 0
+        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one)}{show_bytes(left)}"
+        step, *speed, _ = entries(times[one.cell])
+        step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
+        fits = "fits" if left >= 0 else "out of memory"
+        table.add_row(cell.strategy.name, str(one.world_size), *sizes, fits, step, *speed, costs(cell, one))
+    return table
+
+
+def _notes(ranked: Sequence[Size], times: Mapping[str, PredictedTime], stack: str | None) -> list[str]:
+    """What a reader of the table must know."""
+    notes = []
+    if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
+        notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
+    if stack:
+        said = f"Steps are of full batches with {SOFTWARE[stack].says}."
+        notes.append(f"{said} Memory is of transformers' layers with the strategy.")
+    if any(times[one.cell].untimed for one in ranked):
+        notes.append("– has no predicted step: none is known for what is in parentheses.")
+    return notes
+
+
+def _about(one: Size) -> str:
+    return "≈ " if isinstance(one, Estimate) else ""
+
+
+def rank(found: Sequence[Size], times: Mapping[str, PredictedTime]) -> list[Size]:
+    """Those that fit before those that do not; by tokens per second if they have a time, else by the bytes needed."""
+
+    def key(one: Size) -> tuple[bool, float, int]:
+        speed = times[one.cell].predicted_tokens_per_second
+        return one.outcome != "fits", -speed, 0 if speed else one.needed_bytes
+
+    return sorted(found, key=key)
+
+
+def progress(number: int, all_: int, one: Size) -> None:
+    """A line on stderr for every cell as soon as it is estimated or predicted."""
+    size = f"{_about(one)}{show_bytes(one.needed_bytes)}, {one.outcome}"
+    text = "not predicted" if one.outcome == "unsupported" else size
+    print(f"[{number}/{all_}] {one.cell}: {text}", file=sys.stderr, flush=True)
+
+
+def usual(device: Device, catalog: Catalog) -> list[str]:
+    """The strategies that are tried if none is named: those of compiled steps on a device that takes no others."""
+    engines = {one: catalog.get("engine", one.partition("+")[0]) for one in CHOICES.strategies}
+    compiled = bool(device.topology)
+    return [one for one, engine in engines.items() if PROCESSES[engine.process].compiled == compiled]
+
+
+def possible(
+    model: str, strategies: Sequence[str], hardware: Hardware, catalog: Catalog
+) -> tuple[list[Cell], list[str]]:
+    """The strategies on all ranks, or on one if they cannot have more; and why others are impossible."""
+    cells, refused = [], []
+    for strategy in strategies:
+        alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
+        ranks = [hardware, dataclasses.replace(hardware, ranks=1, nodes=1)]
+        reasons = []
+        for where in ranks[::-1] if alone else ranks:
+            try:
+                cells.append(make_cell(model, strategy, where.name, catalog))
+                break
+            except Refused as error:
+                reasons.append(str(error))
+        else:
+            refused.append(reasons[0])
+    return cells, refused
+
+
+def costs(cell: Cell, prediction: Size) -> str:
+    """What the strategy costs in addition to memory; unknown costs are named as such."""
+    engine = cell.strategy.engine.name
+    names = [choice.technique.name for choice in cell.strategy.choices if not choice.technique.default]
+    costs = [CHOICES.engines.get(engine, f"{engine}: unknown")]
+    costs += [CHOICES.techniques.get(name, f"{name}: unknown") for name in names]
+    costs += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
+    return "; ".join(filter(None, costs)) or "nothing"

@@ -1,0 +1,35 @@
+"""A cell's step with other software, for ``perfsuite fit --stack``: its layout, and the rest as the software has it."""
+
+from perfsuite.catalog.cell import Cell
+from perfsuite.errors import Refused
+from perfsuite.features.predict.plan.question import on_hardware, parts_of
+from perfsuite.features.predict.plan.search import regime_of
+from perfsuite.features.predict.time.cell_steps import record_of, setup_of, unknown
+from perfsuite.features.predict.time.shape_config import shape_of
+from perfsuite.records.prediction import PredictedTime
+
+
+def time_with(cell: Cell, stack: str) -> PredictedTime:
+    """The predicted step of a cell's layout and batch with the software ``stack``; ``untimed`` is what it lacks."""
+    if word := unknown(cell):
+        return PredictedTime(cell=cell.id, untimed=word)
+    try:
+        shape, base = shape_of(cell.model), setup_of(cell, padded=False)
+        asked = on_hardware(
+            shape, cell.hardware, samples=base.samples, sequence=base.sequence, target=base.target, stack=stack
+        )
+    except Refused:
+        return PredictedTime(cell=cell.id, untimed=cell.model.name)
+    setup = asked.made(
+        layout=base.layout,
+        interleave=base.interleave,
+        sharded=base.sharded,
+        micro_batch=base.micro_batch,
+        accumulation=base.accumulation,
+        recompute=base.recompute,
+        offload=base.offload,
+    )
+    if lacking := [name for name in parts_of(setup) if name not in asked.software.has]:
+        return PredictedTime(cell=cell.id, untimed=f"{stack} has no {lacking[0]}")
+    found = asked.step(setup)
+    return record_of(cell, shape, setup, asked.machine, found, regime_of(asked, setup, found))

@@ -1,0 +1,197 @@
+"""The coarse memory of a setup, in closed form: it prunes layouts by the thousand. A trace confirms the winners.
+
+State: arXiv 1910.02054, section 3.1. Activations: arXiv 2205.05198, section 4, whose terms stand here one by one.
+"""
+
+import math
+from functools import partial
+from statistics import NormalDist
+
+from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
+from perfsuite.features.predict.time.held import held, stage_layers
+from perfsuite.features.predict.time.products import expert_rows
+from perfsuite.features.predict.time.setup import Setup
+from perfsuite.features.predict.time.shape import LayerStack, Shape
+from perfsuite.features.predict.time.software import SOFTWARE, KeptTensors
+
+WHAT = ("parameters", "gradients", "optimizer")
+MASTER = 4  # bytes per parameter of the fp32 copy, beside the moments of Adam
+FUSED, KEPT = KeptTensors(), {name: one.kept for name, one in SOFTWARE.items()}
+# What the caching allocator reserves by the tensors that this form says. RESERVED is the median of the 48 cells of
+# nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. With FSDP2 eager layers leave more
+# gaps: EAGER is the median of three traces of Llama 3 8B with FSDP2 and torchtitan's recomputation, replayed through
+# the allocator: 1.09 on 128 devices, 1.14 on 8, and 1.20 on 8 with half of the batch.
+RESERVED, EAGER, SPREAD = 1.03, 1.14, 0.06
+LIKELY = 0.8  # the chance to fit from which on a layout is taken
+FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
+
+
+def state_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> float:
+    """Parameters, gradients and optimizer state of the fullest rank, with the layers that it gathers."""
+    return sum(state_parts(shape, setup, kept).values())
+
+
+def state_parts(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> dict[str, float]:
+    """The bytes of ``parameters``, ``gradients``, ``optimizer`` and whole layers that are ``gathered``.
+
+    Where products add to an fp32 sum themselves, or each layer's gradients are scattered, no gradients in half
+    precision are beside it, but one of each shape that Transformer Engine returns instead (get_dummy_wgrad of
+    transformer_engine/pytorch/module/base.py). Gradients that backward makes anew are ``gradient_bytes``.
+    """
+    dense, experts = held(shape, setup)
+    if kept.fp32_shards and "parameters" in setup.sharded:
+        own = dense / setup.shards + experts / setup.expert_shards
+        tables = shape.hidden * shape.vocabulary * 2 * (1 if shape.tied else 2) / setup.layout.tensor
+        gathered = tables + 2 * max(map(partial(_whole, setup), shape.stacks)) * 2
+        return {"parameters": MASTER * own, "optimizer": setup.moment_bytes * own, "gathered": gathered}
+    found = dict.fromkeys((*WHAT, "gathered"), 0.0)
+    whole = setup.parameter_bytes_moved != 0.0 and "parameters" not in setup.sharded
+    beside = 2 if setup.gradient_bytes == 4 and whole else 0
+    for count, shards in ((dense, float(setup.shards)), (experts, setup.expert_shards)):
+        share = {what: 1 / shards if what in setup.sharded else 1.0 for what in WHAT}
+        found["parameters"] += 2 * count * share["parameters"]
+        if setup.offload:
+            found["gradients"] += 2 * count * share["gradients"] if "gradients" not in setup.sharded else 0.0
+            continue
+        found["gradients"] += count * (setup.gradient_bytes + beside) * share["gradients"]
+        found["optimizer"] += count * (MASTER + setup.moment_bytes) * share["optimizer"]
+    if setup.parameter_bytes_moved == 0.0:  # autograd gets a gradient that nobody reads, one of each shape
+        found["gradients"] += 2 * max(stack.dense_parameters for stack in shape.stacks) / setup.layout.tensor
+    if "parameters" in setup.sharded:
+        found["gathered"] += FLAT_LAYERS * max(map(partial(_whole, setup), shape.stacks)) * (2 + setup.gradient_bytes)
+    return found
+
+
+def _whole(setup: Setup, stack: LayerStack) -> float:
+    """The parameters of a gathered layer on one rank."""
+    own = setup.experts * setup.expert_tensor
+    return stack.dense_parameters / setup.layout.tensor + stack.expert_parameters / own
+
+
+def host_bytes(shape: Shape, setup: Setup) -> float:
+    """What one rank keeps on the host: master parameters, two moments and gradients in fp32, if they are offloaded."""
+    if not setup.offload:
+        return 0.0
+    dense, experts = held(shape, setup)
+    return (MASTER + setup.moment_bytes + 4) * (dense / setup.shards + experts / setup.expert_shards)
+
+
+def layer_bytes(stack: LayerStack, setup: Setup, kept: KeptTensors = FUSED) -> float:
+    """What one layer keeps of one micro-batch for backward, without recomputing whole layers.
+
+    Outside of the tensor-parallel region hidden states are kept, and dropout's two masks (2 per element). Inside,
+    queries, keys, values, the projection's input, and the feed-forward before and after its activation keep 2 each; a
+    gate keeps two more. Separate attention kernels keep 5 per score. Experts keep the rows that they got, and gave.
+    Recomputed pointwise kernels keep neither norms nor activations; torchtitan's operators half of the rest, too.
+    """
+    tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
+    width, cheap = setup.layout.tensor, setup.recompute in ("pointwise", "operators")
+    masks = 2 if setup.dropout else 0
+    hidden = kept.hidden - (4.0 if cheap else 0.0) + masks
+    outside = tokens * stack.hidden * hidden * (1.5 if stack.source_hidden else 1.0)
+    inside = tokens * _inside(stack, cheap) / width
+    found = outside / (width if setup.sequence_parallel else 1) + inside
+    if stack.experts:
+        rows = expert_rows(stack, setup, tokens, width)
+        own = stack.experts.width / setup.expert_tensor
+        found += 2.0 * rows * (2 * stack.hidden + (own * (3 if stack.gated else 1) if cheap else own * 4))
+    if setup.recompute == "operators":
+        found /= 2
+    if width > 1:
+        found += kept.gathered * tokens * stack.hidden
+    return found if setup.recompute in ("selective", "full") else found + _score_bytes(stack, setup, tokens)
+
+
+def _score_bytes(stack: LayerStack, setup: Setup, tokens: int) -> float:
+    """What a layer keeps of its scores, 5 bytes each: as logits, probabilities and the mask of their dropout. A fused
+    kernel keeps none.
+    """
+    if setup.attention != "unfused":
+        return 0.0
+    keys = (setup.target if stack.target else setup.sequence) + (setup.sequence if stack.source_hidden else 0)
+    return 5.0 * tokens * keys * stack.heads / setup.layout.tensor
+
+
+def _inside(stack: LayerStack, cheap: bool) -> float:
+    """Bytes per token of what the tensor-parallel ranks divide: attention, and the dense feed-forward."""
+    heads, pairs = stack.heads * stack.head_width, 2 * stack.kv_heads * stack.head_width
+    attention = (2 if stack.source_hidden else 1) * (2 * heads + pairs)
+    if stack.latent:
+        one = stack.latent
+        attention = stack.heads * (2 * (one.plain + one.rotary) + 2 * one.value) + one.query + one.pair
+    inner = stack.experts.shared if stack.experts else stack.feed_forward
+    elements = (4 if stack.gated else 2) - (1 if cheap else 0)
+    return 2.0 * (attention + elements * inner)
+
+
+def activation_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> float:
+    """Activations of the fullest stage: the first keeps as many micro-batches as there are stages, the last the logits.
+
+    With interleaving it keeps 1 + (p−1)/(p·v) as many (arXiv 2205.05198, section 4.2.3). In backward, what a layer
+    computes again is there once: the whole layer, or its scores.
+    """
+    layout = setup.layout
+    first = last = again = 0.0
+    counts = stage_layers(shape, setup)
+    for stack in shape.stacks:
+        one = layer_bytes(stack, setup, kept)
+        tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
+        share = layout.tensor if setup.sequence_parallel else 1
+        input_alone = 2.0 * tokens * stack.hidden / share
+        share_again = setup.recompute_share if setup.recompute == "full" else 0.0
+        mean = stack.layers / shape.layers * (share_again * input_alone + (1 - share_again) * one)
+        first, last = first + counts[0] * mean, last + counts[-1] * mean
+        if setup.recompute in ("selective", "full"):
+            again = max(again, _score_bytes(stack, setup, tokens) + (one if setup.recompute == "full" else 0.0))
+    logits = CROSS_ENTROPIES[setup.cross_entropy].held * _logits(shape, setup)
+    if layout.pipeline == 1:
+        return first + max(again, logits)
+    flying = float(min(layout.pipeline, setup.accumulation))
+    if setup.interleave > 1:
+        flying *= 1 + (layout.pipeline - 1) / (layout.pipeline * setup.interleave)
+    return max(first * flying + again, last + max(again, logits))
+
+
+def tensor_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
+    """All tensors of the fullest rank, as the software ``stack`` keeps them."""
+    return sum(tensor_parts(shape, setup, stack).values())
+
+
+def tensor_parts(shape: Shape, setup: Setup, stack: str = "") -> dict[str, float]:
+    """The bytes of state_parts, and of ``activations``.
+
+    Gradients that backward makes anew take the place of what it has used, the logits first.
+    """
+    kept = KEPT.get(stack, FUSED)
+    activations = activation_bytes(shape, setup, kept)
+    if kept.fp32_shards and "parameters" in setup.sharded:
+        dense, experts = held(shape, setup)
+        activations = max(activations, 4 * (dense / setup.shards + experts / setup.expert_shards))
+    return state_parts(shape, setup, kept) | {"activations": activations}
+
+
+def needed_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
+    """What the allocator reserves for the tensors, and for logits whose block nothing fits into after them."""
+    eager = KEPT.get(stack, FUSED).eager or setup.eager is not None
+    logits = CROSS_ENTROPIES[setup.cross_entropy].freed * _logits(shape, setup)
+    return (EAGER if eager else RESERVED) * (tensor_bytes(shape, setup, stack) + logits)
+
+
+def _logits(shape: Shape, setup: Setup) -> float:
+    """The logits of one rank: a classifier has none."""
+    decoder = shape.stacks[-1]
+    tokens = setup.micro_batch * (setup.target if decoder.target else setup.sequence) // setup.context
+    return 0.0 if shape.classifies else tokens * shape.vocabulary / setup.layout.tensor
+
+
+def chance_to_fit(needed: float, room: float) -> float:
+    """The chance, 0 to 1, that a layout which needs so many bytes fits into the device's ``room``."""
+    return _AROUND.cdf(math.log(room / needed))
+
+
+def capacity(room: float) -> float:
+    """The bytes that a layout may need so that it is ``LIKELY`` to fit."""
+    return room / math.exp(_AROUND.inv_cdf(LIKELY))
+
+
+_AROUND = NormalDist(0.0, SPREAD)

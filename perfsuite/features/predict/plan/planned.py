@@ -1,0 +1,138 @@
+"""The model of a plan: one of the catalog, one of ``published.toml``, a config of transformers, or numbers."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfsuite.catalog.definitions import Model
+from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import Refused, UnknownName, UsageError
+from perfsuite.features.predict.own_model import is_config, read_config
+from perfsuite.features.predict.time.shape import Experts, Shape, decoder
+from perfsuite.features.predict.time.shape_config import shape_of, shape_of_config
+
+PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
+OTHERWISE = "Or give a config.json of transformers, or an own model's --layers, --hidden, --heads and --vocab."
+LONGEST = 8192  # tokens: models for longer contexts train on such lengths first, and on longer ones at the end
+# Names that the options of an own model have, and what each is.
+NUMBERS = {
+    "layers": "layers",
+    "hidden": "width of the hidden state",
+    "heads": "attention heads",
+    "kv_heads": "key and value heads (as many as heads)",
+    "ffn": "inner width of the feed-forward (4 times hidden)",
+    "vocab": "tokens of the vocabulary",
+    "experts": "experts of a layer",
+    "experts_per_token": "experts that a token passes",
+    "expert_ffn": "inner width of an expert",
+}
+NEEDED = ("layers", "hidden", "heads", "vocab")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A model to plan: its shape, and the tokens of a sample. ``family`` are models that may replace it."""
+
+    name: str
+    shape: Shape
+    sequence: int
+    target: int = 0
+    family: str = ""
+    positions: int = 0
+
+    def with_lengths(self, sequence: int | None, target: int | None) -> "Planned":
+        """The same with other lengths, if they are given. Raises UsageError, and Refused for those it cannot have."""
+        if any(one is not None and one < 1 for one in (sequence, target)):
+            raise UsageError("A length must be 1 or more.")
+        if target is not None and not self.shape.encodes:
+            raise Refused(f"--target-length: {self.name} has no decoder of its own, so it has no target length.")
+        longest = max(sequence or 0, target or 0)
+        if self.positions and longest > self.positions:
+            raise Refused(
+                f"{self.name} has learned {self.positions:,} positions, so it has none for {longest:,} tokens."
+            )
+        return dataclasses.replace(self, sequence=sequence or self.sequence, target=target or self.target)
+
+
+def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gated: bool) -> Planned:
+    """The model that ``text`` names: of the catalog, published, or a config's file or folder. With ``numbers`` it is
+    the name of an own one.
+
+    Raises UnknownName, UsageError for numbers that are missing, FileError for a config that cannot be read, and Refused
+    for a model without a closed form.
+    """
+    if given := next((name for name, number in numbers.items() if number is not None), ""):
+        if text in {*catalog.all("model"), *PUBLISHED}:
+            option = f"--{given.replace('_', '-')}"
+            raise UsageError(f"{text} has its own numbers: give your model, which has {option}, another name.")
+        return _own(text or "model", numbers, gated)
+    if is_config(text):
+        return _of_config(*read_config(text))
+    if text in PUBLISHED:
+        return _of_config(text, PUBLISHED[text])
+    known = catalog.all("model")
+    if text not in known:
+        raise UnknownName("model", text, {*known, *PUBLISHED}, OTHERWISE)
+    return of_model(known[text])
+
+
+def of_model(model: Model) -> Planned:
+    """A model of the catalog. Its sequences are as long as its config says that it was trained."""
+    shape = shape_of(model)
+    sequence = model.workload.sequence_length if shape.encodes or shape.classifies else length_of(model.config)
+    return Planned(
+        name=model.name,
+        shape=shape,
+        sequence=sequence or model.workload.sequence_length,
+        target=model.workload.target_length or 0,
+        family=model.family,
+        positions=model.positions or 0,
+    )
+
+
+def length_of(config: Mapping[str, Any]) -> int:
+    """The length that a config says it was trained with; 0 if it says none."""
+    for key in ("rope_scaling", "rope_parameters"):
+        if original := (config.get(key) or {}).get("original_max_position_embeddings"):
+            return min(int(original), LONGEST)
+    longest = config.get("n_positions") or config.get("max_position_embeddings") or 0
+    return min(int(longest), LONGEST)
+
+
+def _of_config(name: str, config: Mapping[str, Any]) -> Planned:
+    try:
+        shape = shape_of_config(config)
+    except KeyError as missing:
+        raise Refused(f"{name} has no closed form of its time: its config has no {missing.args[0]}.") from None
+    return Planned(name=name, shape=shape, sequence=length_of(config) or 2048)
+
+
+def _own(name: str, numbers: Mapping[str, int | None], gated: bool) -> Planned:
+    """A decoder of the given numbers."""
+    found = {key: value for key, value in numbers.items() if value is not None}
+    if wrong := [key for key, value in found.items() if value < 1]:
+        raise UsageError(f"--{wrong[0].replace('_', '-')} must be 1 or more.")
+    if missing := [f"--{key}" for key in NEEDED if key not in found]:
+        raise UsageError(f"A model of your own also needs {', '.join(missing)}.")
+    if found["hidden"] % found["heads"]:
+        raise UsageError(f"--hidden {found['hidden']} must be a multiple of --heads {found['heads']}.")
+    shape = decoder(
+        found["layers"],
+        found["hidden"],
+        found["heads"],
+        found["vocab"],
+        found.get("ffn"),
+        kv_heads=found.get("kv_heads"),
+        gated=gated,
+        tied=False,
+    )
+    if "experts" in found:
+        if missing := [f"--{key.replace('_', '-')}" for key in ("experts_per_token", "expert_ffn") if key not in found]:
+            raise UsageError(f"A model with experts also needs {', '.join(missing)}.")
+        routed = Experts(count=found["experts"], chosen=found["experts_per_token"], width=found["expert_ffn"])
+        shape = dataclasses.replace(shape, stacks=(dataclasses.replace(shape.stacks[0], experts=routed),))
+    return Planned(name=name, shape=shape, sequence=2048)

@@ -1,0 +1,190 @@
+"""What is planned: a model, where, with which software, and the setups that it may have."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfsuite.catalog.cell import Hardware
+from perfsuite.catalog.definitions import Device
+from perfsuite.errors import Refused, UsageError
+from perfsuite.features.predict.overhead import overhead
+from perfsuite.features.predict.plan.layout_memory import capacity
+from perfsuite.features.predict.plan.layout_names import ALL, RECOMPUTE, SHARDED, fields_of
+from perfsuite.features.predict.time.constants import Constants, constants_of, machine_of
+from perfsuite.features.predict.time.pipeline_fill import ENDS
+from perfsuite.features.predict.time.setup import MachineSetup, Setup
+from perfsuite.features.predict.time.shape import Shape
+from perfsuite.features.predict.time.software import Software, check_precision, half, software
+from perfsuite.features.predict.time.step import Breakdown, step
+
+MOST_IN_A_NODE = 16  # devices: DGX-2
+BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
+HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanQuestion:
+    """What is planned: a model, where, and the samples of a global batch. ``options`` are those of ``--set``."""
+
+    shape: Shape
+    device: Device
+    machine: MachineSetup
+    constants: Constants
+    ranks: int
+    sequence: int
+    target: int
+    samples: int
+    software: Software
+    precision: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    host_memory: float = HOST_MEMORY
+
+    @property
+    def room(self) -> float:
+        """The bytes that the allocator may reserve."""
+        return self.machine.memory_bytes - sum(overhead(self.device, self.ranks).values())
+
+    @property
+    def capacity(self) -> float:
+        """The bytes that tensors may fill."""
+        return capacity(self.room)
+
+    def nodes_of(self, setup: Setup) -> int:
+        """The nodes that a setup fills."""
+        return -(-setup.ranks // self.machine.node)
+
+    def made(self, **given: Any) -> Setup:
+        """A setup of this question's lengths, precision, software and options. Raises UsageError."""
+        lengths = {"sequence": self.sequence, "target": self.target, "precision": self.precision}
+        routed = any(stack.experts for stack in self.shape.stacks)
+        return self.software.setup(self.device, self.options, routed, **lengths, **given)
+
+    def setup(self, layout: str) -> Setup:
+        """The setup of a layout in words. Raises UsageError for one that does not divide the batch, the model or the
+        ranks, and for one that the software does not have.
+        """
+        found = self.made(**fields_of(layout, self.samples))
+        if reason := self._why_not(found):
+            raise UsageError(f"--layout {layout!r}: {reason}.")
+        return found
+
+    def _why_not(self, setup: Setup) -> str:
+        """Why no run can have the setup; empty if one can."""
+        one, stacks = setup.layout, self.shape.stacks
+        if self.ranks and setup.ranks != self.ranks:
+            return f"its widths make {setup.ranks} ranks, and there are {self.ranks}"
+        if lacking := [name for name in parts_of(setup) if name not in self.software.has]:
+            return f"{self.software.name} has no {lacking[0]}; it has {', '.join(sorted(self.software.has))}"
+        if any(stack.heads % one.tensor for stack in stacks):
+            return f"tp{one.tensor} does not divide {stacks[-1].heads} heads"
+        if setup.experts > 1 and not any(
+            stack.experts and stack.experts.count % setup.experts == 0 for stack in stacks
+        ):
+            return f"ep{setup.experts} does not divide the model's experts"
+        if setup.expert_tensor > 1 and not any(stack.experts for stack in stacks):
+            return f"etp{setup.expert_tensor} divides experts, and the model has none"
+        if one.pipeline * setup.interleave > self.shape.layers + ENDS:
+            return f"pp{one.pipeline} v{setup.interleave} needs more than {self.shape.layers} layers"
+        return ""
+
+    def step(self, setup: Setup) -> Breakdown:
+        """The predicted step of a setup."""
+        return step(self.shape, setup, self.machine, self.constants)
+
+
+def question(  # noqa: PLR0913  all that a plan depends on
+    shape: Shape,
+    device: Device,
+    node: int,
+    *,
+    samples: int,
+    sequence: int,
+    target: int = 0,
+    ranks: int = 0,
+    stack: str = "",
+    precision: str = "",
+    options: Mapping[str, str] | None = None,
+    network: float | None = None,
+    latency: float = 1.0,
+    host_memory: float = HOST_MEMORY,
+) -> PlanQuestion:
+    """The question of a shape on devices of which a node has ``node``. The stack is by default the usual one there.
+
+    ``network`` is a device's share in bytes per second, ``latency`` a factor of NCCL's latencies between nodes,
+    ``host_memory`` a node's bytes. Raises Refused for a device without constants, UsageError for an option.
+    """
+    one = software(stack or usual(shape, device, node))
+    precision = precision or str(one.does.get("precision", half(device)))
+    check_precision(one, precision, device)
+    return PlanQuestion(
+        shape=shape,
+        device=device,
+        machine=machine_of(device, network, node, latency),
+        constants=constants_of(device, one.name),
+        ranks=ranks,
+        sequence=sequence,
+        target=target,
+        samples=samples,
+        software=one,
+        precision=precision,
+        options=options or {},
+        host_memory=host_memory,
+    )
+
+
+def usual(shape: Shape, device: Device, node: int) -> str:
+    """The software that people train such a model with on such devices.
+
+    An encoder with a decoder, and cards without a link of all of a node's, are trained with transformers and
+    DeepSpeed. Other models are trained with Megatron-core; devices older than A100 with Megatron-LM of their time.
+    """
+    linked = device.link_bandwidth and (not device.linked or node <= device.linked)
+    if shape.encodes or shape.classifies or not linked:
+        return "deepspeed"
+    return "megatron" if half(device) == "fp16" else "megatron_core"
+
+
+def on_hardware(shape: Shape, hardware: Hardware, **asked: Any) -> PlanQuestion:
+    """The question of a shape on some hardware. Raises Refused for a CPU, and for a node that nobody has."""
+    if hardware.device is None:
+        raise Refused("No time is predicted for a CPU: name a device and its nodes, e.g. --hardware a100_80g_x8n16.")
+    device, ranks = hardware.device, hardware.ranks
+    if ranks > max(MOST_IN_A_NODE, device.domain):
+        usual = f"{device.name}_x8n{-(-ranks * hardware.nodes // 8)}"
+        raise Refused(f"No node has {ranks} {device.name}: write {usual} for nodes of eight.")
+    return question(shape, hardware.device, hardware.ranks, ranks=hardware.world_size, **asked)
+
+
+def parts_of(setup: Setup) -> list[str]:
+    """The dimensions and techniques of a setup, by the names of ``Software.has``."""
+    layout = setup.layout
+    used = {
+        "tensor": layout.tensor > 1,
+        "pipeline": layout.pipeline > 1,
+        "interleave": setup.interleave > 1,
+        "context": setup.context > 1,
+        "experts": setup.experts > 1,
+        "offload": setup.offload,
+        "hybrid": layout.replicas > 1 and layout.shards > 1 and setup.sharded == ALL,
+    }
+    used |= {word: setup.sharded == sharded for word, sharded in SHARDED.items()}
+    used |= {word: setup.recompute == kind for word, kind in RECOMPUTE.items()}
+    return [name for name, is_used in used.items() if is_used]
+
+
+def samples_of(samples: int | None, sequence: int, ranks: int) -> int:
+    """The global batch: as asked, or 4 Mi tokens, rounded up to a multiple of the ranks."""
+    return samples or -(-max(1, BATCH_TOKENS // sequence) // ranks) * ranks
+
+
+def options_of(texts: list[str]) -> dict[str, str]:
+    """The options of ``--set``. Raises UsageError for one that is not NAME=VALUE."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {text} must be NAME=VALUE, e.g. attention=flash.")
+        if name in found:
+            raise UsageError(f"--set has both {name}={found[name]} and {text}: leave out one of them.")
+        found[name] = value
+    return found

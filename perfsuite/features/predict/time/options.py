@@ -1,0 +1,133 @@
+"""What a user may say that a software does otherwise: ``--set NAME=VALUE``, and the same names in the judged tables."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.errors import UsageError
+from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
+
+RELEASES = ("25.11", "26.02", "26.02.01", "26.04", "26.04.01", "26.06", "26.06.01", "26.08")  # that have recipes
+STEP_PARTS = {  # bytes per parameter of what Megatron does in a step besides Adam, by name
+    "clip": costs.MEGATRON_CLIP,
+    "zeros": costs.MEGATRON_ZEROS,
+    "per_token": costs.MEGATRON_PER_TOKEN,
+    "norm": costs.MEGATRON_NORM,
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a user may set otherwise. ``read`` turns a value into fields of a Setup, of which ``fields`` are known."""
+
+    name: str
+    values: str
+    help: str
+    read: Callable[[str, Mapping[str, Any]], dict[str, Any]]
+
+
+def option(name: str) -> Option:
+    """An option by its name. Raises UsageError for an unknown one."""
+    if name not in OPTIONS:
+        raise UsageError(f"--set has no option {name!r}: known are {', '.join(OPTIONS)}.")
+    return OPTIONS[name]
+
+
+def _choice(name: str, field_: str, known: Mapping[str, Any], help_: str) -> Option:
+    """An option whose values have names."""
+
+    def read(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+        return {field_: _named(name, value, known)}
+
+    return Option(name, "|".join(known), help_, read)
+
+
+def _named(name: str, value: str, known: Mapping[str, Any]) -> Any:
+    """What the name of an option's value stands for. Raises UsageError for an unknown one."""
+    if value not in known:
+        raise UsageError(f"--set {name} is {value!r}: it must be one of {', '.join(known)}.")
+    return known[value]
+
+
+def _tensor(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"none": (False, False), "backward": (True, False), "all": (True, True)}
+    overlapped, pipelined = _named("tensor_overlap", value, known)
+    return {"tensor_overlapped": overlapped, "tensor_pipelined": pipelined}
+
+
+def _sequence(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sequence_parallel": _named("sequence_parallel", value, SWITCH) and fields["layout"].tensor > 1}
+
+
+def _step(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in value.split("+") if name != "adam"]
+    if unknown := [name for name in names if name not in STEP_PARTS]:
+        raise UsageError(f"--set step has {unknown[0]!r}: known are adam, {', '.join(STEP_PARTS)}, joined by +.")
+    return {"optimizer_bytes": costs.MEGATRON_ADAM + sum(STEP_PARTS[name] for name in names)}
+
+
+def _imbalance(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found = float(value)
+    except ValueError:
+        found = 0.0
+    if not 1 <= found <= 1000:
+        raise UsageError(f"--set imbalance is {value!r}: it must be a number from 1 on.")
+    return {"imbalance": found}
+
+
+def _compile(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"on": (None, "compiled"), "layers": (None, "torch"), "off": (("llama", "half"), "torch")}
+    eager, cross_entropy = _named("compile", value, known)
+    return {"eager": eager, "cross_entropy": cross_entropy}
+
+
+def _optimizer(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    if _named("optimizer", value, {"adam": False, "adam8bit": True}):
+        moved = fields.get("optimizer_bytes", costs.MEGATRON_ADAM) - 2 * (costs.MOMENTS - costs.MOMENTS_8BIT)
+        return {"moment_bytes": costs.MOMENTS_8BIT, "optimizer_bytes": moved}
+    return {}
+
+
+def _release(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+    check_release(value)  # what its recipes set comes before all options: Software.setup
+    return {}
+
+
+def check_release(release: str) -> str:
+    """A release of the recipes. Raises UsageError for an unknown one."""
+    if release not in RELEASES:
+        raise UsageError(f"--set release is {release!r}: it must be one of {', '.join(RELEASES)}.")
+    return release
+
+
+SWITCH = {"on": True, "off": False}
+OF_EXPERTS = ("imbalance",)  # without effect on a model that has none; recipes set dispatch for every model
+BYTES = {"1": 1, "2": 2, "4": 4}
+OPTIONS = {
+    one.name: one
+    for one in (
+        _choice("attention", "attention", {one: one for one in ("flash", "flash3", "unfused")}, "attention's kernels"),
+        _choice("attention_fp8", "attention_quantised", SWITCH, "attention's products are in fp8"),
+        _choice("dropout", "dropout", SWITCH, "layers have dropout"),
+        _choice("gradient_bytes", "gradient_bytes", BYTES, "bytes of a gradient that is summed and sent"),
+        _choice("parameter_bytes", "parameter_bytes", BYTES, "bytes of a parameter that is gathered"),
+        _choice("gradient_overlap", "overlapped", SWITCH, "gradients are sent while backward computes"),
+        Option("tensor_overlap", "none|backward|all", "tensor-parallel messages that run during products", _tensor),
+        _choice("send_overlap", "sends_overlapped", SWITCH, "stages send while they compute another chunk"),
+        Option("sequence_parallel", "on|off", "tensor-parallel ranks divide norms and dropout", _sequence),
+        _choice("prefetch", "prefetched", SWITCH, "backward gathers the next layer's parameters early"),
+        Option("step", "adam|clip|zeros|…", f"what the step does in addition to Adam: {', '.join(STEP_PARTS)}", _step),
+        Option("optimizer", "adam|adam8bit", "moments have 8 bits, with a scale for each block", _optimizer),
+        Option(
+            "compile", "on|layers|off", "what is compiled: layers and cross entropy, layers alone, nothing", _compile
+        ),
+        _choice("cross_entropy", "cross_entropy", {one: one for one in CROSS_ENTROPIES}, "the cross entropy's kernels"),
+        _choice("graphs", "graphs", {one: one for one in ("none", "attention", "all")}, "what CUDA graphs launch"),
+        _choice("dispatch", "dispatch", {"all_to_all": "all_to_all", "fused": "fused"}, "how tokens get to experts"),
+        _choice("dispatch_overlap", "dispatch_overlapped", SWITCH, "experts' messages run during another micro-batch"),
+        Option("release", "26.04", "recipes of that release instead of the newest: " + ", ".join(RELEASES), _release),
+        Option("imbalance", "1…", "tokens of the fullest rank's experts by the mean", _imbalance),
+    )
+}

@@ -1,0 +1,153 @@
+"""``perfsuite replay``: run real regressions again, and show that the metric that has to move does.
+
+Exit code 1 if one is missed, caught falsely or fails.
+"""
+
+import argparse
+import dataclasses
+import textwrap
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from rich.table import Table as TextTable
+from rich.text import Text
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, value_of, write_html
+from perfsuite.features.prove.replay.regression import Regression, all_regressions, named
+from perfsuite.features.prove.replay.replay_outcome import Outcome, outcome_of
+from perfsuite.features.prove.replay.replay_page import QUIET, SYMBOLS, markdown, summary
+from perfsuite.records import codec
+from perfsuite.records.measurement import Measurement
+from perfsuite.run.releases_compared import SETTINGS, Seen, compare_releases, find, keep, load
+from perfsuite.run.runner import Settings, Watch
+from perfsuite.settings.keys import CATALOG, PATIENCE, TIMEOUT
+from perfsuite.show.html.document import Command, Document, Section, Table, Tone
+from perfsuite.show.text.live import LiveLine
+from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.show.text.words import change_text, line_text
+from perfsuite.system.changing import changing
+from perfsuite.system.machine import refuse_emulated
+from perfsuite.system.paths import check_output
+
+HELP = "Run real regressions of past releases again, and show that each is caught."
+QUESTION = "prove"
+STARTS_PROCESSES = True
+FILE = Path("docs", "replay.jsonl")
+BAD = ("missed", "false catch", "failed")
+BRIEF_WIDTH = 80  # of a failure in the list; the page has the rest
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="Only these regressions; all by default.")
+    parser.add_argument("--list", action="store_true", help="Say which there are and what is known, and run nothing.")
+    parser.add_argument("--fresh", action="store_true", help="Run them again, whatever the file has.")
+    parser.add_argument("--file", type=Path, default=FILE, metavar="JSONL", help=_FILE)
+    add_shared(parser, TIMEOUT)
+    add_html(parser)
+    add_shared(parser, CATALOG)
+
+
+_FILE = f"Where results are kept, so that a later run resumes ({FILE}). The page is written next to it."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what the file does not have, then print all that was asked for."""
+    refuse_emulated("perfsuite replay")
+    catalog, chosen = catalog_of(arguments), named(arguments.names)
+    check_output("--file", arguments.file)
+    page = html_of(arguments)
+    timeout = value_of(arguments, TIMEOUT)
+    settings = dataclasses.replace(SETTINGS, start_timeout=PATIENCE * timeout, step_timeout=timeout)
+    if arguments.list:
+        records = load(arguments.file)
+    else:
+        with changing(arguments.file), closing(LiveLine(SETTINGS.all_steps_of)) as live:
+            records = replay(
+                chosen,
+                load(arguments.file),
+                catalog,
+                live.show,
+                arguments.file,
+                settings,
+                fresh=arguments.fresh,
+                tell=print,
+            )
+        codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
+    outcomes = {regression.name: outcome_of(regression, records) for regression in chosen}
+    _print(chosen, outcomes)
+    write_html(page, replay_page(chosen, outcomes))
+    return 1 if any(outcome.state in BAD for outcome in outcomes.values()) else 0
+
+
+def replay(
+    chosen: list[Regression],
+    records: list[Seen],
+    catalog: Catalog,
+    watch: Watch,
+    file: Path,
+    settings: Settings,
+    *,
+    fresh: bool,
+    tell: Callable[[str], None],
+) -> list[Seen]:
+    """Run the comparisons that the file lacks, and keep it up to date after each."""
+    kept: dict[tuple[str, str], Measurement] = {}
+    wanted = {(regression.cell, *pair) for regression in all_regressions().values() for pair in regression.comparisons}
+    records = [seen for seen in records if (seen.cell, seen.a, seen.b) in wanted]  # a definition may have changed
+    for regression in chosen:
+        for pair in regression.comparisons:
+            if find(records, regression.cell, pair) and not fresh:
+                continue
+            tell(regression.command(pair))
+            records = keep(file, records, compare_releases(pair, regression.cell, catalog, watch, kept, settings))
+    return records
+
+
+def replay_page(chosen: list[Regression], outcomes: dict[str, Outcome]) -> Document:
+    """The page: what is not caught first, each with its source and the commands that repeat it."""
+    order = sorted(chosen, key=lambda regression: outcomes[regression.name].state not in BAD)
+    sections = [Section(heading="All", tables=[dataclasses.replace(Table.of(_table(chosen, outcomes)), name="all")])]
+    for regression in order:
+        outcome, again = outcomes[regression.name], map(regression.command, regression.comparisons)
+        tone: Tone = "red" if outcome.state in BAD else "green" if outcome.state == "caught" else "muted"
+        moved = outcome.moved
+        sentences = [f"{line_text(moved)}."] if moved else []
+        sentences += [outcome.reason] if outcome.reason else []
+        sections.append(
+            Section(
+                heading=regression.name,
+                sentences=[regression.saw, *sentences, f"Source: {regression.source}."],
+                commands=[Command(what="run it again", text=command) for command in again],
+                badge=outcome.state,
+                tone=tone,
+                folded=outcome.state not in BAD,
+            )
+        )
+    bad = any(outcomes[regression.name].state in BAD for regression in chosen)
+    return Document(
+        title="Real regressions, replayed",
+        verdict=summary(list(outcomes.values())),
+        tone="red" if bad else "green",
+        kind="measured",
+        sections=sections,
+    )
+
+
+def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
+    print_table(_table(chosen, outcomes))
+    print(summary(list(outcomes.values())))
+
+
+def _table(chosen: list[Regression], outcomes: dict[str, Outcome]) -> TextTable:
+    shown = bare_table("regression", "good", "bad", "caught", "by", "good neighbours")
+    for regression in chosen:
+        outcome = outcomes[regression.name]
+        moved = outcome.moved
+        brief = textwrap.shorten(outcome.reason, BRIEF_WIDTH, placeholder=" …")
+        by = f"{moved.title} {change_text(moved)}" if moved else brief
+        sides = regression.name, regression.good, regression.bad
+        shown.add_row(*map(Text, (*sides, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
+    return shown

@@ -1,0 +1,69 @@
+"""A model of your own from the config.json that it trains with."""
+
+import json
+
+import pytest
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.main import main
+from perfsuite.errors import FileError, UsageError
+from perfsuite.features.predict.own_model import find_model
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a config, as transformers saves a model."""
+    (tmp_path / "my-llama").mkdir()
+    (tmp_path / "my-llama" / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path / "my-llama"
+
+
+def test_a_config_names_its_classes(folder):
+    """The class of its head, that of its config, and batches of token ids."""
+    catalog = Catalog(())
+    found = find_model(str(folder), catalog)
+
+    assert (found.name, found.config_class, found.model_class) == ("own_my_llama", "LlamaConfig", "LlamaForCausalLM")
+    assert (found.task, found.vocabulary) == ("causal_lm", 512)
+    assert catalog.get("model", "own_my_llama") is found
+
+
+def test_a_config_without_a_head_is_refused(folder):
+    """The message says which classes can be trained."""
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["LlamaModel"]}))
+
+    with pytest.raises(UsageError, match=r"must name a class …ForCausalLM, .* not LlamaModel"):
+        find_model(str(folder), Catalog(()))
+
+
+def test_a_file_that_is_no_config_is_refused(folder):
+    """Neither JSON, nor an object."""
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(FileError, match="no object with names"):
+        find_model(str(folder), Catalog(()))
+
+    (folder / "config.json").write_text("layers")
+    with pytest.raises(FileError, match="that can be read"):
+        find_model(str(folder), Catalog(()))
+
+
+def test_fit_traces_your_own_model(folder, capsys):
+    """As one of the catalog."""
+    asked = ["fit", str(folder), "--hardware=rtx3090_x1", "--strategy", "single+bf16", "-s", "64"]
+
+    assert main(asked) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("own_my_llama on rtx3090_x1: predicted, not measured")
+    assert " fits " in printed

@@ -1,0 +1,200 @@
+"""``perfsuite prove``: one global batch has one gradient, in one micro-batch or in several."""
+
+import json
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from perfsuite.cli.main import main
+from perfsuite.errors import UsageError
+from perfsuite.features.prove.accumulation import STEPS, compared, splits, with_split
+from perfsuite.records.gradients import Agreement, Doubt, Gradients, StepGradients
+from perfsuite.show.text.accumulation import DOUBTS, render_accumulation
+
+LOOP = """
+import sys, torch
+from torch import nn
+batch, accumulation, kind = int(sys.argv[2]), int(sys.argv[4]), sys.argv[5]
+model = nn.Sequential(nn.Linear(16, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+rows = torch.utils.data.TensorDataset(torch.randn(64, 16), torch.randint(4, (64,)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for number, (x, y) in enumerate(torch.utils.data.DataLoader(rows, batch_size=batch, shuffle=True)):
+    loss = nn.functional.cross_entropy(model(x), y)
+    (loss if kind == "wrong" else loss / accumulation).backward()
+    if (number + 1) % accumulation == 0:
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+        kind == "uncleared" or optimizer.zero_grad()
+"""
+TRAINER = """
+import random, torch
+from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+[arguments] = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+sizes = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1)
+model = LlamaForCausalLM(LlamaConfig(vocab_size=32, **sizes))
+rows = [[random.randrange(2, 32) for _ in range(random.randrange(4, 9))] for _ in range(32)]
+def collate(rows):
+    ids = torch.tensor([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
+    return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": ids.masked_fill(ids == 0, -100)}
+trainer = Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collate)
+trainer._loss_shifts_labels = arguments.run_name == "right"  # transformers 5.9.0 counted a label too many for each row
+trainer.train()
+"""
+TRAIN = "--output_dir out --use_cpu --report_to none --per_device_train_batch_size 2 --gradient_accumulation_steps 2"
+
+
+def prove(folder, text, *words, names=""):
+    """What the command prints, and its status."""
+    (folder / "train.py").write_text(text)
+    options = ["--json", "proof.json", *([f"--names={names}"] if names else []), "--"]
+    command = [sys.executable, "-m", "perfsuite.cli.main", "prove", *options]
+    done = subprocess.run([*command, "python", "train.py", *words], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_gradients_that_are_never_cleared_are_red(tmp_path):
+    """Both splits add up alike, so their gradients agree."""
+    words = ("--rows", "8", "--accumulate", "1", "uncleared")
+    done, text = prove(tmp_path, LOOP, *words, names="--rows,--accumulate")
+
+    assert done == 1, text
+    assert "Is optimizer.zero_grad() called after each step?" in text
+
+
+@pytest.mark.parametrize(("kind", "status", "ratio"), [("right", 0, 1), ("wrong", 1, 2)])
+def test_a_loop_that_forgets_to_divide_is_red(tmp_path, kind, status, ratio):
+    """Although it clips, and has dropout and an order without a seed. The right one is green."""
+    done, text = prove(tmp_path, LOOP, "--rows", "8", "--accumulate", "1", kind, names="--rows,--accumulate")
+    proof = json.loads((tmp_path / "proof.json").read_text())
+
+    assert done == status, text
+    assert proof["parts"]["norms"] == pytest.approx([ratio * norm for norm in proof["whole"]["norms"]], rel=1e-5)
+    assert "dropout was taken out of both" in text
+    assert ("2 times as large: is the loss divided by the accumulation?" in text) == (kind == "wrong")
+
+
+@pytest.mark.parametrize(("kind", "status"), [pytest.param("right", 0, marks=pytest.mark.slow), ("wrong", 1)])
+def test_a_trainer_that_counts_other_labels_than_its_model_is_red(tmp_path, kind, status):
+    """As transformers 5.9.0 did. Padding, which differs between micro-batches, is no difference."""
+    done, text = prove(tmp_path, TRAINER, *TRAIN.split(), "--run_name", kind, "--remove_unused_columns", "false")
+
+    assert done == status, text
+    assert "without the Trainer's count of labels" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "both"),
+    [
+        ("--per_device_train_batch_size 4 --gradient_accumulation_steps 2", [(8, 1), (4, 2)]),
+        ("--batch-size=8 --grad-accum-steps=1", [(8, 1), (4, 2)]),
+        ("data.batch_size=9 trainer.accumulate_grad_batches=1", [(9, 1), (3, 3)]),
+        ("--batch_size 7 --accumulate 1", [(7, 1), (1, 7)]),
+    ],
+)
+def test_a_command_says_its_split(words, both, tmp_path):
+    """One of both is its own."""
+    command = ["python", "train.py", *words.split()]
+    found = splits(command)
+
+    assert list(found) == both
+    assert [splits(with_split(command, split, tmp_path)) for split in both] == [found, found]
+
+
+@pytest.mark.parametrize("word", ["--deepspeed_config={}", "{}"])
+def test_a_config_says_its_split(word, tmp_path):
+    """Of DeepSpeed; what the command says again changes too. The user's file stays."""
+    mine = tmp_path / "mine.json"
+    mine.write_text('{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "fp16": {}}')
+    command = ["deepspeed", "train.py", word.format(mine), "--batch-size=4"]
+    both = splits(command)
+    words = with_split(command, both[0], tmp_path)
+
+    assert both == ((8, 1), (4, 2))
+    assert words[2:] == [word.format(tmp_path / "8x1.json"), "--batch-size=8"]
+    assert json.loads((tmp_path / "8x1.json").read_text())["fp16"] == {}
+    assert splits(command) == both
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--batch-size 4", "does not say gradient_accumulation_steps. Write the micro-batch and the accumulation into"),
+        ("--batch-size 1 --accumulate 1", "One row cannot be accumulated"),
+        ("--batch-size four --accumulate 1", "needs a number of 1 or more, not 'four'"),
+        ("--accumulate 1 --batch-size", "needs a number of 1 or more, not ''"),
+    ],
+)
+def test_a_command_without_a_split_is_told(words, said):
+    """With what to write."""
+    with pytest.raises(UsageError, match=said):
+        splits(words.split())
+
+
+@pytest.mark.parametrize("names", ["--batch", ",--b", "--a,--b,--c"])
+def test_other_names_than_two_are_told(names, capsys):
+    """With what to write."""
+    assert main(["prove", f"--names={names}", "--", "python", "train.py"]) == 2
+    assert f"--names={names}: write the names of two options" in capsys.readouterr().err
+
+
+def gradients(norm, micro_batches=1, rows=("a", "b"), **other):
+    """Of one rank."""
+    steps = [StepGradients(norms={"weight": norm}, rows=list(rows), micro_batches=micro_batches)] * STEPS
+    known = {"epsilon": 1e-7, "weights": 1.0, "dropout": False, "uncounted": False, "random": False}
+    return Gradients(steps=steps, **known | {"batch_norm": False} | other)
+
+
+def proof_of(whole, parts):
+    return compared("train-script-cpu_x1", ((2, 1), (1, 2)), ([whole], [parts]))
+
+
+@pytest.mark.parametrize(("epsilon", "agreement"), [(1e-7, Agreement.DIFFER), (2**-7, Agreement.AGREE)])
+def test_the_precision_explains_some(epsilon, agreement):
+    """A percent in bfloat16, and not in float32."""
+    assert proof_of(gradients(1.0, epsilon=epsilon), gradients(1.01, 2)).agreement is agreement
+
+
+@pytest.mark.parametrize(
+    ("parts", "doubt"),
+    [
+        (gradients(2.0, 2, rows=("a", "c")), Doubt.ROWS),
+        (gradients(2.0, 2, weights=2.0), Doubt.WEIGHTS),
+        (gradients(2.0, 2, random=True), Doubt.RANDOM),
+        (gradients(2.0, 2, batch_norm=True), Doubt.BATCH_NORM),
+        (gradients(2.0, 1), Doubt.MICRO_BATCHES),
+        (gradients(float("inf"), 2), Doubt.VALUES),
+    ],
+)
+def test_what_may_explain_a_difference_leaves_it_open(parts, doubt):
+    """It is neither red nor green, and the reason is told."""
+    proof = proof_of(gradients(1.0), parts)
+
+    assert proof.agreement is Agreement.OPEN
+    assert proof.doubts == [doubt]
+    assert DOUBTS[doubt] in render_accumulation(proof)
+
+
+@pytest.mark.parametrize(
+    "parts", [gradients(1.0, 2, rows=("a", "c")), gradients(1.0, 1), gradients(1.0, 2, weights=2.0)]
+)
+def test_equal_gradients_of_other_things_prove_nothing(parts):
+    """Nor do gradients that are zero."""
+    assert proof_of(gradients(1.0), parts).agreement is Agreement.OPEN
+    assert proof_of(gradients(0.0), gradients(0.0, 2)).agreement is Agreement.OPEN
+
+
+def test_rows_may_lie_on_other_ranks():
+    """A sampler deals micro-batches to ranks, and their gradients are averaged."""
+    whole = [gradients(1.0, rows=rows) for rows in ("ab", "cd")]
+    parts = [gradients(1.0, 2, rows=rows) for rows in ("ac", "bd")]
+
+    assert compared("train-script-cpu_x2", ((2, 1), (1, 2)), (whole, parts)).agreement is Agreement.AGREE
+
+
+def test_a_proof_is_data():
+    """That another program can read."""
+    written = json.loads(msgspec.json.encode(proof_of(gradients(1.0), gradients(2.0, 2))))
+
+    assert (written["agreement"], written["difference"], written["worst"]) == ("differ", 1.0, "weight")
