@@ -4,12 +4,18 @@
 
 Each of N pairs of rank servers launches each cell K times. The variance within servers and between them is that of a
 one-way layout with random effects (Searle et al. 1992, "Variance components", section 3.6). On two idle cores, ten
-servers with three pairs each had 13 to 33 % of it between them: OF_SERVERS of perfsuite/compare/pooling.py.
+servers with three pairs each had 13 to 33 % of a cell's between them, when each server had another hash seed. The last
+line is the part that different cells of the same servers share, their intraclass correlation. With 14 servers, eight
+cells of ZeRO-3 and another environment on one side it was -0.01 and 0.01 (step and processor time), and from 20 servers
+at most 0.11 with 95 % confidence: OF_SERVERS of perfsuite/compare/pooling.py.
 """
 
 import argparse
+import itertools
+import math
 import random
 import statistics
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from perfsuite.catalog.cell import parse_cell
@@ -47,6 +53,21 @@ def main() -> None:
         between = max(0.0, statistics.variance(map(statistics.fmean, rows)) - within / arguments.pairs)
         spreads = [f"{100 * one**0.5:.2f} %" for one in (within + between, within, between)]
         print(f"| {name} | {metric} | {' | '.join(spreads)} | {100 * between / (within + between):.0f} % |")
+    for metric in METRICS:
+        print(
+            f"{metric}: different cells of the same servers share {100 * shared(found, metric):.0f} % of the variance"
+        )
+
+
+def shared(found: Mapping[tuple[str, str], Sequence[Sequence[float]]], metric: str) -> float:
+    """The correlation of pairs of different cells with the same servers: the mean product of their differences, each
+    relative to the root mean square of its cell.
+    """
+    cells = [rows for (_, name), rows in found.items() if name == metric]
+    sizes = [math.sqrt(statistics.fmean(one**2 for row in rows for one in row)) for rows in cells]
+    scaled = [[statistics.fmean(row) / size for row in rows] for rows, size in zip(cells, sizes, strict=True)]
+    products = [x * y for one, other in itertools.combinations(scaled, 2) for x, y in zip(one, other, strict=True)]
+    return statistics.fmean(products)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ MOST_EFFECTS = 12
 ALONE = 5 / 3  # of a cell's tolerance: what is ruled out for each of many cells beside the group that explains it
 FEW_CELLS = 4
 APART = 4 / 3  # of a group's: the same for each group
-PER_SERVERS = 8  # cells that share the rank servers of a pair
-OF_SERVERS = 1 / 3  # of a pair's variance, at most: what its rank servers cause (benchmarks/pair_spread.py)
+PER_SERVERS = 12  # cells that share the rank servers of a pair
+OF_SERVERS = 1 / 8  # of a pair's variance, at most: what all cells of its servers share (benchmarks/pair_spread.py)
 ALL, CELL, REST = "all", "cell", "rest"
 
 
@@ -96,7 +96,8 @@ def groups_of(traits: Mapping[str, Collection[tuple[str, str]]]) -> list[Group]:
 
 class Pool:
     """The pairs of one metric, by cell. ``tolerance`` is the slow-down of a cell that must be detected, ``error`` the
-    chance of a red effect without a cause.
+    chance of a red effect without a cause. ``final``: no pairs follow, so a group is ok if it is not slower by the
+    tolerance itself, where one that gets more pairs must not be slower by its smaller one (``tolerance_of``).
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class Pool:
         groups: Sequence[Group],
         tolerance: float,
         error: float,
+        final: bool = False,
     ) -> None:
+        self.final = final
         self.differences = {cell: list(of_cell) for cell, of_cell in differences.items() if of_cell}
         here = frozenset(self.differences)
         known = {group.cells & here: replace(group, cells=group.cells & here) for group in reversed(groups)}
@@ -190,6 +193,8 @@ class Pool:
         )  # another pair can show that; until then its mean is clipped
         if status == Status.OPEN and not soon and these.not_slower(tolerance):
             status, decided = Status.OK, these.narrow
+        if status == Status.OPEN and self.final and these.not_slower(self.tolerance):
+            status, decided, tolerance = Status.OK, these.narrow, self.tolerance
         if pairs < _fewest(interval, FEWEST_PAIRS):
             status, decided = Status.OPEN, interval
         last = groups[-1] if groups else Group(REST if self.found else ALL, "", frozenset(cells))

@@ -108,6 +108,7 @@ class LocalServer:
             "OMP_NUM_THREADS": "1",  # like torchrun
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a rank compiles by itself: a pool of workers would outlive it
             "PYTHONWARNINGS": "ignore::FutureWarning",  # the last lines of a rank that failed are for its error
+            "PYTHONHASHSEED": "0",  # both sides of a pair have the same, so it makes neither slower
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the installed one
             **NO_RECORDER,
         }

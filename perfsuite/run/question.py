@@ -133,11 +133,12 @@ class Question:
                     break
         except OutOfTime as error:
             self.unfinished = str(error)
-            self.pools = self._pooled()
+            self.pools = self._pooled(final=True)
         except KeyboardInterrupt:
-            self.pools = self._pooled()
+            self.pools = self._pooled(final=True)
             raise
         else:
+            self.pools = self._pooled(final=True)
             self.store.finish()
 
     def is_answered(self, name: str) -> bool:
@@ -253,8 +254,8 @@ class Question:
         effects = [self.effect(metric, name) for metric in self.pools]
         return self.pairs[name].failed or any(effect and effect.status == Status.REGRESSED for effect in effects)
 
-    def _pooled(self) -> dict[str, Pool]:
-        """The pairs of every time, over all cells that have it."""
+    def _pooled(self, final: bool = False) -> dict[str, Pool]:
+        """The pairs of every time, over all cells that have it. ``final``: none follow."""
         measured = {name: pairs for name, pairs in self.pairs.items() if len(pairs) and not pairs.failed}
         timed = {metric.name: metric for pairs in measured.values() for metric in pairs.timed}
         groups = groups_of({name: traits_of(pairs.cells[B]) for name, pairs in measured.items()})
@@ -268,7 +269,7 @@ class Question:
             some = self.pairs[next(iter(differences))].cells[B]
             tolerance = self.how.terms(some).tolerance_of(metric)
             error = MOST_RED_RATE * self.share / len(timed)
-            pools[metric.name] = Pool(differences, groups, tolerance, error)
+            pools[metric.name] = Pool(differences, groups, tolerance, error, final)
         return pools
 
     def _moved(self) -> dict[str, list[Effect]]:

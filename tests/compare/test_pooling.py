@@ -185,6 +185,20 @@ def test_a_cell_that_may_differ_is_not_green_with_its_group():
     assert open_cells([one]) == ["t5-ddp"]
 
 
+@pytest.mark.parametrize(
+    ("delay", "spread", "known"), [(0.006, 0.01, Status.OK), (0.006, 0.07, Status.OPEN), (0.05, 0.01, Status.REGRESSED)]
+)
+def test_the_end_of_the_time_is_no_reason_to_be_open(delay: float, spread: float, known: Status) -> None:
+    """Without further pairs, the tolerance of one cell decides, not the smaller one of all: nothing red is green."""
+    random.seed(1)
+    differences = {cell: [Difference(random.gauss(delay, spread), spread) for _ in range(3)] for cell in TRAITS}
+    now, last = (Pool(differences, GROUPS, 0.03, 0.0025, final).effects[0] for final in (False, True))
+
+    assert now.status == (Status.OPEN if known == Status.OK else known)
+    assert last.status == known
+    assert last.tolerance == (0.03 if known == Status.OK else now.tolerance)
+
+
 def test_a_cell_whose_pairs_differ_too_much_gets_no_more_of_them():
     """It stays undecided; a cell that more pairs can decide gets them."""
     random.seed(0)

@@ -103,7 +103,9 @@ EXPRESSIONS = {
     },
     "launch/handshake.py": {r'rb"[0-9a-f]{64}"': "bytes of a peer that has not proven that it knows the secret"},
     "launch/node.py": {r"\w[\w.]*": "names of files that a peer sends"},
-    "features/nights/dashboard.py": {r"[^A-Za-z0-9_+.-]": "cells of a report, which may be a stranger's: the name of a page"},
+    "features/nights/dashboard.py": {
+        r"[^A-Za-z0-9_+.-]": "cells of a report, which may be a stranger's: the name of a page"
+    },
     "features/nights/forge_options.py": {r"[\w.-]+/[\w.-]+": "an option: a repository"},
     "features/nights/news/forge.py": {
         r"\A<!-- perfsuite ([^<>]+) -->(?:\s*<!-- of ([^<>]*) -->)?": (
