@@ -26,8 +26,8 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.allocator import CachingAllocator, OutOfMemory, smallest_capacity
 from perfsuite.features.predict.trace.tracing import job_of, trace
+from perfsuite.features.predict.trace_records import Trace
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.trace import Trace
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "docs" / "memory_allocator.md"

@@ -20,9 +20,9 @@ from pathlib import Path
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.trace.tracing import job_of, trace
+from perfsuite.features.predict.trace_records import Trace
 from perfsuite.features.predict.traced_memory import ranks_of
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.trace import Trace
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_speed.md"
 GOALS = {  # CPU seconds of the trace of a rank

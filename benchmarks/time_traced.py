@@ -20,8 +20,8 @@ from perfsuite.features.predict.time.shape_config import shape_of
 from perfsuite.features.predict.time.step import Breakdown, step
 from perfsuite.features.predict.time.traced import KERNELS
 from perfsuite.features.predict.trace.tracing import MemoryTracer
+from perfsuite.features.predict.trace_records import Trace
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.trace import Trace
 
 OUT = Path(__file__).parents[1] / "docs" / "time_traced.md"
 LIMIT = 0.03

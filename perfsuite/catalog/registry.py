@@ -7,7 +7,6 @@ here as text, so nothing is imported upward.
 """
 
 import functools
-import importlib
 import importlib.util
 import pkgutil
 import re
@@ -125,7 +124,8 @@ class Catalog:
     def modules(self, kind: str) -> Iterable[ModuleType]:
         """The definition files of a kind: perfsuite's own, then the user's."""
         package = KINDS[kind].package
-        for name in _files(package):
+        there = importlib.util.find_spec(package) is not None  # a feature's may be gone
+        for name in _files(package) if there else ():
             yield importlib.import_module(f"{package}.{name}")
         for path in self._own_files(KINDS[kind].folder):
             yield _load(path)

@@ -6,7 +6,9 @@ fast with this plugin as without.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +19,8 @@ from perfsuite.settings.options import OPTIONS
 
 if TYPE_CHECKING:
     from perfsuite.plugin.perf_run import PerfCell
+
+FEATURES = Path(__file__).parents[1] / "features"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,7 +44,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """The hook with which a conftest declares its own models."""
+    """The hooks with which a conftest declares its own models, and a feature predicts cells."""
     pluginmanager.add_hookspecs(HookSpecs)
 
 
@@ -49,6 +53,15 @@ class HookSpecs:
 
     def pytest_perf_models(self, config: pytest.Config) -> Any:
         """Return your own models, a list of perfsuite.Model, for use in cells."""
+
+    @pytest.hookspec(firstresult=True)
+    def pytest_perf_predict(
+        self, cell: Any, catalog: Any, baselines: Path, consent: str | None, reason: str, command: str
+    ) -> Any:
+        """Return the PredictedResult of a cell on absent hardware; its baseline is in the folder ``baselines``.
+
+        ``consent`` is --perf-update and ``reason`` --perf-reason. ``command`` collects the cell's test.
+        """
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,6 +90,9 @@ def pytest_configure(config: pytest.Config) -> None:
         parts = {"session": run, "selection": run.selection, "output": run.output, "settling": run.settling}
         for name, part in parts.items():
             config.pluginmanager.register(part, f"perfsuite.{name}")
+        for hooks in FEATURES.glob("*/pytest_hooks.py"):
+            name = f"perfsuite.features.{hooks.parent.name}.{hooks.stem}"
+            config.pluginmanager.register(importlib.import_module(name), name)
     elif option := next((one for one in OPTIONS if one.needs_perf and setting(config, one)), None):
         raise pytest.UsageError(f"{option.option} needs --perf: {option.needs_perf}.")
 

@@ -231,16 +231,21 @@ class PerfRun:
 
     def _predict(self, cell: Cell, request: pytest.FixtureRequest) -> None:
         """Predict and judge instead of measuring. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
-        from perfsuite.plugin.predicted_cells import predict_and_judge, without_prediction
-
-        command, consent = self._collects(request), (self.options.update, self.options.reason)
+        predict = self.config.hook.pytest_perf_predict
         try:
             with self.limited():
-                result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
+                result = predict(
+                    cell=cell,
+                    catalog=self.catalog,
+                    baselines=self.store.root,
+                    consent=self.options.update,
+                    reason=self.options.reason,
+                    command=self._collects(request),
+                )
         except OutOfTime as error:
             leave_out(request.node, ENDED.format(error))
-        except PerfsuiteError as error:
-            result = without_prediction(cell, str(error))
+        if result is None:
+            raise PerfVerdict.without(cell, f"nothing that is installed answers {PREDICT.option}.")
         self._finish(result, request)
 
     def _finish(self, result: Marked, request: pytest.FixtureRequest) -> Marked:

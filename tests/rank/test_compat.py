@@ -172,7 +172,7 @@ from perfsuite.rank.session import Session
 from perfsuite.records import codec
 from perfsuite.features.predict.trace.overrides import applied
 from perfsuite.features.predict.trace.recorder import Recorder
-from perfsuite.records.trace import TraceJob
+from perfsuite.features.predict.trace_records import TraceJob
 
 del PipelineStage._warmup_forward_vote, ShardingPropagator._propagate_tensor_meta_non_cached
 for line in sys.stdin.buffer:

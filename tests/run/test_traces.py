@@ -23,13 +23,13 @@ from gate_samples import CELL, measurement
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
 from perfsuite.features.predict import traced_memory as prediction
+from perfsuite.features.predict.trace_records import HOST, Trace, TraceMark
 from perfsuite.launch.launcher import CellFailed
 from perfsuite.rank.memory.anatomy import Mark, dissect, levels
 from perfsuite.rank.memory.snapshot import make_snapshot, pickled
 from perfsuite.records import chrome
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.failure import Failure
-from perfsuite.records.trace import HOST, Trace, TraceMark
 from perfsuite.records.verdict import EvidenceTrace as TraceLine
 from perfsuite.records.verdict import Status, TraceKind, Verdict
 from perfsuite.run.measuring import Measuring

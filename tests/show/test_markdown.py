@@ -8,11 +8,11 @@ import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
 from whole_reports import write_report
 
-from perfsuite.baselines.predicted import judge_prediction
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
+from perfsuite.features.predict.predicted_baselines import judge_prediction
 from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.change import Change, Problem, TrialReport

@@ -11,9 +11,9 @@ from rich.table import Table as TextTable
 
 from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.cli.main import main
+from perfsuite.features.predict.prediction_pages import cells_page, memory_page
 from perfsuite.records.prediction import Estimate, HeldStorages
 from perfsuite.show.html.comparisons import comparisons_page
-from perfsuite.show.html.prediction_pages import cells_page, memory_page
 
 
 def test_an_ab_shows_both_sides(catalog):

@@ -18,10 +18,10 @@ import pytest
 from perfsuite.catalog.cell import Cell
 from perfsuite.environments.environments import Environment
 from perfsuite.features.predict.trace.tracing import MemoryTracer
+from perfsuite.features.predict.trace_records import Trace, TraceJob
 from perfsuite.launch import launcher, places, servers
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import Job
-from perfsuite.records.trace import Trace, TraceJob
 from perfsuite.run.runner import Runner, _counted
 
 # In each test, or in a pytest that a test runs in this process; no rank reads them.

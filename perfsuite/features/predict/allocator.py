@@ -14,7 +14,7 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfsuite.records.trace import CACHE
+from perfsuite.features.predict.trace_records import CACHE
 
 SMALLEST_BLOCK = 512
 SMALL = 2**20  # requests up to here share small segments

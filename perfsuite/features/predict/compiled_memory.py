@@ -2,9 +2,9 @@
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.features.predict.theory import model_state
+from perfsuite.features.predict.trace_records import Trace
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import WHOLE_STEP, Prediction
-from perfsuite.records.trace import Trace
 
 
 def of_program(cell: Cell, trace: Trace) -> Prediction:

@@ -17,6 +17,7 @@ from perfsuite.features.predict.compiled_memory import of_program
 from perfsuite.features.predict.overhead import overhead
 from perfsuite.features.predict.theory import model_state
 from perfsuite.features.predict.trace.tracing import MemoryTracer, TraceFailed, job_of, kept_at, trace_each
+from perfsuite.features.predict.trace_records import HOST, Trace, TraceJob
 from perfsuite.features.predict.untraceable import why_not_traced
 from perfsuite.launch.hardware_here import why_missing
 from perfsuite.rank.memory.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
@@ -27,7 +28,6 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import HeldStorages, Prediction
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import fold, locate
-from perfsuite.records.trace import HOST, Trace, TraceJob
 
 MOST_HELD = 24
 MOVES = {"offload_optimizer", "offload_parameters", "around"}  # fields of a recipe that move tensors to the host

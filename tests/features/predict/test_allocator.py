@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.features.predict.allocator import CachingAllocator, OutOfMemory, replay, segment_size, smallest_capacity
-from perfsuite.records.trace import CACHE
+from perfsuite.features.predict.trace_records import CACHE
 
 MIB = 2**20
 RECORDINGS = sorted((Path(__file__).parents[2] / "data" / "allocator").glob("*.json"))

@@ -9,9 +9,9 @@ import pytest
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
+from perfsuite.features.predict.calibration import Calibration
 from perfsuite.features.predict.commands.calibrate import SWEEP, _kept, _rows
 from perfsuite.features.predict.time.counted import Counted, CountedRow, calibrate, engines_in_order, predicted_parts
-from perfsuite.records.calibration import Calibration
 
 BASELINES = Path(__file__).parents[3] / "baselines"
 TRUE = Calibration(

@@ -13,22 +13,22 @@ import msgspec
 import pytest
 from predictions import CELL, PREDICTION
 
-from perfsuite.baselines.predicted import judge_prediction, load, path_of
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError
+from perfsuite.features.predict import predicted_cells as pytest_predictions
 from perfsuite.features.predict import traced_memory as memory_predict
 from perfsuite.features.predict.overhead import overhead
+from perfsuite.features.predict.predicted_baselines import judge_prediction, load, path_of
+from perfsuite.features.predict.predicted_cells import predict_and_judge
 from perfsuite.features.predict.trace import tracing
+from perfsuite.features.predict.trace_records import Trace, TraceMark
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.plugin import predicted_cells as pytest_predictions
-from perfsuite.plugin.predicted_cells import predict_and_judge
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.codec import read, read_report, write
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
-from perfsuite.records.trace import Trace, TraceMark
 from perfsuite.show.text.words import accept_text, headline, note_text, text_of_change
 
 BASELINE = PredictedBaseline(format=FORMAT, cell=CELL, date="2026-11-21", commit="", prediction=PREDICTION)

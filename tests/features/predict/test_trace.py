@@ -10,9 +10,9 @@ from faults import named
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.trace.tracing import job_of, trace
+from perfsuite.features.predict.trace_records import CACHE, HOST
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.features.predict.untraceable import why_not_traced
-from perfsuite.records.trace import CACHE, HOST
 from perfsuite.system import machine
 
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"

@@ -10,8 +10,8 @@ import pytest
 from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.accumulation import STEPS, compared, splits, with_split
+from perfsuite.features.prove.accumulation_text import DOUBTS, render_accumulation
 from perfsuite.records.gradients import Agreement, Doubt, Gradients, StepGradients
-from perfsuite.show.text.accumulation import DOUBTS, render_accumulation
 
 LOOP = """
 import sys, torch

@@ -13,12 +13,12 @@ from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, settings_of
 from perfsuite.errors import PerfsuiteError, Refused, UsageError
+from perfsuite.features.predict.calibration import Calibration
 from perfsuite.features.predict.time.counted import Counted, CountedRow, calibrate, predicted_parts, row_of
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.features.predict.untraceable import why_no_operators
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
-from perfsuite.records.calibration import Calibration
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
 from perfsuite.settings.keys import CATALOG

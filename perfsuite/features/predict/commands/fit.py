@@ -21,12 +21,12 @@ from perfsuite.features.predict.beside_emulated import add_emulated, again, is_h
 from perfsuite.features.predict.commands.memory import add_workload, collect, workload_of
 from perfsuite.features.predict.own_model import find_model
 from perfsuite.features.predict.plan.cell_question import time_with
+from perfsuite.features.predict.prediction_pages import cells_page
 from perfsuite.features.predict.sizes import Size, sizes_each
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
 from perfsuite.settings.keys import CATALOG
-from perfsuite.show.html.prediction_pages import cells_page
 from perfsuite.show.text.memory_table import batches, headroom
 from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.tables import bare_table, print_table

@@ -19,6 +19,16 @@ from perfsuite.features.predict.plan.network import Network, network_of
 from perfsuite.features.predict.plan.planned import NUMBERS, Planned, of_model, planned
 from perfsuite.features.predict.plan.question import options_of, usual
 from perfsuite.features.predict.plan.traced_layouts import verify_each
+from perfsuite.features.predict.plan_table import (
+    breakdown,
+    choices,
+    lacking,
+    scaling,
+    summary,
+    verified,
+    verified_notes,
+)
+from perfsuite.features.predict.prediction_pages import plan_page
 from perfsuite.features.predict.time.constants import NETWORK
 from perfsuite.features.predict.time.options import OF_EXPERTS, OPTIONS
 from perfsuite.features.predict.time.precision import PRECISIONS
@@ -27,8 +37,6 @@ from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan, VerifiedLayout
 from perfsuite.settings.keys import CATALOG
-from perfsuite.show.html.prediction_pages import plan_page
-from perfsuite.show.text.plan_table import breakdown, choices, lacking, scaling, summary, verified, verified_notes
 from perfsuite.show.text.tables import print_table
 from perfsuite.system.machine import cores
 from perfsuite.system.paths import check_output

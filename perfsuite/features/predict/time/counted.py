@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.cell import Cell
-from perfsuite.records.calibration import Calibration
+from perfsuite.features.predict.calibration import Calibration
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 

@@ -43,7 +43,7 @@ class Meetings:
         return any(message.begin is None for message in self._messages.values())
 
     def join(self, rank: int, kind: str, numbers: Sequence[int], seconds: float, begin: float) -> Message:
-        """The message of this rank, which is there at ``begin``; its numbers are those of records/trace.py.
+        """The message of this rank, which is there at ``begin``; trace_records.py says what its numbers are.
 
         Raises Refused for a message to a rank that is not replayed.
         """

@@ -16,12 +16,12 @@ from perfsuite.features.predict.time.shape_config import shape_of
 from perfsuite.features.predict.time.traced import Replayed, together
 from perfsuite.features.predict.time.work import Rates
 from perfsuite.features.predict.trace.tracing import MemoryTracer, TraceFailed, job_of
+from perfsuite.features.predict.trace_records import Trace
 from perfsuite.features.predict.untraceable import why_no_operators
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import chrome
 from perfsuite.records.chrome import MICRO
 from perfsuite.records.failure import Failure
-from perfsuite.records.trace import Trace
 
 SINGLE_PRECISION = ("fp32", "tf32")  # techniques: the constants are of half precision
 HALF = {"bfloat16": "bf16", "float16": "fp16"}  # torch's names to those of Device.dense_flops

@@ -14,7 +14,7 @@ from perfsuite.features.predict.time import costs
 from perfsuite.features.predict.time.meetings import PAIRS, Meetings, Message
 from perfsuite.features.predict.time.message_times import PASSES, MessageGroup, exchange, point_to_point
 from perfsuite.features.predict.time.work import Rates
-from perfsuite.records.trace import Operation
+from perfsuite.features.predict.trace_records import Operation
 
 FUSED = ("attention", "cudnn")
 KERNELS = ("matmul", *FUSED, "kernel", "copy")
@@ -180,7 +180,7 @@ def _message_seconds(rank: int, kind: str, numbers: Sequence[int], rates: Rates)
 
 
 def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
-    """Seconds of one operation; its numbers are those of records/trace.py."""
+    """Seconds of one operation; its numbers are those of features/predict/trace_records.py."""
     if kind == "matmul":
         batch, m, n, k, element = numbers
         if batch == 1:

@@ -22,10 +22,10 @@ import msgspec
 
 from perfsuite.catalog.processes import PROCESSES
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.features.predict.trace_records import Trace, TraceJob
 from perfsuite.rank.compat import lacking
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure, FailureKind
-from perfsuite.records.trace import Trace, TraceJob
 from perfsuite.system.processes import end_with_parent
 
 MANY = 6  # jobs from which on the first is worth the wait of all others

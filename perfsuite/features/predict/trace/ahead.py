@@ -15,11 +15,11 @@ from typing import Any
 
 from perfsuite.catalog.slices import slice_of
 from perfsuite.errors import Unsupported
+from perfsuite.features.predict.trace_records import Trace, TraceJob
 from perfsuite.rank.batches import make_batch
 from perfsuite.rank.main import versions
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
-from perfsuite.records.trace import Trace, TraceJob
 
 COMPILER = "libtpu"  # has no device of its own
 # XLA:TPU refuses a program that does not fit, and says how much it needs: of temporaries, or in all.

@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
+from perfsuite.features.predict.trace_records import Operation
 from perfsuite.meters.communication import message_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.records.trace import Operation
 
 aten = torch.ops.aten
 COMMUNICATION = 1000  # and more: the stream of a process group's messages, one for each group
@@ -45,7 +45,7 @@ SENDING = (
 
 
 class AllocationTimeline(Meter):
-    """``operations`` of the step "timed", as records/trace.py explains them."""
+    """``operations`` of the step "timed", as features/predict/trace_records.py explains them."""
 
     def __init__(self, session: Session, recorder: Any) -> None:
         super().__init__(session)

@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch
 
-from perfsuite.records.trace import CACHE
+from perfsuite.features.predict.trace_records import CACHE
 
 # aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: operators that autocast computes in
 # fp32 on CUDA. On a CPU it leaves their dtype unchanged.

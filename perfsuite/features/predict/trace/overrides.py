@@ -14,10 +14,10 @@ from perfsuite.features.predict.trace import attention_kernels as attention
 from perfsuite.features.predict.trace import autograd, chunked_loss, cuda, distributed, streams, values
 from perfsuite.features.predict.trace import kernel_scratch as kernels
 from perfsuite.features.predict.trace import on_host as host
+from perfsuite.features.predict.trace_records import TraceJob
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.forked import reason_of
 from perfsuite.rank.session import Session
-from perfsuite.records.trace import TraceJob
 
 Patch = Callable[[Any], AbstractContextManager[Any] | None]  # of a recorder; None: it sets rules alone
 AMPERE = 8.0  # the compute capability from which on torch has its flash kernel

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from perfsuite.features.predict.trace import values
 from perfsuite.features.predict.trace.operator_modules import ModulePlaces
-from perfsuite.records.trace import HOST
+from perfsuite.features.predict.trace_records import HOST
 
 COLLECTIVES = ("c10d", "_c10d_functional")
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)

@@ -13,13 +13,13 @@ from perfsuite.cli.commands.run import largest
 from perfsuite.cli.shared_options import add_shared, value_of
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.accumulation import STEPS, prove_accumulation
+from perfsuite.features.prove.accumulation_text import render_accumulation
 from perfsuite.launch.hardware_here import local_hardware
 from perfsuite.launch.launcher import CellFailed
 from perfsuite.records import codec
 from perfsuite.records.gradients import Agreement
 from perfsuite.run.runner import Settings
 from perfsuite.settings.keys import KERNELS, PATIENCE, TIMEOUT
-from perfsuite.show.text.accumulation import render_accumulation
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.verdict_text import last_lines
 from perfsuite.system.paths import check_output

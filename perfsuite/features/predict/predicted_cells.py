@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.baselines.predicted import judge_prediction, load, path_of
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.predicted_baselines import judge_prediction, load, path_of
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.traced_memory import predict, unsupported
 from perfsuite.launch.hardware_here import why_missing
