@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.catalog.cell import Hardware
-from perfsuite.catalog.cell_id import HardwareName
+from perfsuite.catalog.cell_id import CPU, HardwareName
 from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
@@ -92,6 +92,14 @@ def local_hardware(catalog: Catalog) -> list[str]:
     """This machine's GPUs as hardware names: for every known kind one rank, and all of them if there are more."""
     counts = Counter(device.name for gpu in machine.gpus() if (device := device_of(gpu, catalog)))
     return [str(HardwareName(name, ranks)) for name, count in counts.items() for ranks in sorted({1, count})]
+
+
+def largest_here(names: Sequence[str]) -> HardwareName:
+    """Of these: all GPUs of the first kind, since each rank must see its own before it is known how many there are. One
+    rank on the CPU if there are none.
+    """
+    here = [HardwareName.parse(name) for name in names] or [HardwareName(CPU, 1)]
+    return max((one for one in here if one.kind == here[0].kind), key=lambda one: one.ranks or 0)
 
 
 def device_indices(hardware: Hardware, catalog: Catalog) -> list[int]:

@@ -2,7 +2,6 @@
 
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Machine, Measurement
-from perfsuite.records.prediction import Prediction
 from perfsuite.records.record import Record
 
 
@@ -45,14 +44,3 @@ class OwnTimes(Record, frozen=True, kw_only=True):
     cell: str
     baseline: str
     runs: list[TimedRun]
-
-
-class PredictedBaseline(Record, frozen=True, kw_only=True):
-    """A stored prediction with its origin and the reason why it was accepted; a different kind than a measurement's."""
-
-    format: int
-    cell: str
-    date: str
-    commit: str
-    reason: str = ""
-    prediction: Prediction

@@ -477,7 +477,7 @@ def test_a_trial_makes_as_many_steps_as_the_scripts_have_room_for(tmp_path, monk
 
     model = script("train", "python train.py", tmp_path)
     monkeypatch.setattr(Pairs, "_launched", launched)
-    monkeypatch.setattr(Question, "_pooled", lambda *_: {})
+    monkeypatch.setattr(Question, "_pooled", lambda *_, **__: {})
     side = Side("here", Catalog(extra_models=(model,)))
     cell, how = "train-script-cpu_x1", Measuring(side.catalog, SHORT, tmp_path)
 

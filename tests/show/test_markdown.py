@@ -12,9 +12,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
-from perfsuite.features.predict.predicted_baselines import judge_prediction
+from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction
 from perfsuite.records import codec
-from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.change import Change, Problem, TrialReport
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction

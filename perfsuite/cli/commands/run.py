@@ -11,12 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 from perfsuite.catalog.cell import Cell, make_cell
-from perfsuite.catalog.cell_id import CPU, HardwareName
+from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
-from perfsuite.launch.hardware_here import local_hardware
+from perfsuite.launch.hardware_here import largest_here, local_hardware
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
 from perfsuite.settings.keys import KERNELS, LAUNCHES, TIMEOUT, WARMUP
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings, page = settings_of(arguments), html_of(arguments)
     check_output("--json", arguments.json)
     catalog = Catalog(extra_models=(model,))
-    here = largest(local_hardware(catalog))
+    here = largest_here(local_hardware(catalog))
     cell = make_cell(model.name, ENGINE, arguments.hardware or str(here), catalog)
     metrics = catalog.metrics(ENGINE)
     with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
@@ -79,12 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
         print("" if emulated else guard(cell, words))
     write_html(page, measured_page(measurement, metrics))
     return 1 if measurement.failure else 0
-
-
-def largest(names: Sequence[str]) -> HardwareName:
-    """All GPUs of the first kind: each rank must see its own before it is known how many there are."""
-    here = [HardwareName.parse(name) for name in names] or [HardwareName(CPU, 1)]
-    return max((one for one in here if one.kind == here[0].kind), key=lambda one: one.ranks or 0)
 
 
 def guard(cell: Cell, words: Sequence[str]) -> str:

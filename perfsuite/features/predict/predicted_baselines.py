@@ -12,10 +12,10 @@ from perfsuite.compare.rules.exact import compare as exact
 from perfsuite.compare.scope import changes
 from perfsuite.errors import FileError
 from perfsuite.records import codec
-from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMATS
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.reasons import NotPredicted, Predicted
+from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import GREEN, Consent, Line, Status, Verdict
 from perfsuite.system.units import BYTES
@@ -30,6 +30,17 @@ HELD = {  # a number, or numbers by name, which are compared one by one and show
     "overhead": "outside of tensors",
 }
 PREDICT = "pytest --perf --perf-predict"  # collects the cells of the default tests
+
+
+class PredictedBaseline(Record, frozen=True, kw_only=True):
+    """A stored prediction with its origin and the reason why it was accepted; a different kind than a measurement's."""
+
+    format: int
+    cell: str
+    date: str
+    commit: str
+    reason: str = ""
+    prediction: Prediction
 
 
 def path_of(root: Path, cell_id: str) -> Path:

@@ -865,7 +865,12 @@ def test_what_a_state_leaves_out_are_rooms():
 
 @pytest.mark.parametrize(
     ("changed", "moves"),
-    [("show/text/words.py", False), ("predict/sizes.py", True), ("catalog/models/gpt2.toml", True)],
+    [
+        ("show/text/words.py", False),
+        ("features/predict/sizes.py", True),
+        ("features/nights/row.py", False),
+        ("catalog/models/gpt2.toml", True),
+    ],
 )
 def test_only_rooms_that_make_numbers_count(changed, moves, tmp_path, monkeypatch):
     """A sentence that reads better makes no run stale."""

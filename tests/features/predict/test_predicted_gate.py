@@ -19,12 +19,11 @@ from perfsuite.errors import FileError
 from perfsuite.features.predict import predicted_cells as pytest_predictions
 from perfsuite.features.predict import traced_memory as memory_predict
 from perfsuite.features.predict.overhead import overhead
-from perfsuite.features.predict.predicted_baselines import judge_prediction, load, path_of
+from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction, load, path_of
 from perfsuite.features.predict.predicted_cells import predict_and_judge
 from perfsuite.features.predict.trace import tracing
 from perfsuite.features.predict.trace_records import Trace, TraceMark
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.codec import read, read_report, write
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT

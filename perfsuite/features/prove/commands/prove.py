@@ -9,12 +9,11 @@ from pathlib import Path
 
 from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.commands.run import largest
 from perfsuite.cli.shared_options import add_shared, value_of
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.accumulation import STEPS, prove_accumulation
 from perfsuite.features.prove.accumulation_text import render_accumulation
-from perfsuite.launch.hardware_here import local_hardware
+from perfsuite.launch.hardware_here import largest_here, local_hardware
 from perfsuite.launch.launcher import CellFailed
 from perfsuite.records import codec
 from perfsuite.records.gradients import Agreement
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--json", arguments.json)
     timeout = value_of(arguments, TIMEOUT)
     settings = Settings(kernels=value_of(arguments, KERNELS), start_timeout=PATIENCE * timeout, step_timeout=timeout)
-    hardware = arguments.hardware or str(HardwareName(largest(local_hardware(Catalog())).kind, 1))
+    hardware = arguments.hardware or str(HardwareName(largest_here(local_hardware(Catalog())).kind, 1))
     try:
         with closing(LiveLine(lambda _: STEPS)) as live:
             proof = prove_accumulation(words, names, hardware, settings, live.show)

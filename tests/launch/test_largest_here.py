@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfsuite.cli.commands.run import largest
+from perfsuite.launch.hardware_here import largest_here
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from perfsuite.cli.commands.run import largest
 )
 def test_it_has_all_gpus_of_a_kind(here, first):
     """A rank of torchrun sets its own GPU before it makes a step, so it must see it."""
-    assert str(largest(here)) == first
+    assert str(largest_here(here)) == first
