@@ -14,6 +14,23 @@ from perfsuite.cli.command_files import command_files
 ROOT = Path(perfsuite.__file__).parent
 NAMES = sorted(path.name for path in (ROOT / FEATURES).iterdir() if (path / "__init__.py").is_file())
 CELL = "gpt2_tiny-single-cpu_x1"
+TEST = f"""
+import pytest
+
+@pytest.mark.perf_cell("{CELL}")
+def test(perf_cell):
+    perf_cell.check()
+"""
+SCRIPT = """
+import torch
+
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(80):
+    model(torch.randn(32, 64)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 
 
 def inside(module: str) -> bool:
@@ -23,10 +40,11 @@ def inside(module: str) -> bool:
 
 @pytest.fixture
 def without(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder with the package, without this feature."""
+    """A folder with the package, without this feature, and with a test of a cell."""
     package = tmp_path / ROOT.name
     shutil.copytree(ROOT, package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(package / FEATURES / request.param)
+    (tmp_path / "test_it.py").write_text(TEST)
     return tmp_path
 
 
@@ -56,8 +74,6 @@ def test_without_a_feature_its_commands_are_gone(without: Path, request: pytest.
     gone = f".{FEATURES}.{request.node.callspec.params['without']}."
     left = [name for name, file in command_files().items() if gone not in file.module]
     code = "from perfsuite.cli.command_files import command_files; print(*command_files())"
-    test = "def test(perf_cell):\n    perf_cell.check()\n"
-    (without / "test_it.py").write_text(f"import pytest\n\n@pytest.mark.perf_cell('{CELL}')\n{test}")
 
     assert run(without, "-c", code).split() == left
     assert "guard" in run(without, "-m", "perfsuite.cli.main", "--help").lower()
@@ -68,21 +84,7 @@ def test_without_a_feature_its_commands_are_gone(without: Path, request: pytest.
 @pytest.mark.parametrize("without", NAMES, indirect=True)
 def test_without_a_feature_cells_and_scripts_are_measured(without: Path) -> None:
     """A cell against no baseline, which consent makes one, and a script."""
-    test = "def test(perf_cell):\n    perf_cell.check()\n"
-    (without / "test_it.py").write_text(f"import pytest\n\n@pytest.mark.perf_cell('{CELL}')\n{test}")
     (without / "train.py").write_text(SCRIPT)
 
     assert "1 passed" in run(without, "-m", "pytest", "--perf", "--perf-update=new", "test_it.py")
     assert "step time" in run(without, "-m", "perfsuite.cli.main", "run", "--", sys.executable, "train.py")
-
-
-SCRIPT = """
-import torch
-
-model = torch.nn.Linear(64, 64)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(80):
-    model(torch.randn(32, 64)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""

@@ -56,8 +56,8 @@ ROOMS = rooms()
 
 def room(module: str) -> str:
     """``perfsuite.launch.server`` is in the room ``launch``; the package itself and ``features`` have no name."""
-    parts = module.removeprefix("perfsuite.features.").removeprefix("perfsuite").strip(".").split(".")
-    return "" if parts == ["features"] else parts[0]
+    parts = module.removeprefix(f"perfsuite.{FEATURES}.").removeprefix("perfsuite").strip(".").split(".")
+    return "" if parts == [FEATURES] else parts[0]
 
 
 def name_of(path: Path) -> str:

@@ -77,9 +77,8 @@ class Site:
                 )
         (self.output / CELLS).mkdir(parents=True, exist_ok=True)
         dashboard, summaries = self._dashboard(collected.last), []
-        script = (
-            resources.files("perfsuite.features.nights") / "templates" / "nights.js"
-        ).read_text()  # draws a cell's charts
+        templates = resources.files("perfsuite.features.nights") / "templates"
+        script = (templates / "nights.js").read_text()  # draws a cell's charts
         for cell, several in itertools.groupby(collected.series, key=lambda one: one.cell):
             document, found = cell_page(list(several), dashboard)
             page = render(document, [script])
