@@ -18,7 +18,8 @@ from perfsuite.run.runner import Runner, Settings, Watch
 ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
 MOST_STEPS = 500
 TURN_SECONDS, FEWEST_TURNS = 0.15, 6  # the first step of a turn finds the other side's data in the caches
-MOST_WARMUP = 3  # after the recorded steps: on a CPU no later step is slower than the others
+FEWEST_STEPS = 8  # of a side, whose spread tells how far the pair may be trusted
+MOST_WARMUP = 2  # after the recorded step: on a CPU no later step is slower than the others
 
 
 def interleave_of(hardware: Iterable[Hardware]) -> str:
@@ -55,7 +56,7 @@ class Pairs:
         cls, cells: tuple[Cell, Cell], metrics: Sequence[Metric], settings: Settings, design: "PairDesign"
     ) -> "Pairs":
         """The pairs of a cell, none yet."""
-        least, in_turns = settings.steps, design.interleave == "steps"
+        least, in_turns = min(settings.steps, FEWEST_STEPS), design.interleave == "steps"
         steps = steps_of_pair(design.step_seconds, least, design.seconds)
         settings = replace(settings, steps=steps, turn=steps_of_turn(design.step_seconds, steps))
         if cells[1].hardware.device is None:  # no step of a CPU runs ahead of a device, so a block tells no more

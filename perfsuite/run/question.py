@@ -40,7 +40,7 @@ from perfsuite.system.machine import version_of
 
 # For the timed steps of both sides of a pair: many cells are worth more than many steps of one. Steps of several ranks
 # differ ten times as much as those of one, so they need more. Few cells share the cost of their servers.
-PAIR_SECONDS, OF_SEVERAL_RANKS, OF_FEW_CELLS = 1.0, 2.0, 3.0
+PAIR_SECONDS, OF_SEVERAL_RANKS, OF_FEW_CELLS = 1.0, 1.5, 3.0
 SHORT_STEPS = 5
 MANY = 30  # degrees of freedom, of which more make an interval hardly narrower
 A, B = 0, 1
