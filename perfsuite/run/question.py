@@ -35,13 +35,14 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.pairs import PairDesign, Pairs, interleave_of
 from perfsuite.run.runner import ModelFlop, Runner
 from perfsuite.run.sides import Side
-from perfsuite.system.deadline import OutOfTime, check, finished, left
+from perfsuite.system.deadline import OutOfTime, check, left, let_finish
 from perfsuite.system.machine import version_of
 
 # For the timed steps of both sides of a pair: many cells are worth more than many steps of one. Steps of several ranks
 # differ ten times as much as those of one, so they need more. Few cells share the cost of their servers.
 PAIR_SECONDS, OF_SEVERAL_RANKS, OF_FEW_CELLS = 1.0, 1.5, 3.0
 SHORT_STEPS = 5
+FEWEST_ROUNDS = 2  # that a group of cells needs, however short its time: a pair alone has no spread
 MANY = 30  # degrees of freedom, of which more make an interval hardly narrower
 A, B = 0, 1
 
@@ -121,9 +122,9 @@ class Question:
             for number in range(1, max(look for look in LOOKS if look <= self.most_pairs) + 1):
                 behind = [name for name in waiting if len(self.pairs[name]) < number]
                 if behind:
-                    counts = number, len(behind), len(self.pairs)
-                    with finished():
-                        self.tell(Round(*counts, self._expected(behind), left(), self._moved(), left_pairs))
+                    counts, seconds = (number, len(behind), len(self.pairs)), self._expected(behind)
+                    with let_finish(seconds if seconds and number > FEWEST_ROUNDS else 0.0):
+                        self.tell(Round(*counts, seconds, left(), self._moved(), left_pairs))
                         self._launch_pairs(behind)
                     left_pairs = 0
                 if number in LOOKS:

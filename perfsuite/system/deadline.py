@@ -31,7 +31,7 @@ class OutOfTime(PerfsuiteError):
 @dataclass
 class _Limit:
     """``at`` is a time.monotonic(), ``outer`` the limit around this one. A ``patient`` one does not count the time that
-    others use the machine, and does not end what is begun in a block of ``finished``.
+    others use the machine, and does not end what is begun in a block of ``let_finish``.
     """
 
     at: float
@@ -51,7 +51,7 @@ def limit(
 ) -> Iterator[None]:
     """Let everything inside end after ``seconds``, or with a limit around it that ends earlier. ``what`` begins the
     sentence of OutOfTime, as in "the 2 min of --minutes". ``tick`` is called while something is waited for. A
-    ``patient`` limit does not count the time of ``excused``, and lets the block of ``finished`` come to its end.
+    ``patient`` limit does not count the time of ``excused``, and lets the block of ``let_finish`` come to its end.
     """
     token = _INNERMOST.set(_Limit(time.monotonic() + seconds, what, tick, _INNERMOST.get(), patient))
     try:
@@ -72,9 +72,11 @@ def excused() -> Iterator[None]:
 
 
 @contextmanager
-def finished() -> Iterator[None]:
-    """Raise OutOfTime if the limit is used up; if it is a patient one, what is in this block comes to its end."""
-    check()
+def let_finish(seconds: float = 0.0) -> Iterator[None]:
+    """Raise OutOfTime if the limit is used up. If it is a patient one, what is in this block comes to its end, so it
+    also counts as used up if it has less than ``seconds`` left, which the block is expected to take.
+    """
+    check(seconds)
     token = _FINISHES.set(True)
     try:
         yield
@@ -102,12 +104,14 @@ def look() -> float:
     return min(LOOK_SECONDS, left() or LOOK_SECONDS) if _INNERMOST.get() else math.inf
 
 
-def check() -> None:
-    """Raise OutOfTime if the limit is used up. Called before something is started, and while it is waited for."""
+def check(seconds: float = 0.0) -> None:
+    """Raise OutOfTime if the limit is used up, or a patient one has less than ``seconds`` left. Called before something
+    is started, and while it is waited for.
+    """
     now = time.monotonic()
     for one in _limits():
         one.tick()
-        if now >= one.at and not (one.patient and _FINISHES.get()):
+        if now + seconds * one.patient >= one.at and not (one.patient and _FINISHES.get()):
             raise OutOfTime(f"{one.what} are used up")
 
 

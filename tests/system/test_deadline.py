@@ -23,7 +23,7 @@ from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.run.sides import Side
 from perfsuite.system.builds import kept
-from perfsuite.system.deadline import OutOfTime, abandonable, check, finished, left, limit
+from perfsuite.system.deadline import OutOfTime, abandonable, check, left, let_finish, limit
 
 HANGS = "perfsuite.features.prove.selftest.faults:hangs"
 DDP = "gpt2_tiny-ddp-cpu_x2"
@@ -56,16 +56,18 @@ def test_the_earlier_of_two_limits_counts(outer: float, inner: float) -> None:
 
 
 def test_a_patient_limit_lets_what_has_begun_come_to_its_end() -> None:
-    """Such as a round of pairs, of which half would tell less than its cost. Nothing new begins, and no other limit
-    waits.
+    """Such as a round of pairs, of which half would tell less than its cost. Nothing new begins, nor what
+    would take longer than is left, and no other limit waits.
     """
     with limit(0.05, "the minute", patient=True):
-        with finished():
+        with let_finish():
             time.sleep(0.1)
             check()
-        with pytest.raises(OutOfTime, match="the minute"), finished():
+        with pytest.raises(OutOfTime, match="the minute"), let_finish():
             pass
-    with limit(0.05, "the minute"), finished():
+    with limit(SOON, "the minute", patient=True), pytest.raises(OutOfTime), let_finish(FOREVER):
+        pass
+    with limit(0.05, "the minute"), let_finish():
         time.sleep(0.1)
         with pytest.raises(OutOfTime):
             check()
