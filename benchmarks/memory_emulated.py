@@ -18,10 +18,10 @@ import msgspec
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Prediction
 from perfsuite.records.record import Record
 from perfsuite.run.runner import Runner, Settings
 

@@ -22,10 +22,10 @@ from time_summary import percent
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.memory_table import headroom
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.prediction import Prediction
-from perfsuite.show.text.memory_table import headroom
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_megatron.md"
 GIB = 2**30

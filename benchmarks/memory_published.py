@@ -17,9 +17,9 @@ from pathlib import Path
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.prediction import Prediction
 
 MIB, GIB, GB = 2**20, 2**30, 10**9
 CONTEXT_2022 = 1343 * MIB  # "GPU memory occupied: 1343 MB" before anything but the kernels was loaded

@@ -26,10 +26,10 @@ from pathlib import Path
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.memory_table import headroom
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import beside, predict
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.prediction import Prediction
-from perfsuite.show.text.memory_table import headroom
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"
 GB, GIB = 10**9, 2**30

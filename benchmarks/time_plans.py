@@ -13,8 +13,8 @@ from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.plan.answer import Wish, plan
 from perfsuite.features.predict.plan.planned import planned
+from perfsuite.features.predict.prediction import Plan
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.prediction import Plan
 from perfsuite.system.units import show_count, show_ratio, show_whole
 
 OUT = Path(__file__).parents[1] / "docs" / "time_plans.md"

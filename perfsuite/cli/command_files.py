@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfsuite.system.features import FEATURES
+
 ROOMS = Path(__file__).parents[1]
 COMMANDS = "commands"  # the folder of a room that has its commands
 QUESTIONS = {  # that commands answer, as `perfsuite --help` groups them
@@ -44,7 +46,7 @@ class CommandFile:
 def command_files() -> Mapping[str, CommandFile]:
     """Every command, by its name, in the order of the alphabet."""
     found = {}
-    for folder in (*ROOMS.glob(f"*/{COMMANDS}"), *ROOMS.glob(f"features/*/{COMMANDS}")):
+    for folder in (*ROOMS.glob(f"*/{COMMANDS}"), *FEATURES.glob(f"*/{COMMANDS}")):
         package = ".".join((ROOMS.name, *folder.relative_to(ROOMS).parts))
         for path in (*folder.glob("*.py"), *folder.glob("*/__init__.py")):
             name = path.parent.name if path.name == "__init__.py" else path.stem

@@ -6,9 +6,7 @@ fast with this plugin as without.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Generator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,9 +16,9 @@ from perfsuite.settings.keys import KEYS, TESTPATHS
 from perfsuite.settings.options import OPTIONS
 
 if TYPE_CHECKING:
-    from perfsuite.plugin.perf_run import PerfCell
+    from pathlib import Path
 
-FEATURES = Path(__file__).parents[1] / "features"
+    from perfsuite.plugin.perf_run import PerfCell
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +56,7 @@ class HookSpecs:
     def pytest_perf_predict(
         self, cell: Any, catalog: Any, baselines: Path, consent: str | None, reason: str, command: str
     ) -> Any:
-        """Return the PredictedResult of a cell on absent hardware; its baseline is in the folder ``baselines``.
+        """Return the CellResult of a cell on absent hardware; its baseline is in the folder ``baselines``.
 
         ``consent`` is --perf-update and ``reason`` --perf-reason. ``command`` collects the cell's test.
         """
@@ -78,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if config.getoption("--perf"):
         from perfsuite.errors import UsageError
+        from perfsuite.system import features
         from perfsuite.system.processes import require_linux
 
         try:
@@ -90,9 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
         parts = {"session": run, "selection": run.selection, "output": run.output, "settling": run.settling}
         for name, part in parts.items():
             config.pluginmanager.register(part, f"perfsuite.{name}")
-        for hooks in FEATURES.glob("*/pytest_hooks.py"):
-            name = f"perfsuite.features.{hooks.parent.name}.{hooks.stem}"
-            config.pluginmanager.register(importlib.import_module(name), name)
+        for hooks in features.modules("pytest_hooks"):
+            config.pluginmanager.register(hooks, hooks.__name__)
     elif option := next((one for one in OPTIONS if one.needs_perf and setting(config, one)), None):
         raise pytest.UsageError(f"{option.option} needs --perf: {option.needs_perf}.")
 

@@ -13,14 +13,14 @@ from perfsuite.launch.hardware_here import describe
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.reasons import InWords
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import Status, Verdict
-from perfsuite.show.text.predicted_time import entry_of
+from perfsuite.show.result_views import view_of
 from perfsuite.show.text.run_summary import entries, status
 from perfsuite.show.text.words import accept_text
 
-_LEFT = pytest.StashKey[Result | PredictedResult]()
-_FIRST = pytest.StashKey[Result | PredictedResult]()
+_LEFT = pytest.StashKey[CellResult]()
+_FIRST = pytest.StashKey[CellResult]()
 _OUT = pytest.StashKey[bool]()
 # Attributes of a report, which xdist sends as JSON
 _RESULT, _LEFT_OUT, _BY_VERDICT = "perfsuite_result", "perfsuite_left_out", "perfsuite_by_verdict"
@@ -38,12 +38,12 @@ def left_out(report: pytest.TestReport) -> bool:
     return bool(getattr(report, _LEFT_OUT, False))
 
 
-def left(item: pytest.Item) -> Result | PredictedResult | None:
+def left(item: pytest.Item) -> CellResult | None:
     """The result that the test has left in an earlier call or phase, or None."""
     return item.stash.get(_FIRST, None)
 
 
-def leave(item: pytest.Item, result: Result | PredictedResult, metrics: Iterable[Metric] = ()) -> None:
+def leave(item: pytest.Item, result: CellResult, metrics: Iterable[Metric] = ()) -> None:
     """Keep the result for the report of this phase, and for JUnit as properties that people read."""
     item.stash[_LEFT] = item.stash[_FIRST] = result
     item.user_properties += properties(result, metrics)
@@ -60,18 +60,16 @@ def attach(item: pytest.Item, report: pytest.TestReport) -> None:
         setattr(report, _RESULT, codec.encode_line(result))
 
 
-def result_of(report: pytest.TestReport) -> Result | PredictedResult | None:
+def result_of(report: pytest.TestReport) -> CellResult | None:
     """What a test has measured or predicted, or why it has not, from the report of the phase that left it."""
     if not (text := getattr(report, _RESULT, "")):
         return None
     result = codec.decode_line(text.encode(), f"the report of {report.nodeid}")
-    assert isinstance(result, Result | PredictedResult)
+    assert isinstance(result, CellResult)
     return result
 
 
-def replace_result(
-    report: pytest.TestReport, result: Result | PredictedResult, metrics: Iterable[Metric], red: str
-) -> None:
+def replace_result(report: pytest.TestReport, result: CellResult, metrics: Iterable[Metric], red: str) -> None:
     """The report's result is another one now, and its test has failed if there is a ``red`` text. Otherwise it has
     passed, if it failed by its verdict alone.
     """
@@ -92,12 +90,12 @@ def fail(report: pytest.TestReport, text: str) -> None:
         del report.wasxfail
 
 
-def properties(result: Result | PredictedResult, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
+def properties(result: CellResult, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
     """``perfsuite status``, ``perfsuite peak memory``, …: what a row of the summary says, for JUnit."""
-    if isinstance(result, PredictedResult):
-        found = entry_of(result)
-    else:
+    if isinstance(result, Result):
         found = {"status": status(result), **entries(result, metrics)}
+    else:
+        found = view_of(result).entries(result)
     if accept := accept_text(result.verdict):
         found["accept"] = accept
     return [(f"{PROPERTY}{name}", text) for name, text in found.items() if text]

@@ -21,11 +21,11 @@ from perfsuite.plugin.report_files import Reports
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.terminal import Pace, width_of, write, write_summary
 from perfsuite.records import codec
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN
 from perfsuite.run.environment_changes import lacks_code
+from perfsuite.show.result_views import view_of
 from perfsuite.show.text.markdown import is_compared
-from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
 from perfsuite.show.text.words import ignored_text, trace_text
 from perfsuite.system.units import listed, show_ratio, show_several, some
@@ -52,7 +52,7 @@ UNTESTED = (
 
 
 MOST_NAMED = 3
-IsRed = Callable[[Result | PredictedResult], bool]
+IsRed = Callable[[CellResult], bool]
 
 
 class Output:
@@ -64,7 +64,7 @@ class Output:
         self.is_red = is_red  # whether a result fails its test
         self.config, self.options, self.store, self.selection = config, options, store, selection
         self.verbose = config.getoption("verbose", 0) > 0
-        self.results: list[Result | PredictedResult] = []
+        self.results: list[CellResult] = []
         self.skipped: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}  # of skipped tests, by pytest's ids
         self.selected_by_workers = False  # of pytest-xdist
@@ -145,7 +145,7 @@ class Output:
         self._write_line(result)
         self.held.add(test)
 
-    def _write_line(self, result: Result | PredictedResult) -> None:
+    def _write_line(self, result: CellResult) -> None:
         """A cell's line, with how far the run is and how long the rest takes."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
@@ -156,7 +156,7 @@ class Output:
         if isinstance(result, Result):
             reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
         else:
-            reporter.write_line(predicted_line(result) + ahead)
+            reporter.write_line(view_of(result).line(result) + ahead)
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The table of all cells, every baseline that was written, and the report if it was not."""
@@ -212,7 +212,7 @@ class Output:
         """The models whose code is in no commit, although baselines were recorded from it."""
         names, catalog = [], catalog_of(self.config)
         for result in self.results:
-            if not result.updated or isinstance(result, PredictedResult):
+            if not result.updated or not isinstance(result, Result):
                 continue
             cell = parse_cell(result.measurement.cell, catalog)
             baseline = self.store.load(cell.id)

@@ -34,7 +34,7 @@ from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.plugin.settling import Settling
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
 from perfsuite.run.answering import Answering
@@ -54,7 +54,7 @@ from perfsuite.system.machine import refuse_emulated
 from perfsuite.system.units import printable, show_rough
 
 ENDED = "{}, and the cell that was running was ended"
-Marked = TypeVar("Marked", Result, PredictedResult)
+Marked = TypeVar("Marked", bound=CellResult)
 
 
 class PerfVerdict(Exception):
@@ -259,8 +259,7 @@ class PerfRun:
     def _told(self, result: Marked) -> Marked:
         """The result, if the test goes on. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
         if self.is_red(result):
-            failure = result.measurement.failure if isinstance(result, Result) else None
-            raise PerfVerdict(render(result.verdict, failure))
+            raise PerfVerdict(render(result.verdict, result.failure))
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
         return result
@@ -272,12 +271,12 @@ class PerfRun:
             return contextlib.nullcontext()
         return limit(self.begin + budget - time.monotonic(), f"the {show_rough(budget)} of --perf-budget")
 
-    def fails(self, result: Result | PredictedResult) -> bool:
+    def fails(self, result: CellResult) -> bool:
         """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
         status = result.verdict.status
         return status in RED or (status in OPEN and self.options.fail_open)
 
-    def is_red(self, result: Result | PredictedResult) -> bool:
+    def is_red(self, result: CellResult) -> bool:
         """Whether its test fails."""
         return self.fails(result) and not result.updated and not result.quarantined
 

@@ -8,7 +8,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
-from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
+from perfsuite.records.result import CellResult, Result, RunBegin, RunEnd
 
 SHARE = 1 / 30  # of a run's time may be spent on the page
 
@@ -22,7 +22,7 @@ class Reports:
 
     def __init__(self, lines: Path | None, page: Path | None, metrics: Callable[[], Iterable[Metric]]) -> None:
         self.lines, self.page, self.metrics = lines, page, metrics
-        self.results: list[Result | PredictedResult] = []
+        self.results: list[CellResult] = []
         self.unwritten = ""
         self._records: list[Record] = []
         self._there = 0  # of them the lines have
@@ -43,7 +43,7 @@ class Reports:
             self._records, self._there = final, 0
         self._append(RunEnd(end=timestamp(), exit_status=exit_status, skipped=skipped))
 
-    def add(self, result: Result | PredictedResult, waiting: int) -> None:
+    def add(self, result: CellResult, waiting: int) -> None:
         """A cell has finished, and ``waiting`` others have not."""
         self.results.append(result)
         self._append(result)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
+from perfsuite.show.result_views import by_view
 from perfsuite.show.text.life import moved
 from perfsuite.show.text.open_cells import open_times
-from perfsuite.show.text.predicted_time import render_predicted
 from perfsuite.show.text.run_summary import WIDTH, asides, render_summary
 from perfsuite.system.units import show_rough
 
@@ -67,18 +67,17 @@ def write(reporter: Any, text: str, **color: bool) -> None:
 
 def write_summary(
     reporter: Any,
-    cells: Sequence[Result | PredictedResult],
+    cells: Sequence[CellResult],
     skipped: Mapping[str, int],
     metrics: Iterable[Metric],
 ) -> None:
     """The reasons of skipped cells, the tables of all others, and every baseline that was written."""
     width, metrics = width_of(reporter), list(metrics)
     results = [one for one in cells if isinstance(one, Result)]
-    predictions = [one for one in cells if isinstance(one, PredictedResult)]
     for reason, count in skipped.items():
         write(reporter, f"{count} skipped: {reason}")
-    if predictions:
-        reporter.write_line(render_predicted(predictions, width))
+    for view, others in by_view(cells):
+        reporter.write_line(view.table(others, width))
     if not results:
         return
     reporter.write_line(render_summary(results, metrics, width, color=reporter.config.get_terminal_writer().hasmarkup))

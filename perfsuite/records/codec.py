@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import math
 import os
 import re
@@ -16,7 +17,8 @@ from perfsuite.catalog.cell_id import is_cell_id
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.record import Record
-from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
+from perfsuite.records.result import CellResult, Result, RunBegin, RunEnd
+from perfsuite.system import features
 from perfsuite.system.parts import replace
 
 T = TypeVar("T", bound=Record)
@@ -117,31 +119,30 @@ def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
         yield f"{path}:{number}", line
 
 
-class _Kind(msgspec.Struct):
-    """Distinguishes the kinds of a report's lines."""
+class _Tag(msgspec.Struct):
+    """Which kind of a report's lines it is."""
 
-    prediction: dict[str, msgspec.Raw] | None = None
-    selected: list[str] | None = None
-    exit_status: int | None = None
+    line: str
 
 
-AnyLine = Result | PredictedResult | RunBegin | RunEnd
+AnyLine = CellResult | RunBegin | RunEnd
+_MARK = b'"line"'  # the field that each line of a report has
 
 
-_MARKS = (b'"verdict"', b'"selected"', b'"exit_status"')  # each line of a report has one of these fields
+@functools.cache
+def _kinds() -> Mapping[str, type[AnyLine]]:
+    """The classes of a report's lines by their tags: those of the core, and the results that features bring."""
+    kinds = [Result, RunBegin, RunEnd, *(module.RESULT for module in features.modules("result"))]
+    return {kind.__struct_config__.tag: kind for kind in kinds}
 
 
 def _kind_of(line: bytes) -> type[AnyLine]:
     """A malformed line is called a result: the decoder of the whole line says more."""
     try:
-        fields = msgspec.json.decode(line, type=_Kind)
+        tag = msgspec.json.decode(line, type=_Tag).line
     except UNREADABLE:
         return Result
-    if fields.selected is not None:
-        return RunBegin
-    if fields.exit_status is not None:
-        return RunEnd
-    return Result if fields.prediction is None else PredictedResult
+    return Result if tag == Result.__struct_config__.tag else _kinds().get(tag, Result)
 
 
 @dataclass(frozen=True)
@@ -185,14 +186,14 @@ def coverage_of(path: Path) -> RunCoverage:
     return RunCoverage(True, len(selected), missing, status, skipped)
 
 
-def read_report(path: Path) -> list[Result | PredictedResult]:
-    """The cells of a report, as results_of reads them: those that were measured, then those that were predicted."""
-    return sorted((one for _, one in results_of(path)), key=is_predicted)
+def read_report(path: Path) -> list[CellResult]:
+    """The cells of a report, as results_of reads them: those that were measured, then all others."""
+    return sorted((one for _, one in results_of(path)), key=is_measured, reverse=True)
 
 
-def is_predicted(result: Result | PredictedResult) -> bool:
-    """Whether it was not measured."""
-    return isinstance(result, PredictedResult)
+def is_measured(result: CellResult) -> bool:
+    """Whether the cell was trained."""
+    return isinstance(result, Result)
 
 
 def read_measured(path: Path) -> list[Result]:
@@ -200,7 +201,7 @@ def read_measured(path: Path) -> list[Result]:
     return [one for one in read_report(path) if isinstance(one, Result)]
 
 
-def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
+def results_of(path: Path) -> Iterator[tuple[str, CellResult]]:
     """The position and the result of each line of a report: every reader of reports reads them here. Raises FileError
     as read_lines does, and for a name that is no cell's. A last line that is cut off is left out (is_cut).
     """
@@ -209,9 +210,9 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
     for where, one in records:
         if isinstance(one, RunBegin | RunEnd) or id(one) not in known:
             continue
-        cell = one.measurement.cell if isinstance(one, Result) else one.prediction.cell
-        if not is_cell_id(cell):  # the model may be in a conftest that is not here, but the form must be right
-            raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
+        for cell in (one.cell, one.verdict.cell):
+            if not is_cell_id(cell):  # the model may be in a conftest that is not here, but the form must be right
+                raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
         yield where, one
 
 
@@ -220,14 +221,14 @@ def final(records: Sequence[T]) -> list[T]:
     runs, last = 0, dict[tuple[int, str], int]()
     for number, record in enumerate(records):
         runs += isinstance(record, RunBegin)
-        test = record.test if isinstance(record, Result | PredictedResult) else ""
+        test = record.test if isinstance(record, CellResult) else ""
         last[runs, test or str(number)] = number
     return [records[number] for number in sorted(last.values())]
 
 
 def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
     lines = list(_lines(path, FORMAT))
-    if lines and not any(mark in line for _, line in lines for mark in _MARKS) and not is_cut(path):
+    if lines and not any(_MARK in line for _, line in lines) and not is_cut(path):
         raise FileError(f"{path} is not a report: name a file that pytest --perf-report=FILE.jsonl has written.")
     for where, line in lines[: len(lines) - is_cut(path)]:
         yield where, decode_line(line, where)

@@ -299,21 +299,6 @@ class SidesEnded(WithMessage, frozen=True, kw_only=True):
     b: Outcome
 
 
-class Predicted(_Because, frozen=True, kw_only=True):
-    """What a predicted cell needs, its outcome, and the bytes it lacks. A new prediction has none ``recorded``."""
-
-    needed_bytes: int
-    outcome: Outcome
-    recorded: Outcome | None = None
-    missing_bytes: int | None = None
-
-
-class NotPredicted(WithMessage, frozen=True, kw_only=True):
-    """The cell cannot be predicted. A baseline has an outcome ``recorded``."""
-
-    recorded: Outcome | None = None
-
-
 # One union for each function of show/text/reasons.py.
 OfNumbers = (
     Wrong | OtherRelease | BadNumber | Absent | Uncounted | Unrepeated | OtherTraining | NoMetric | NothingGrew | Own
@@ -322,6 +307,6 @@ OfSteps = FewerSamples | StepDiffers | NoCommonStep | SomeSteps | BySteps
 OtherMachine = OtherGpus | NoIdentity | OtherComputer | OtherDriver
 OfTimes = OtherMachine | Capped | NoTimes | Drifted | NotRuledOut | Slower
 OfPairs = NoInterval | WithGroup | NothingShown | Undecided | BeyondHarmless | NotAllTried
-OfOutcomes = InWords | Ended | NoBaseline | SideFailed | SidesEnded | Predicted | NotPredicted
+OfOutcomes = InWords | Ended | NoBaseline | SideFailed | SidesEnded
 OfBaselines = NoRealGpu | OtherKernels | OtherCell | UnknownOutcome | OtherRanks | FewerSteps | LessWarmup
 Reason = OfNumbers | OfSteps | OfTimes | OfPairs | OfOutcomes | OfBaselines

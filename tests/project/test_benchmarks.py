@@ -14,9 +14,9 @@ import pytest
 
 from perfsuite.features.ladder.asv_results import Benchmark, Run, Value
 from perfsuite.features.ladder.ladder import Rung
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.trace_records import Trace
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Prediction
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"

@@ -1,5 +1,7 @@
 """The core works without any feature, and each feature's folder may go."""
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +68,20 @@ def test_the_core_imports_no_feature() -> None:
     ]
 
     assert wrong == []
+
+
+def test_no_class_of_the_core_is_named_after_a_feature() -> None:
+    """Results, reasons and pages of a feature are its own: the core has what they are kinds of."""
+    words = re.compile(r"Predict|Plan(?!e)|Night|Ladder|Stud(y|ies)|Emulat")
+    classes = [
+        f"{name_of(path)}: {node.name}"
+        for name, path in KNOWN.items()
+        if not inside(name)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and words.search(node.name)
+    ]
+
+    assert classes == []
 
 
 @pytest.mark.parametrize("without", NAMES, indirect=True)

@@ -13,12 +13,13 @@ from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
 from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction
+from perfsuite.features.predict.prediction import Prediction
+from perfsuite.features.predict.result import PredictedResult
 from perfsuite.records import codec
 from perfsuite.records.change import Change, Problem, TrialReport
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Prediction
 from perfsuite.records.reasons import InWords
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import Result
 from perfsuite.records.verdict import Consent, EvidenceTrace, Line, LineInterval, Status, TraceKind, Verdict
 from perfsuite.show.text.markdown import ROOM, code, fence, passes, render_brief, render_markdown
 from perfsuite.show.text.verdict_text import render

@@ -18,14 +18,14 @@ from whole_reports import write_report
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
+from perfsuite.features.predict.prediction import PredictedTime
 from perfsuite.plugin.report_files import Reports
 from perfsuite.rank.memory.anatomy import Mark, whole_steps
 from perfsuite.records import codec
 from perfsuite.records.change import Cause, Change, Fixed, How, Problem, TrialReport
 from perfsuite.records.curves import pack, unpack
-from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.reasons import InWords, NotAllTried, OtherRelease, Slower, Undecided
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import (
     Consent,
@@ -73,7 +73,7 @@ def test_the_verdict_is_one_sentence_and_a_count():
     """Red, open, green, without a baseline, and what has not finished."""
     fatter = result(measurement(peak_memory_bytes=memory(22 * GIB)))
     waiting = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN))
-    cells: list[Result | PredictedResult] = [fatter, result(), waiting, result(old=None), predicted()]
+    cells: list[CellResult] = [fatter, result(), waiting, result(old=None), predicted()]
 
     assert verdict_of(cells) == "2 of 5 cells are red. 1 open, 2 green, 1 of the red has no baseline."
     assert verdict_of([result()], 99).endswith("99 more cells have no result yet: the run goes on, or it was ended.")

@@ -11,8 +11,8 @@ from rich.table import Table as TextTable
 
 from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.cli.main import main
+from perfsuite.features.predict.prediction import Estimate, HeldStorages
 from perfsuite.features.predict.prediction_pages import cells_page, memory_page
-from perfsuite.records.prediction import Estimate, HeldStorages
 from perfsuite.show.html.comparisons import comparisons_page
 
 

@@ -1,7 +1,7 @@
 """A prediction of a cell."""
 
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Prediction
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfsuite.records import codec
-from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
+from perfsuite.records.result import CellResult, RunBegin, RunEnd
 
 
-def write_report(path: Path, results: Sequence[Result | PredictedResult], exit_status: int = 0) -> Path:
+def write_report(path: Path, results: Sequence[CellResult], exit_status: int = 0) -> Path:
     """The file of a run that has measured all that was selected."""
     lines = [
         RunBegin(begin="2026-11-02T10:00:00+00:00", selected=[one.test for one in results]),

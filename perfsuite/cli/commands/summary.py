@@ -10,7 +10,7 @@ from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_html, add_select, add_shared, catalog_of, html_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.run_report import write_run
 from perfsuite.show.text.markdown import (
@@ -33,7 +33,7 @@ QUESTION = "guard"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "Reports of pytest --perf-report, with measured and predicted cells, or folders that may hold some."
+    text = "Reports of pytest --perf-report, or folders that may hold some."
     parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
     text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
     parser.add_argument("--conclusion", default=SUCCESS, choices=CONCLUSIONS, metavar="WORD", help=text)
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a report cannot be read, a cell is red or was not compared, or there is none."""
     page = html_of(arguments)
     catalog = catalog_of(arguments)
-    cells: list[Result | PredictedResult] = []
+    cells: list[CellResult] = []
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
         try:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         cells = [cell for cell in cells if meant(cell.verdict.cell)]
         if not cells:
             raise UsageError(f"-k {arguments.expression!r} matches no cell of the reports.")
-    cells.sort(key=codec.is_predicted)
+    cells.sort(key=codec.is_measured, reverse=True)
     metrics = catalog.all("metric").values()
     if page:
         write_run(page, cells, metrics)

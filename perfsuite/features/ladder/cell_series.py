@@ -9,12 +9,12 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.features.ladder.rung_evidence import Evidence, add, behind
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.features.predict.untraceable import why_not_traced
 from perfsuite.rank.memory.anatomy import CATEGORIES
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import STEP_TIME, Measurement
-from perfsuite.records.prediction import Prediction
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.system.machine import cores
 

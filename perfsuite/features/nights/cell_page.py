@@ -46,7 +46,7 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
         title=cell,
         verdict=f"{dashboard.status(last)} on {last.date[:10]}" + (f": {why}" if why else ""),
         tone=dashboard.tone(last),
-        kind="" if len(several) > 1 else several[0].kind,  # type: ignore[arg-type]
+        kind="" if len(several) > 1 else several[0].kind,
         facts=facts,
         links=[tag("a", "← all cells", href="../index.html"), _range(max(len(one.dates) for one in several))],
         sections=[*sections, head],
@@ -69,7 +69,7 @@ def _section(
     inside = [_more(figures[MAIN:]), _releases(series, dashboard), _last(number, series, metrics, dashboard)]
     return Section(
         heading=machine_name(series.device, series.machine),
-        kind=series.kind,  # type: ignore[arg-type]
+        kind=series.kind,
         anchor=f"machine{number}",
         sentences=[f"{show_several(len(series.dates), 'result')}, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
         charts=figures[:MAIN],

@@ -7,23 +7,21 @@ nothing, and no older month is written again.
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from perfsuite.catalog.cell_id import PATTERN
 from perfsuite.errors import FileError
 from perfsuite.records import codec
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.sample import is_number
 from perfsuite.records.verdict import RED, Status, Verdict
 from perfsuite.show.text.words import cause_text, change_text, changes_text, summary, trial_of
 from perfsuite.system.changing import changing
-from perfsuite.system.machine import EMULATED
 
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
 FORMAT = 1  # of a row
-PREDICTED = "predicted"  # the machine of what was not measured
 Number = int | float
 _DATE = r"\d{4}-[01]\d-[0-3]\dT[\d:.+Z-]+"
 Date = Annotated[str, msgspec.Meta(pattern=f"^{_DATE}$")]  # a file's name begins with it
@@ -42,7 +40,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     cell: Cell
     machine: str
     device: str = ""
-    kind: Literal["measured", "emulated", "predicted"] = "measured"
+    kind: Annotated[str, msgspec.Meta(max_length=20)] = "measured"
     commit: str = ""
     outcome: str = "fits"
     status: str = "ok"
@@ -158,42 +156,34 @@ def _checked(row: NightRow, where: str) -> NightRow:
     return _decoded(_ENCODER.encode(row), _ROWS, where)
 
 
-def _date(result: Result | PredictedResult) -> str:
+def _date(result: CellResult) -> str:
     launches = result.measurement.launches if isinstance(result, Result) else []
     return min((launch.date for launch in launches), default=result.date)
 
 
-def _row(result: Result | PredictedResult, earliest: str) -> NightRow:
+def _row(result: CellResult, earliest: str) -> NightRow:
     verdict = result.verdict
-    measured = result.measurement if isinstance(result, Result) else None
-    predicted = result.prediction if isinstance(result, PredictedResult) else None
+    machine = result.measurement.machine if isinstance(result, Result) else None
     red = tuple(line.metric for line in verdict.lines if line.status in RED)
-    source = measured or predicted
-    assert source is not None
-    metrics = {name: _short(reading.value) for name, reading in source.readings.items() if is_number(reading.value)}
-    if predicted:
-        sizes = {"predicted_peak_bytes": predicted.peak_bytes, "predicted_smallest_bytes": predicted.smallest_bytes}
-        metrics |= {name: size for name, size in sizes.items() if size}
-    emulated = measured is not None and measured.machine.device.startswith(EMULATED)
-    note = predicted.reason if predicted else ""
-    if verdict.status not in _QUIET:
-        note = _why(verdict) or summary(verdict)
+    values = {name: reading.value for name, reading in result.readings.items()}
+    numbers = {name: _short(value) for name, value in values.items() if is_number(value)}
+    note = "" if verdict.status in _QUIET else _why(verdict) or summary(verdict)
     return NightRow(
         date=_date(result) or earliest,
-        cell=source.cell,
-        machine=measured.machine.identity if measured else PREDICTED,
-        device=measured.machine.device if measured else "",
-        kind="predicted" if predicted else "emulated" if emulated else "measured",
+        cell=result.cell,
+        machine=machine.identity if machine else result.kind,
+        device=machine.device if machine else "",
+        kind=result.kind,
         commit=result.commit,
-        outcome=source.outcome,
+        outcome=result.outcome,
         status=verdict.status,
         accepted=bool(result.updated),
         note=note,
         red=red,
         trial=tuple(trial_of(verdict)),
         quarantined=result.quarantined,
-        versions=source.versions,
-        metrics=metrics,
+        versions=dict(result.versions),
+        metrics=numbers,
     )
 
 

@@ -12,12 +12,12 @@ from perfsuite.catalog.cell import Cell, Hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import given
 from perfsuite.errors import Refused, UsageError
+from perfsuite.features.predict.memory_table import beside
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.launch.hardware_here import require_here
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.prediction import Prediction
 from perfsuite.run.runner import Runner, Settings
-from perfsuite.show.text.memory_table import beside
 from perfsuite.show.text.tables import print_table
 from perfsuite.system.machine import EMULATED, gpus
 from perfsuite.system.units import show_bytes

@@ -1,10 +1,10 @@
 """The prediction of a cell whose step is compiled: what the compiler says that its program needs."""
 
 from perfsuite.catalog.cell import Cell
+from perfsuite.features.predict.prediction import WHOLE_STEP, Prediction
 from perfsuite.features.predict.theory import model_state
 from perfsuite.features.predict.trace_records import Trace
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import WHOLE_STEP, Prediction
 
 
 def of_program(cell: Cell, trace: Trace) -> Prediction:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from perfsuite.records.prediction import Plan, VerifiedLayout
+from perfsuite.features.predict.prediction import Plan, VerifiedLayout
 from perfsuite.show.text.tables import bare_table
 from perfsuite.system.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
 

@@ -11,10 +11,11 @@ from perfsuite.catalog.definitions import OF_A_PEAK, Metric
 from perfsuite.compare.rules.exact import compare as exact
 from perfsuite.compare.scope import changes
 from perfsuite.errors import FileError
+from perfsuite.features.predict import outcome_words
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.records import codec
 from perfsuite.records.formats import FORMATS
-from perfsuite.records.prediction import Prediction
-from perfsuite.records.reasons import NotPredicted, Predicted
+from perfsuite.records.reasons import InWords
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import GREEN, Consent, Line, Status, Verdict
@@ -76,12 +77,13 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None,
     name, before = prediction.cell, baseline.prediction if baseline else None
     lost = prediction.outcome == "unsupported"
     if lost and (before is None or before.outcome == "unsupported"):
-        return Verdict(cell=name, status=Status.UNSUPPORTED, reason=NotPredicted(message=prediction.reason))
+        never = InWords(message=outcome_words.not_predicted(prediction))
+        return Verdict(cell=name, status=Status.UNSUPPORTED, reason=never)
     if before is None:
-        new = Predicted(needed_bytes=prediction.needed_bytes, outcome=prediction.outcome)
+        new = InWords(message=outcome_words.unheld(prediction))
         return Verdict(cell=name, status=Status.MISSING, reason=new, accept=Consent.NEW, collect=command)
     if lost:
-        why = NotPredicted(message=prediction.reason, recorded=before.outcome)
+        why = InWords(message=outcome_words.not_predicted(prediction, before))
         return Verdict(cell=name, status=Status.REGRESSED, reason=why, accept=Consent.REGRESSED, collect=command)
     # A cell that was never predicted has no numbers: compared with its zeros, all would have grown.
     compared = HELD if before.outcome != "unsupported" else {}
@@ -94,20 +96,12 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None,
     return Verdict(
         cell=name,
         status=status,
-        reason=_outcomes(before, prediction),
+        reason=InWords(message=outcome_words.compared(prediction, before, lines, status)),
         lines=lines,
         changed=sorted(changes(before.versions, prediction.versions), key=lambda one: one.name) if lines else [],
         accept=None if status in GREEN else Consent(status.value),
         collect=command,
     )
-
-
-def _outcomes(before: Prediction, now: Prediction) -> Predicted:
-    """Both outcomes, what the cell needs and, out of memory, what is missing."""
-    missing = None
-    if now.outcome == "oom" and now.capacity_bytes is not None:
-        missing = now.needed_bytes - now.capacity_bytes
-    return Predicted(needed_bytes=now.needed_bytes, outcome=now.outcome, recorded=before.outcome, missing_bytes=missing)
 
 
 def _line(name: str, title: str, before: Prediction, now: Prediction) -> Line:

@@ -7,14 +7,14 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction, load, path_of
+from perfsuite.features.predict.prediction import Prediction
+from perfsuite.features.predict.result import PredictedResult
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.traced_memory import predict, unsupported
 from perfsuite.launch.hardware_here import why_missing
 from perfsuite.records import codec
 from perfsuite.records.formats import FORMAT, timestamp
-from perfsuite.records.prediction import Prediction
 from perfsuite.records.reasons import InWords
-from perfsuite.records.result import PredictedResult
 from perfsuite.records.verdict import RED, Status, Verdict
 from perfsuite.run.gatekeeper import commit_of
 

@@ -5,15 +5,15 @@ from typing import Final
 
 from rich.table import Table as TextTable
 
+from perfsuite.features.predict import memory_needs as memory
 from perfsuite.features.predict import plan_table as texts
-from perfsuite.records.prediction import Estimate, Plan, Prediction
-from perfsuite.show.html import memory_chart as memory
+from perfsuite.features.predict.memory_table import bar, headroom, largest, parts
+from perfsuite.features.predict.predicted_time import meaning
+from perfsuite.features.predict.prediction import Estimate, Plan, Prediction
 from perfsuite.show.html.axes import SECONDS, Quantity
 from perfsuite.show.html.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.show.html.document import Document, Section, Table, Tone
 from perfsuite.show.html.markup import Html
-from perfsuite.show.text.memory_table import bar, headroom, largest, parts
-from perfsuite.show.text.predicted_time import meaning
 from perfsuite.system import units
 
 PREDICTED: Final = "predicted"

@@ -7,7 +7,7 @@ import pytest
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError
-from perfsuite.records.result import PredictedResult
+from perfsuite.features.predict.result import PredictedResult
 from perfsuite.system.deadline import OutOfTime
 
 

@@ -15,12 +15,12 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.prediction import Estimate
 from perfsuite.features.predict.trace.tracing import MemoryTracer, job_of, kept_at, trace_each
 from perfsuite.features.predict.trace_records import HOST, Trace
 from perfsuite.features.predict.traced_memory import beside, firsts_of, host_bytes, placed
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Estimate
 
 DEPTHS = ("num_layers", "num_decoder_layers", "num_hidden_layers", "n_layer")  # in configs of transformers
 SHALLOW = (3, 5)  # layers of a stage: FSDP and ZeRO-3 gather ahead, so the first and the last layers are unlike others

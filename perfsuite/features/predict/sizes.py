@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.prediction import Estimate, Prediction
 from perfsuite.features.predict.shallow import estimate_each, shallow
 from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.features.predict.traced_memory import attempt_each, is_kept
 from perfsuite.features.predict.untraceable import why_no_operators
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Estimate, Prediction
 
 Size = Prediction | Estimate
 CLOSE = 0.04  # by which share an estimate may be too small (docs/memory.md)

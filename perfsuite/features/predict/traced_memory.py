@@ -15,6 +15,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.allocator import CachingAllocator, Event, replay, smallest_capacity
 from perfsuite.features.predict.compiled_memory import of_program
 from perfsuite.features.predict.overhead import overhead
+from perfsuite.features.predict.prediction import HeldStorages, Prediction
 from perfsuite.features.predict.theory import model_state
 from perfsuite.features.predict.trace.tracing import MemoryTracer, TraceFailed, job_of, kept_at, trace_each
 from perfsuite.features.predict.trace_records import HOST, Trace, TraceJob
@@ -25,7 +26,6 @@ from perfsuite.rank.memory.snapshot import make_snapshot, pickled
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import HeldStorages, Prediction
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import fold, locate
 

@@ -13,9 +13,9 @@ from perfsuite.errors import UsageError
 from perfsuite.features.predict.plan.answer import Wish, plan
 from perfsuite.features.predict.plan.planned import of_model
 from perfsuite.features.predict.plan_table import lacking
+from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.studies._forecast import Forecast
 from perfsuite.features.studies._read_study import read_study
-from perfsuite.records.prediction import Plan
 from perfsuite.system.units import show_count, show_several
 
 MOST = 64  # nodes

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.records.change import Change, How
 from perfsuite.records.reasons import NotAllTried, Undecided, WithMessage
+from perfsuite.records.result import CellResult
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import OPEN, Line, Move, Status
-from perfsuite.show.html.moved import AnyResult, Moved, in_quarantine, tone_of
+from perfsuite.show.html.moved import Moved, in_quarantine, tone_of
 from perfsuite.show.text import words
 from perfsuite.show.text.markdown import is_red
 from perfsuite.show.text.open_cells import NEVER, is_unexplained
@@ -30,7 +31,7 @@ class ShownCause:
     other metrics of these cells. Cells without numbers have a ``reason``.
     """
 
-    cells: Sequence[AnyResult]
+    cells: Sequence[CellResult]
     status: Status
     changed: tuple[Change, ...]
     moved: Sequence[Moved] = ()
@@ -132,7 +133,7 @@ class ShownCause:
         return not self.is_red, tone_of(self.status) != "red", -best, -most, -len(self.cells)
 
 
-def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[ShownCause]:
+def causes(moved: Sequence[Moved], results: Sequence[CellResult]) -> list[ShownCause]:
     """The causes of a run, those that matter most first. ``results`` are all its cells."""
     groups: dict[tuple[object, ...], list[Moved]] = defaultdict(list)
     for move in moved:
@@ -225,9 +226,9 @@ def _cause(groups: Sequence[Sequence[Moved]]) -> ShownCause:
     )
 
 
-def _without_numbers(results: Sequence[AnyResult]) -> list[ShownCause]:
+def _without_numbers(results: Sequence[CellResult]) -> list[ShownCause]:
     """Cells that are not green and have no line that moved: failed, missing, undecided; alike if their reason is."""
-    groups: dict[tuple[str, type, str, bool], list[AnyResult]] = defaultdict(list)
+    groups: dict[tuple[str, type, str, bool], list[CellResult]] = defaultdict(list)
     for result in results:
         verdict = result.verdict
         if verdict.status in (Status.OK, Status.IMMATERIAL, Status.UNSUPPORTED) or any(
@@ -249,7 +250,7 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[ShownCause]:
     ]
 
 
-def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
+def common(cells: Sequence[CellResult], results: Sequence[CellResult]) -> str:
     """What the cells share and others do not: ``All 14 cells with zero3, and no other.``"""
     if len(cells) < 2 or in_quarantine(cells[0]):
         return ""

@@ -14,6 +14,7 @@ from perfsuite.show.html.charts import Stack, stacked_bars
 from perfsuite.show.html.curve_chart import Band, CurveLine, lines
 from perfsuite.show.html.document import Kind, Section
 from perfsuite.show.html.markup import Html
+from perfsuite.show.text.memory_categories import CATEGORIES
 
 STEP, PEAK = "step_time_seconds", "peak_memory_bytes"
 WAITING = "exposed communication"
@@ -91,7 +92,7 @@ class Evidence:
             return None
         label = f"rank {failure.rank}, with the refused request"
         stack = Stack(label=label, parts=failure.parts, kind=kind_of(self.new))
-        return stacked_bars("Memory when it ran out", [stack], BYTES, colors=memory.COLORS)
+        return stacked_bars("Memory when it ran out", [stack], BYTES, colors=list(CATEGORIES))
 
     def peak_by_category(self) -> list[Section]:
         """The table of the peak, if its categories are known."""

@@ -13,15 +13,12 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.installations import KINDS
 from perfsuite.compare.judge import COMMAND
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import GREEN, EvidenceTrace, Line, Status, TraceKind
-from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.cell_evidence import STEP, Evidence
 from perfsuite.show.html.document import Command, PageEntry, Section, Table, Tone
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import (
-    AnyResult,
-    kind_of,
     noise_of,
     noise_text,
     shown_change,
@@ -29,8 +26,8 @@ from perfsuite.show.html.moved import (
     tone_of,
     versions_between,
 )
+from perfsuite.show.result_views import view_of
 from perfsuite.show.text import words
-from perfsuite.show.text.predicted_time import TITLES, entries, meaning
 from perfsuite.show.text.verdict_text import last_lines
 
 BASELINE, NOW = "baseline", "now"
@@ -44,7 +41,7 @@ def anchor(cell: str) -> str:
     return f"cell-{cell}"
 
 
-def cell_section(result: AnyResult, metrics: Mapping[str, Metric], prefix: Mapping[str, str], folder: Path) -> Section:
+def cell_section(result: CellResult, metrics: Mapping[str, Metric], prefix: Mapping[str, str], folder: Path) -> Section:
     """Everything that is known of the cell; what was not measured is left out or said to be absent. ``prefix`` is of
     prefixes(), ``folder`` has the page.
     """
@@ -56,13 +53,13 @@ def cell_section(result: AnyResult, metrics: Mapping[str, Metric], prefix: Mappi
         sentences.append(f"Changed since the baseline: {words.changes_text(verdict.changed)}.")
     if result.updated:
         sentences.append(f"Accepted into {result.updated}.")
-    more = _predicted(result) if isinstance(result, PredictedResult) else _measured(result, metrics)
+    more = _measured(result, metrics) if isinstance(result, Result) else view_of(result).evidence(result)
     return Section(
         heading=verdict.cell,
         sentences=sentences,
         commands=commands(result, prefix),
         links=[_trace(trace, folder) for trace in verdict.traces],
-        kind=kind_of(result),
+        kind=result.kind,
         tone=tone,
         folded=True,
         anchor=anchor(verdict.cell),
@@ -80,14 +77,14 @@ def _trace(trace: EvidenceTrace, folder: Path) -> Html:
     return join(["Trace: ", link, f"{said.removeprefix(trace.path)}."])
 
 
-def prefixes(results: Sequence[AnyResult]) -> dict[str, str]:
+def prefixes(results: Sequence[CellResult]) -> dict[str, str]:
     """What collects the tests of each kind of cell in this run: the part before ``-k`` of the commands that accept, if
     it is the same in all.
     """
     found: dict[str, set[str]] = {}
     for one in results:
         if one.verdict.accept:
-            found.setdefault(kind_of(one), set()).add(one.verdict.collect)
+            found.setdefault(one.kind, set()).add(one.verdict.collect)
     return {kind: texts.pop() for kind, texts in found.items() if len(texts) == 1}
 
 
@@ -98,11 +95,11 @@ def change_entry(line: Line) -> PageEntry:
     return PageEntry(shown_change(line), sort=change, tone=tone)
 
 
-def commands(result: AnyResult, prefix: Mapping[str, str]) -> list[Command]:
+def commands(result: CellResult, prefix: Mapping[str, str]) -> list[Command]:
     """What runs the cell again, what compares both environments, and what accepts it."""
     verdict, found = result.verdict, []
-    predict = [] if isinstance(result, Result) else ["--perf-predict"]
-    usual = prefix.get(kind_of(result)) or shlex.join([*COMMAND.split(), *predict])
+    options = [] if isinstance(result, Result) else view_of(result).options
+    usual = prefix.get(result.kind) or shlex.join([*COMMAND.split(), *options])
     collect = verdict.collect if verdict.accept else usual
     found.append(Command(what="run it again", text=f"{collect} {shlex.join(['-k', verdict.cell])}"))
     if isinstance(result, Result) and result.baseline and tone_of(verdict.status) in ("red", "yellow"):
@@ -186,26 +183,3 @@ def _around(old: Measurement | None, new: Measurement) -> Section:
     if launches:
         tables.append(Table(head=["launch", *(name.replace("_", " ") for name in names)], rows=launches))
     return Section(heading="Versions and machine", tables=tables, folded=True)
-
-
-def _predicted(result: PredictedResult) -> dict[str, Any]:
-    """The prediction's numbers; there was no run, so there are no steps."""
-    one = result.prediction
-    rows = [
-        [
-            line.title,
-            *words.sides_text(line),
-            words.change_text(line),
-            line.status,
-            words.note_text(line),
-        ]
-        for line in result.verdict.lines
-    ]
-    head = ["predicted number", BASELINE, NOW, "change", "verdict", "evidence"]
-    tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
-    if result.time:
-        step = entries(result.time)
-        caption = f"From closed forms; no verdict depends on it. {meaning(result.time.regime)}".strip()
-        tables.append(Table(head=TITLES, rows=[step], caption=caption))
-    charts = [memory.needs([one.cell], [one])] if one.parts else []
-    return {"charts": charts, "tables": tables}

@@ -23,7 +23,7 @@ from perfsuite.records.formats import timestamp
 from perfsuite.show.html.markup import Html, whole
 from perfsuite.system.paths import check_output
 
-Kind = Literal["measured", "predicted", "emulated", ""]
+Kind = str  # "measured", or another that a result has; empty for none. The style has a class of its name
 Tone = Literal["red", "yellow", "green", "blue", "muted", ""]
 OPTION = "--html"
 WIDE = 40  # characters of an entry from which on its column has a phone's whole width

@@ -1,11 +1,10 @@
-"""Memory on a page: one side against another by category and operator, and a prediction's step and sweep."""
+"""Memory on a page: one side against another by category and operator, as bars, curves and tables."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 
 from perfsuite.compare.explain import moves
 from perfsuite.records.curves import unpack
-from perfsuite.records.prediction import Estimate, Prediction
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import part_name
 from perfsuite.show.html.axes import BYTES
@@ -13,11 +12,9 @@ from perfsuite.show.html.charts import MEASURED, Stack, stacked_bars
 from perfsuite.show.html.curve_chart import areas
 from perfsuite.show.html.document import PageEntry, Table
 from perfsuite.show.html.markup import Html
-from perfsuite.show.text.memory_table import CATEGORIES
+from perfsuite.show.text.memory_categories import CATEGORIES
 from perfsuite.system.units import show_bytes, show_change
 
-ESTIMATED = "estimated, of all categories"
-COLORS = [*CATEGORIES, "allocator", "overhead", ESTIMATED]
 MOST = 6  # operators of a category
 EVENTS = "allocations and releases, in order"
 MOST_OF_EACH = (
@@ -33,7 +30,7 @@ def anatomy(title: str, old: Reading | None, new: Reading, names: tuple[str, str
         stacks.insert(0, Stack(label=names[0], parts=old.parts, kind=kind))
     elif old and old.parts:
         stacks = [Stack(label=f"{names[1]} = {names[0]}", parts=new.parts, kind=kind)]
-    return stacked_bars(title, stacks, BYTES, colors=COLORS)
+    return stacked_bars(title, stacks, BYTES, colors=list(CATEGORIES))
 
 
 def over_a_step(
@@ -85,15 +82,6 @@ def signed(size: float) -> str:
     return f"{'-' if size < 0 else '+'}{show_bytes(abs(size))}" if size else "="
 
 
-def timeline(prediction: Prediction) -> Html:
-    """Live memory over the last traced step, by category."""
-    phases = spans([phase for phase, _ in prediction.curve])
-    limit = ("capacity", prediction.capacity_bytes) if prediction.capacity_bytes else None
-    title = f"Predicted live tensors over a step, rank {prediction.rank}"
-    sizes = [sizes for _, sizes in prediction.curve]
-    return areas(title, sizes, prediction.categories, BYTES, EVENTS, phases=phases, limit=limit, kind="predicted")
-
-
 def spans(phases: Sequence[str]) -> list[tuple[str, float, float]]:
     """(phase, begin, end) of each stretch of equal phases."""
     stretches, place = [], 0
@@ -102,21 +90,3 @@ def spans(phases: Sequence[str]) -> list[tuple[str, float, float]]:
         stretches.append((phase, float(place), float(place + width)))
         place += width
     return stretches
-
-
-def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) -> Html:
-    """What each cell needs of its device, stacked. An estimate has no categories."""
-    pairs = zip(names, predictions, strict=True)
-    shown = [(name, prediction) for name, prediction in pairs if prediction.outcome != "unsupported"]
-    capacity = next((prediction.capacity_bytes for _, prediction in shown if prediction.capacity_bytes), None)
-    stacks = [Stack(label=name, parts=parts_of(prediction), kind="predicted") for name, prediction in shown]
-    limit = ("capacity", capacity) if capacity else None
-    return stacked_bars("Predicted need of a device", stacks, BYTES, colors=COLORS, limit=limit)
-
-
-def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
-    """The live tensors by category, what the allocator loses, and what lies outside of tensors."""
-    if isinstance(prediction, Estimate):
-        return {ESTIMATED: prediction.needed_bytes}
-    lost = max(0, prediction.smallest_bytes - prediction.peak_bytes)
-    return prediction.parts | {"allocator": lost, "overhead": sum(prediction.overhead.values())}

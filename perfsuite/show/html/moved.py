@@ -12,14 +12,13 @@ from perfsuite.compare.terms import terms_of
 from perfsuite.compare.timing import RULED_OUT, pool_of
 from perfsuite.records.change import ChangeKind
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, RED, Line, Status
 from perfsuite.show.html.curve_chart import Band
-from perfsuite.show.html.document import Kind, Tone
+from perfsuite.show.html.document import Tone
 from perfsuite.show.text.words import change_text, range_text
 from perfsuite.system.units import show_ratio, show_several
 
-AnyResult = Result | PredictedResult
 TONES: dict[str, Tone] = {
     "ok": "green",
     "immaterial": "green",
@@ -43,7 +42,7 @@ class Noise:
 class Moved:
     """One line of a verdict that is neither ok nor left out."""
 
-    result: AnyResult
+    result: CellResult
     line: Line
     noise: Noise | None
 
@@ -69,14 +68,7 @@ class Moved:
         return EXACT if self.noise is None else f"{self.score:.1f} × its noise"
 
 
-def kind_of(result: AnyResult) -> Kind:
-    """Whether the numbers are measured, predicted or emulated."""
-    if isinstance(result, PredictedResult):
-        return "predicted"
-    return "emulated" if result.measurement.machine.emulated else "measured"
-
-
-def status_of(result: AnyResult) -> tuple[str, Tone]:
+def status_of(result: CellResult) -> tuple[str, Tone]:
     """``regressed``, ``improved, accepted`` or ``regressed, quarantined until 2026-12-24``, and its colour."""
     status = result.verdict.status
     if result.updated:
@@ -86,7 +78,7 @@ def status_of(result: AnyResult) -> tuple[str, Tone]:
     return status, tone_of(status)
 
 
-def in_quarantine(result: AnyResult) -> bool:
+def in_quarantine(result: CellResult) -> bool:
     """Whether the cell's verdict fails no run, since a quarantine holds."""
     return bool(result.quarantined and not result.updated)
 
@@ -98,7 +90,7 @@ def tone_of(status: str) -> Tone:
     return "red" if status in RED else "yellow" if status in OPEN else ""
 
 
-def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[Moved]:
+def moved(results: Sequence[CellResult], metrics: Mapping[str, Metric]) -> list[Moved]:
     """Every line that moved, of every cell."""
     lines = []
     for result in results:

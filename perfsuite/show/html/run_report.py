@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records.prediction import PredictedTime
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, ORDER, Status
 from perfsuite.show.html import document
 from perfsuite.show.html.causes import ShownCause, causes, common
@@ -24,9 +23,7 @@ from perfsuite.show.html.cell_report import (
 from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table, Tone
 from perfsuite.show.html.markup import Html
 from perfsuite.show.html.moved import (
-    AnyResult,
     Moved,
-    kind_of,
     moved,
     names_of,
     noise_of,
@@ -48,13 +45,13 @@ MOST_CAUSES, MOST_EFFECTS, MOST_FACTS = 100, 200, 30
 MOST_OF_COMMAND = 100_000  # characters; Linux runs no longer one
 
 
-def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric]) -> None:
+def write_run(path: Path, results: Sequence[CellResult], metrics: Iterable[Metric]) -> None:
     """Write the report of a run that has ended. Raises FileError if it cannot be written."""
     document.write(path, run_document(results, metrics, folder=path.parent))
 
 
 def run_document(
-    results: Sequence[AnyResult], metrics: Iterable[Metric], waiting: int = 0, folder: Path | None = None
+    results: Sequence[CellResult], metrics: Iterable[Metric], waiting: int = 0, folder: Path | None = None
 ) -> Document:
     """The page of the cells that have finished; ``waiting`` others have not. ``folder`` is where the page will be."""
     known = names_of(metrics)
@@ -120,7 +117,7 @@ def _without(count: int, shown: int) -> list[str]:
     return [f"{which} the evidence here. For another cell: perfsuite summary REPORT.jsonl -k CELL --html CELL.html."]
 
 
-def _quiet(cells: Sequence[AnyResult]) -> str:
+def _quiet(cells: Sequence[CellResult]) -> str:
     """``47 cells are green``, with how many are unsupported or not measured, if any are."""
     unsupported = sum(result.verdict.status == Status.UNSUPPORTED for result in cells)
     green = len(cells) - unsupported
@@ -129,7 +126,7 @@ def _quiet(cells: Sequence[AnyResult]) -> str:
         for count, word in ((green, "green"), (unsupported, "unsupported"))
         if count
     ]
-    kinds = Counter(kind_of(result) for result in cells)
+    kinds = Counter(result.kind for result in cells)
     of_kinds = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     return ", ".join(counts) + (f" ({of_kinds})" if set(kinds) != {"measured"} else "")
 
@@ -137,7 +134,7 @@ def _quiet(cells: Sequence[AnyResult]) -> str:
 _RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has no noise."
 
 
-def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
+def verdict_of(results: Sequence[CellResult], waiting: int = 0) -> str:
     """``14 of 60 cells are red. 1 undecided, 2 slower without a change, 43 green, 1 of the red has no baseline.``"""
     standings = counts(map(standing, results))
     red = standings["red"]
@@ -151,13 +148,13 @@ def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
     return f"{first}{rest}{running}" if results else f"No cell has a result.{running}"
 
 
-def _tone(results: Sequence[AnyResult]) -> Tone:
+def _tone(results: Sequence[CellResult]) -> Tone:
     if any(map(is_red, results)):
         return "red"
     return "yellow" if any(result.verdict.status in OPEN for result in results) or not results else "green"
 
 
-def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]:
+def _facts(results: Sequence[CellResult], metrics: Iterable[Metric]) -> list[str]:
     """When and where the cells ran, with which releases; and what holds for many of them."""
     measured = [result for result in results if isinstance(result, Result)]
     facts = []
@@ -171,7 +168,7 @@ def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]
             versions.setdefault(name, {})[text] = None
     if versions:
         facts.append(", ".join(f"{name} {' or '.join(texts)}" for name, texts in versions.items()) + ".")
-    kinds = Counter(kind_of(result) for result in results)
+    kinds = Counter(result.kind for result in results)
     if len(kinds) > 1 or "measured" not in kinds:
         facts.append(", ".join(f"{show_several(count, 'cell')} {kind}" for kind, count in kinds.items()) + ".")
     facts += [f"{aside}." for aside in asides(measured, metrics)]
@@ -180,7 +177,7 @@ def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]
 
 def _cause(
     cause: ShownCause,
-    results: Sequence[AnyResult],
+    results: Sequence[CellResult],
     metrics: Mapping[str, Metric],
     prefix: Mapping[str, str],
     opened: bool,
@@ -202,7 +199,7 @@ def _cause(
     if cause.suspects:
         sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
     sentences += [*cause.others, *_left_out(len(cause.moved or cause.cells), MOST_EFFECTS, "cell")]
-    kinds = {kind_of(cell) for cell in cause.cells}
+    kinds = {cell.kind for cell in cause.cells}
     tone = "yellow" if cause.quarantined else tone_of(cause.status)
     return Section(
         heading=cause.title,
@@ -246,7 +243,7 @@ def _effects(cause: ShownCause, metrics: Mapping[str, Metric], here: Container[s
 def _difference(effect: Moved, metrics: Mapping[str, Metric]) -> str:
     """``+282.21 KiB``; empty where there are not two numbers, or only a trial's change counts."""
     metric, result = metrics.get(effect.line.metric), effect.result
-    if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.is_time:
+    if not isinstance(result, Result) or result.baseline is None or metric is None or metric.is_time:
         return ""
     new, old = effect.line.new, effect.line.old
     if isinstance(new, str | None) or isinstance(old, str | None):
@@ -256,9 +253,10 @@ def _difference(effect: Moved, metrics: Mapping[str, Metric]) -> str:
 
 def _charts(cause: ShownCause, metrics: Mapping[str, Metric]) -> list[Html]:
     """The evidence of the cell that moved most: its memory, or its steps."""
-    if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
+    largest = cause.moved[0] if cause.moved else None
+    result = largest.result if largest else None
+    if largest is None or not isinstance(result, Result):
         return []
-    largest, result = cause.moved[0], cause.moved[0].result
     old = result.baseline.measurement if result.baseline else None
     evidence = Evidence(old, result.measurement, SIDES, largest.cell if len(cause.cells) > 1 else "")
     charts: list[Html | None] = []
@@ -292,9 +290,9 @@ def _commands(cause: ShownCause, prefix: Mapping[str, str]) -> list[Command]:
     return shown
 
 
-def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric], here: Container[str]) -> Table:
+def _table(results: Sequence[CellResult], metrics: Mapping[str, Metric], here: Container[str]) -> Table:
     """Every cell with its status and the columns that most have."""
-    with_kind = {kind_of(result) for result in results} != {"measured"}  # what is not measured says so in every row
+    with_kind = {result.kind for result in results} != {"measured"}  # what is not measured says so in every row
     columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
     rows: list[list[str | PageEntry]] = []
     for result in results:
@@ -302,7 +300,7 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric], here: Co
         row: list[str | PageEntry] = [
             _linked(verdict.cell, here),
             PageEntry(status, sort=SEVERITY.get(verdict.status), tone=tone),
-            *([PageEntry(kind_of(result), kind=kind_of(result))] if with_kind else []),
+            *([PageEntry(result.kind, kind=result.kind)] if with_kind else []),
         ]
         for metric in columns:
             row.append(_value(result, metric))
@@ -317,17 +315,6 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric], here: Co
     return Table(head=[*head, *titles], rows=rows, name="cells", choose=1, numbers=numbers)
 
 
-def _value(result: AnyResult, metric: Metric) -> PageEntry:
-    if isinstance(result, PredictedResult):
-        time = result.time or PredictedTime(cell=result.verdict.cell)
-        known = {
-            PEAK: result.prediction.peak_bytes,
-            STEP: time.predicted_step_seconds,
-            "tokens_per_second": time.predicted_tokens_per_second,
-            "mfu": time.predicted_mfu,
-        }
-        value = known[metric.name] or None
-    else:
-        reading = result.measurement.readings.get(metric.name)
-        value = reading.value if reading else None
-    return PageEntry("–") if value is None else PageEntry(metric.show(value), sort=float(value), kind=kind_of(result))
+def _value(result: CellResult, metric: Metric) -> PageEntry:
+    value = result.number(metric.name)
+    return PageEntry("–") if value is None else PageEntry(metric.show(value), sort=float(value), kind=result.kind)

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
+from perfsuite.show.result_views import by_view
 from perfsuite.show.text.grid_words import moved_together
-from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.run_summary import by_process, rows, unmeasured
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import change_text, summary, text_of_change
-from perfsuite.system.units import show_bytes, show_part, show_several
+from perfsuite.system.units import show_part, show_several
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
 BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report have the rest
@@ -47,24 +47,22 @@ def _how(conclusion: str) -> str:
     return f"{how}, but no cell of its report is red. See its log."
 
 
-def is_red(result: Result | PredictedResult) -> bool:
+def is_red(result: CellResult) -> bool:
     """Whether the gate must reject it. An accepted result passes, and one in quarantine."""
     return standing(result) == "red"
 
 
-def is_compared(result: Result | PredictedResult) -> bool:
+def is_compared(result: CellResult) -> bool:
     """Whether the cell tells that something is as good as before, or not: an accepted one was recorded on purpose, and
     an emulated one has trained without a baseline to compare with. A success needs one such cell.
     """
     if result.updated:
         return True
-    emulated = isinstance(result, Result) and result.measurement.machine.emulated
-    return not result.quarantined and (
-        emulated or result.verdict.status not in (Status.UNSUPPORTED, Status.NOT_COMPARED)
-    )
+    compared = result.verdict.status not in (Status.UNSUPPORTED, Status.NOT_COMPARED)
+    return not result.quarantined and (compared or result.kind == "emulated")
 
 
-def standing(result: Result | PredictedResult) -> str:
+def standing(result: CellResult) -> str:
     """What a run counts the cell as: ``red``, ``quarantined``, ``green``, ``unsupported``, or its open status."""
     return standing_of(result.verdict.status, bool(result.updated), result.quarantined)
 
@@ -89,20 +87,17 @@ def counts(standings: Iterable[str]) -> dict[str, int]:
     }
 
 
-def passes(cells: Sequence[Result | PredictedResult], conclusion: str = SUCCESS) -> bool:
+def passes(cells: Sequence[CellResult], conclusion: str = SUCCESS) -> bool:
     """Whether the run ended well, no cell is red and at least one was compared."""
     return conclusion == SUCCESS and any(map(is_compared, cells)) and not any(map(is_red, cells))
 
 
-def render_markdown(
-    cells: Sequence[Result | PredictedResult], metrics: Iterable[Metric], conclusion: str = SUCCESS
-) -> str:
-    """The verdict in a heading, the text of every red cell, a table of the measured and one of the predicted cells.
+def render_markdown(cells: Sequence[CellResult], metrics: Iterable[Metric], conclusion: str = SUCCESS) -> str:
+    """The verdict in a heading, the text of every red cell, a table of the measured cells and of the others.
 
     ``conclusion`` is how the run itself ended. Rows that do not fit are counted, never dropped silently.
     """
     measured = [cell for cell in cells if isinstance(cell, Result)]
-    predicted = [cell for cell in cells if isinstance(cell, PredictedResult)]
     red = [cell for cell in cells if is_red(cell)]
     parts = [f"## Training performance: {_headline(cells, len(red))}"]
     if conclusion != SUCCESS and not red:
@@ -111,8 +106,7 @@ def render_markdown(
         parts.append("\n".join(f"- {code(sentence)}" for sentence in shared))
     room = ROOM - sum(map(len, parts))
     for number, cell in enumerate(red):
-        failure = cell.measurement.failure if isinstance(cell, Result) else None
-        text = fence(render(cell.verdict, failure))
+        text = fence(render(cell.verdict, cell.failure))
         if len(text) > room:
             more = show_several(len(red) - number, "more red cell")
             parts.append(f"… and {more} without room here. The report lists all.")
@@ -123,14 +117,13 @@ def render_markdown(
     tables = [(f"measured cells: {len(group)}", rows(group, metrics)) for group in by_process(measured, metrics)]
     if len(without := unmeasured(measured)) > 1:
         tables.append((f"cells without a measurement: {len(without) - 1}", without))
-    if predicted:
-        tables.append((f"predicted cells, not measured: {len(predicted)}", _predicted(predicted)))
+    tables += [(f"{view.title}: {len(others)}", view.markdown(others)) for view, others in by_view(cells)]
     for title, table in tables:
         parts += _folded(title, table, room // len(tables))
     return "\n\n".join(parts) + "\n"
 
 
-def render_brief(cells: Sequence[Result | PredictedResult], conclusion: str = SUCCESS) -> str:
+def render_brief(cells: Sequence[CellResult], conclusion: str = SUCCESS) -> str:
     """The verdict in at most BRIEF_LINES lines: the heading, and each red cell with what is worst in it."""
     red = [cell for cell in cells if is_red(cell)]
     lines = [f"## Training performance: {_headline(cells, len(red))}", ""]
@@ -146,7 +139,7 @@ def render_brief(cells: Sequence[Result | PredictedResult], conclusion: str = SU
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _worst(cell: Result | PredictedResult) -> str:
+def _worst(cell: CellResult) -> str:
     """``peak memory +9.8 %, loss +3 % (regressed)``; the headline of a cell without red lines."""
     lines = [line for line in cell.verdict.lines if line.status in RED]
     moves = ", ".join(f"{line.title} {change_text(line)}".rstrip() for line in lines[:3])
@@ -167,7 +160,7 @@ def fence(text: str) -> str:
     return f"{marks}text\n{text}\n{marks}"
 
 
-def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
+def _headline(cells: Sequence[CellResult], red: int) -> str:
     counted = counts(map(standing, cells))
     others = say_counts(counted, "red", "green")
     beside = f" ({', '.join(others)})" if others else ""
@@ -181,18 +174,6 @@ def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
         counted["green"] - new, len(cells), "cell", "as good as its baseline", "as good as their baselines"
     )
     return f"{good}{recorded}{beside}"
-
-
-def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:
-    body = []
-    for result in predicted:
-        prediction, verdict = result.prediction, result.verdict.status
-        status = verdict if prediction.outcome in ("fits", verdict) else f"{prediction.outcome}, {verdict}"
-        sizes = [show_bytes(size) if size else "" for size in (prediction.peak_bytes, prediction.smallest_bytes)]
-        body.append(
-            [prediction.cell, f"{status}, accepted" if result.updated else status, *sizes, *entries(result.time)]
-        )
-    return [["cell", "status", "live tensors", "smallest that fits", *TITLES], *body]
 
 
 def _folded(title: str, table: list[list[str]], room: int) -> list[str]:

@@ -157,11 +157,6 @@ def _of_outcomes(reason: reasons.OfOutcomes) -> str:
             return f"nothing was compared, since neither side can run it: {message}"
         case reasons.SidesEnded(a=a, b=b, message=message):
             return f"{a} -> {b}: {message}"
-        case reasons.NotPredicted(message=message, recorded=recorded):
-            return f"cannot be predicted: {message}" + (f" Its baseline says {recorded}." if recorded else "")
-        case reasons.Predicted(recorded=recorded):
-            change = predicted_outcome_words(reason) if recorded else "no predicted baseline"
-            return f"{change}; it needs {show_bytes(reason.needed_bytes)}{'' if recorded else '.'}" if change else ""
     assert_never(reason)
 
 
@@ -175,14 +170,6 @@ def _ending(reason: reasons.Ended) -> str:
 
 def _message(reason: reasons.Ended) -> str:
     return reason.message or "no reason was recorded."
-
-
-def predicted_outcome_words(reason: reasons.Predicted) -> str:
-    """How a prediction's outcome differs from the recorded one, alone; empty if it does not."""
-    if reason.recorded in (None, reason.outcome):
-        return ""
-    missing = "" if reason.missing_bytes is None else f", {show_bytes(reason.missing_bytes)} missing"
-    return f"{reason.recorded} -> {reason.outcome}{missing}"
 
 
 def _of_baselines(reason: reasons.OfBaselines) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from perfsuite.records.change import Cause, Change, Fixed, How, Problem, TrialReport
-from perfsuite.records.reasons import NotPredicted, Predicted, SideFailed, SidesEnded, StepDiffers, Wrong
+from perfsuite.records.reasons import SideFailed, SidesEnded, StepDiffers, Wrong
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import (
     NEED_A_REASON,
@@ -18,7 +18,7 @@ from perfsuite.records.verdict import (
     TraceKind,
     Verdict,
 )
-from perfsuite.show.text.reasons import most_in, predicted_outcome_words, words_of
+from perfsuite.show.text.reasons import most_in, words_of
 from perfsuite.system.units import (
     ERROR,
     FACTS,
@@ -321,7 +321,7 @@ def headroom_text(verdict: Verdict) -> str:
 
 def headline(verdict: Verdict) -> str:
     """The verdict in a sentence, with the cell's name."""
-    return f"{verdict.cell}{'' if isinstance(verdict.reason, NotPredicted) else ':'} {summary(verdict)}"
+    return f"{verdict.cell}: {summary(verdict)}"
 
 
 def summary(verdict: Verdict) -> str:
@@ -333,8 +333,6 @@ def summary(verdict: Verdict) -> str:
 def _said(verdict: Verdict) -> str:
     why = verdict.reason
     said = words_of(why) if why else ""
-    if isinstance(why, Predicted):
-        return _predicted(verdict, said, predicted_outcome_words(why))
     if isinstance(why, Wrong):
         return f"there is no baseline, and {said}"
     if verdict.status == Status.INCOMPARABLE:
@@ -383,16 +381,6 @@ def comparison_summary(verdict: Verdict) -> str:
         if (titles := [line.title for line in verdict.lines if line.status == status])
     ]
     return f"{DIRECTION}{'; '.join(parts) or Status.OK}"
-
-
-def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
-    lines, status = verdict.lines, verdict.status
-    wrong = sum(line.status != Status.OK for line in lines)
-    if outcome and lines:
-        return f"{outcome}; {show_part(wrong, len(lines), 'predicted number', 'differs', 'differ')}"
-    if said:
-        return said
-    return "as predicted" if status == Status.OK else f"{show_part(wrong, len(lines), 'predicted number')} {status}"
 
 
 def ignored_text(files: Sequence[str]) -> str:

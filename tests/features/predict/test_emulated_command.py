@@ -12,11 +12,11 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli import main as cli
 from perfsuite.features.predict import beside_emulated as _emulated
 from perfsuite.features.predict.beside_emulated import sentence
+from perfsuite.features.predict.memory_table import beside
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import unsupported
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Prediction
 from perfsuite.records.sample import Reading
-from perfsuite.show.text.memory_table import beside
 from perfsuite.system import machine
 from perfsuite.system.machine import Gpu
 

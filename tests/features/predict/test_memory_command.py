@@ -9,10 +9,10 @@ import pytest
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli.main import main
 from perfsuite.features.predict.commands.fit import costs
+from perfsuite.features.predict.memory_table import batches
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Prediction
-from perfsuite.show.text.memory_table import batches
 
 TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
 

@@ -30,12 +30,12 @@ from perfsuite.features.predict.plan.layout_names import name_of
 from perfsuite.features.predict.plan.planned import NUMBERS, PUBLISHED, of_model, planned
 from perfsuite.features.predict.plan.question import on_hardware, samples_of
 from perfsuite.features.predict.plan.search import layouts, search
+from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time.constants import THROUGH_HOST, machine_of
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape import decoder
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.records import codec
-from perfsuite.records.prediction import Plan
 from perfsuite.system.units import parse_days, parse_network
 
 CATALOG = Catalog(())

@@ -12,9 +12,9 @@ from perfsuite.features.predict.plan import traced_layouts
 from perfsuite.features.predict.plan.planned import of_model
 from perfsuite.features.predict.plan.question import on_hardware
 from perfsuite.features.predict.plan.traced_layouts import cell_of
+from perfsuite.features.predict.prediction import Plan, Prediction
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Plan, Prediction
 
 CATALOG = Catalog(())
 MEGATRON = importlib.util.find_spec("megatron") is not None

@@ -21,13 +21,14 @@ from perfsuite.features.predict import traced_memory as memory_predict
 from perfsuite.features.predict.overhead import overhead
 from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction, load, path_of
 from perfsuite.features.predict.predicted_cells import predict_and_judge
+from perfsuite.features.predict.prediction import Prediction
+from perfsuite.features.predict.result import PredictedResult
 from perfsuite.features.predict.trace import tracing
 from perfsuite.features.predict.trace_records import Trace, TraceMark
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import read, read_report, write
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Prediction
 from perfsuite.show.text.words import accept_text, headline, note_text, text_of_change
 
 BASELINE = PredictedBaseline(format=FORMAT, cell=CELL, date="2026-11-21", commit="", prediction=PREDICTION)
@@ -192,6 +193,7 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     changed = run()
 
     (predicted,) = read_report(pytester.path / "run.jsonl")
+    assert isinstance(predicted, PredictedResult)
 
     assert [status for status, _ in (fresh, accepted, held, changed)] == [1, 0, 0, 1]
     assert (predicted.prediction.cell, predicted.verdict.status) == (CELL, "improved")
@@ -216,7 +218,7 @@ def test_a_package_that_is_gone_is_red(catalog, tmp_path, monkeypatch):
     lost = predict_and_judge(cell, catalog, tmp_path, None, "", "pytest").verdict
 
     assert (never.status, lost.status) == ("unsupported", "regressed")
-    assert f"{CELL} cannot be predicted: {gone}. Its baseline says fits." in headline(lost)
+    assert f"{CELL}: cannot be predicted: {gone}. Its baseline says fits." in headline(lost)
     assert accept_text(lost, reason=False) == f"pytest -k {CELL} --perf-update=regressed"
 
 
@@ -229,6 +231,7 @@ def test_what_cannot_be_predicted_is_in_the_report(pytester):
     path.write_text("{")
     result = pytester.runpytest_inprocess("--perf", "--perf-predict", "--perf-report=run.jsonl")
     (predicted,) = read_report(pytester.path / "run.jsonl")
+    assert isinstance(predicted, PredictedResult)
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert (predicted.prediction.cell, predicted.verdict.status) == (CELL, "failed")

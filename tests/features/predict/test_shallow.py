@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.features.predict import shallow, sizes
 from perfsuite.features.predict import traced_memory as memory
+from perfsuite.features.predict.prediction import Estimate, Prediction
 from perfsuite.features.predict.shallow import Phase, depth_of, estimate_each, peak_at, with_depth
 from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Estimate, Prediction
 
 
 def phases(layers, kept, freed_late, head, temporary):

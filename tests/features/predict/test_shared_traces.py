@@ -9,10 +9,10 @@ import test_predicted_gate
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict import traced_memory as memory
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.trace.__main__ import MANY, changes_nothing
 from perfsuite.features.predict.trace.tracing import job_of, trace
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Prediction
 
 CELLS = ("gpt2_tiny-fsdp2+bf16-rtx3090_x2", "gpt2_tiny-fsdp2+bf16-rtx3090_x3")
 BATCH = msgspec.structs.replace(test_predicted_gate.BATCH, setup="the same")

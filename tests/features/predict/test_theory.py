@@ -5,10 +5,10 @@ import pytest
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.memory_table import explain
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.theory import model_state
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Prediction
-from perfsuite.show.text.memory_table import explain
 
 MINE = """
 from perfsuite.catalog.definitions import Technique

@@ -10,6 +10,8 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.errors import Refused
 from perfsuite.features.predict.commands.fit import rank
 from perfsuite.features.predict.plan.cell_question import time_with
+from perfsuite.features.predict.predicted_time import entries
+from perfsuite.features.predict.prediction import PredictedTime, Prediction
 from perfsuite.features.predict.time.cell_steps import layout_of, setup_of, time_of
 from perfsuite.features.predict.time.constants import constants_of, machine_of
 from perfsuite.features.predict.time.shape_config import shape_of
@@ -18,8 +20,6 @@ from perfsuite.features.predict.time.step import step
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import PredictedTime, Prediction
-from perfsuite.show.text.predicted_time import entries
 
 BASELINES = Path(__file__).parents[3] / "baselines"
 

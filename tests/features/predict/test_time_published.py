@@ -15,13 +15,13 @@ from perfsuite.features.predict.commands import plan as plan_command
 from perfsuite.features.predict.plan import layout_memory as memory
 from perfsuite.features.predict.plan.layout_names import name_of
 from perfsuite.features.predict.plan.question import options_of
+from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time import fitted
 from perfsuite.features.predict.time.constants import constants_of, machine_of
 from perfsuite.features.predict.time.message_times import MessageGroup, collective
 from perfsuite.features.predict.time.step import Breakdown
 from perfsuite.features.predict.time.work import Rates
 from perfsuite.records import codec
-from perfsuite.records.prediction import Plan
 
 CATALOG = Catalog(())
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"

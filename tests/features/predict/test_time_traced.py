@@ -9,6 +9,7 @@ import pytest
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli.main import main
 from perfsuite.errors import Refused
+from perfsuite.features.predict.memory_table import headroom
 from perfsuite.features.predict.time.cell_steps import setup_of
 from perfsuite.features.predict.time.message_times import MessageGroup, point_to_point
 from perfsuite.features.predict.time.regimes import interval
@@ -17,7 +18,6 @@ from perfsuite.features.predict.time.shape_config import shape_of
 from perfsuite.features.predict.time.step import step
 from perfsuite.features.predict.time.traced import cost, together
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.show.text.memory_table import headroom
 from perfsuite.system.units import show_bytes
 
 GPT = "gpt_1b7-ddp+bf16+nodrop-a100_80g_x8"

@@ -13,10 +13,10 @@ from perfsuite.compare.judge import OUTCOME
 from perfsuite.features.upgrade.effects import Finding
 from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.records.change import Change, TrialReport
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import CellResult
 from perfsuite.records.verdict import RED, Line, Status
 from perfsuite.show.html.causes import KNOWN, MAIN, causes, spread
-from perfsuite.show.html.moved import AnyResult, Moved
+from perfsuite.show.html.moved import Moved
 from perfsuite.show.text.markdown import ROOM, code, fence
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import change_text, changes_text, note_text, release_text, sides_text
@@ -45,7 +45,7 @@ class _Red:
     """A red line of a cell, or a red cell without one. ``causes`` are what a trial blames."""
 
     key: str
-    result: AnyResult
+    result: CellResult
     title: str
     text: str
     moved: Moved | None = None
@@ -61,7 +61,7 @@ class News:
     good: set[str] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)  # libraries of an upgrade
 
-    def add_run(self, results: Iterable[Result | PredictedResult]) -> None:
+    def add_run(self, results: Iterable[CellResult]) -> None:
         """The red lines of a run's cells; what was accepted is good."""
         for result in results:
             self._add_cell(result)
@@ -111,7 +111,7 @@ class News:
         """The keys of what these reports measured."""
         return self.good | {one.key for one in self.found}
 
-    def _add_cell(self, result: Result | PredictedResult) -> None:
+    def _add_cell(self, result: CellResult) -> None:
         verdict = result.verdict
         cell, outcome = verdict.cell, f"{verdict.cell} {OUTCOME}"
         accepted = bool(result.updated)
@@ -120,7 +120,7 @@ class News:
         self.good |= {f"{cell} {line.metric}" for line in verdict.lines if accepted or line.status in GOOD}
         if verdict.lines or accepted:
             self.good.add(outcome)
-        text = fence(render(verdict, result.measurement.failure if isinstance(result, Result) else None))
+        text = fence(render(verdict, result.failure))
         for line in lines:
             what = f"{line.title} {change_text(line)}".rstrip()
             moved, blamed = Moved(result, line, None), _causes(verdict.trial, line.metric)

@@ -19,16 +19,16 @@ from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, given
 from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
 from perfsuite.features.predict.commands.memory import add_workload, collect, workload_of
+from perfsuite.features.predict.memory_table import batches, headroom
 from perfsuite.features.predict.own_model import find_model
 from perfsuite.features.predict.plan.cell_question import time_with
+from perfsuite.features.predict.predicted_time import TITLES, entries
+from perfsuite.features.predict.prediction import Estimate, PredictedTime, Prediction
 from perfsuite.features.predict.prediction_pages import cells_page
 from perfsuite.features.predict.sizes import Size, sizes_each
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.time.software import SOFTWARE
-from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
 from perfsuite.settings.keys import CATALOG
-from perfsuite.show.text.memory_table import batches, headroom
-from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.machine import cores
 from perfsuite.system.units import show_bytes

@@ -22,15 +22,15 @@ from perfsuite.cli.shared_options import (
 )
 from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.beside_emulated import add_emulated, again, is_here, measure, show
+from perfsuite.features.predict.memory_table import bar, batches, explain, largest, parts, ranking
+from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.prediction_pages import cells_page, memory_page
 from perfsuite.features.predict.scripts import cell_of_command, is_command
 from perfsuite.features.predict.traced_memory import attempt_each, predict, trace_snapshot, unsupported
 from perfsuite.features.predict.untraceable import why_no_operators, why_not_traced
 from perfsuite.records.codec import write, write_bytes
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import Prediction
 from perfsuite.settings.keys import CATALOG
-from perfsuite.show.text.memory_table import bar, batches, explain, largest, parts, ranking
 from perfsuite.show.text.tables import print_table
 from perfsuite.system.machine import cores
 from perfsuite.system.paths import check_output

@@ -28,6 +28,7 @@ from perfsuite.features.predict.plan_table import (
     verified,
     verified_notes,
 )
+from perfsuite.features.predict.prediction import Plan, VerifiedLayout
 from perfsuite.features.predict.prediction_pages import plan_page
 from perfsuite.features.predict.time.constants import NETWORK
 from perfsuite.features.predict.time.options import OF_EXPERTS, OPTIONS
@@ -35,7 +36,6 @@ from perfsuite.features.predict.time.precision import PRECISIONS
 from perfsuite.features.predict.time.schedule import write_trace
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.records import codec
-from perfsuite.records.prediction import Plan, VerifiedLayout
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import print_table
 from perfsuite.system.machine import cores

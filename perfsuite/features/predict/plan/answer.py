@@ -8,9 +8,9 @@ from perfsuite.catalog.cell import Hardware
 from perfsuite.features.predict.plan.planned import Planned
 from perfsuite.features.predict.plan.question import HOST_MEMORY, PlanQuestion, on_hardware, samples_of
 from perfsuite.features.predict.plan.search import search
+from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time.schedule import Span, spans
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.prediction import Plan
 
 DAY, HOUR = 86400.0, 3600.0
 SMALLER = ("fsdp2", "deepspeed")  # stacks that need less memory than others

@@ -4,9 +4,9 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.errors import Refused
 from perfsuite.features.predict.plan.question import on_hardware, parts_of
 from perfsuite.features.predict.plan.search import regime_of
+from perfsuite.features.predict.prediction import PredictedTime
 from perfsuite.features.predict.time.cell_steps import record_of, setup_of, unknown
 from perfsuite.features.predict.time.shape_config import shape_of
-from perfsuite.records.prediction import PredictedTime
 
 
 def time_with(cell: Cell, stack: str) -> PredictedTime:

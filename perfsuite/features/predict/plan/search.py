@@ -8,13 +8,13 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.features.predict.plan.layout_memory import chance_to_fit, host_bytes, needed_bytes
 from perfsuite.features.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
 from perfsuite.features.predict.plan.question import PlanQuestion
+from perfsuite.features.predict.prediction import PlannedLayout
 from perfsuite.features.predict.time.pipeline_fill import ENDS
 from perfsuite.features.predict.time.regimes import kind_of, regime, was_fitted
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.software import peak_name
 from perfsuite.features.predict.time.speed import said
 from perfsuite.features.predict.time.step import Breakdown
-from perfsuite.records.prediction import PlannedLayout
 from perfsuite.system.units import show_ratio
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)

@@ -12,13 +12,13 @@ from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.plan.layout_memory import needed_bytes, tensor_parts
 from perfsuite.features.predict.plan.layout_names import RECOMPUTE, name_of
 from perfsuite.features.predict.plan.question import PlanQuestion
+from perfsuite.features.predict.prediction import ClosedMemory, PlannedLayout, Prediction, TracedMemory, VerifiedLayout
 from perfsuite.features.predict.time.cell_steps import setup_of
 from perfsuite.features.predict.time.costs import MOMENTS
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.launch.hardware_here import why_missing
 from perfsuite.records.failure import Failure
-from perfsuite.records.prediction import ClosedMemory, PlannedLayout, Prediction, TracedMemory, VerifiedLayout
 
 # What decides which layout it is, beside its name; and what its kernels decide, which a closed form can follow.
 DECIDES = ("sequence", "target", "precision", "sequence_parallel", "moment_bytes")

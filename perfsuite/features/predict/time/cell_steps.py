@@ -11,6 +11,7 @@ from typing import Any, Literal
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Engine, Layout
 from perfsuite.errors import Refused
+from perfsuite.features.predict.prediction import PredictedTime
 from perfsuite.features.predict.time import costs
 from perfsuite.features.predict.time.constants import constants_of, machine_of
 from perfsuite.features.predict.time.regimes import of_cell
@@ -20,7 +21,6 @@ from perfsuite.features.predict.time.shape_config import shape_of
 from perfsuite.features.predict.time.speed import said
 from perfsuite.features.predict.time.step import Breakdown, step
 from perfsuite.rank.recipe import recipe_of
-from perfsuite.records.prediction import PredictedTime
 
 # Techniques with a known time, beside the defaults of their slots. bf16 and fp16 are asked of the device.
 TECHNIQUES = {

@@ -14,6 +14,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
 from perfsuite.compare.merge_launches import merge
 from perfsuite.errors import UsageError
+from perfsuite.features.predict.memory_table import batches
 from perfsuite.features.predict.time.cell_steps import layout_of
 from perfsuite.features.predict.time.regimes import interval, of_cell
 from perfsuite.features.predict.time.replayed import (
@@ -34,7 +35,6 @@ from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.settings import keys
-from perfsuite.show.text.memory_table import batches
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.paths import check_output
 from perfsuite.system.units import show_bytes, show_duration, show_durations, show_seconds

@@ -5,27 +5,14 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from perfsuite.catalog.definitions import Workload
+from perfsuite.features.predict.prediction import WHOLE_STEP, Estimate, Prediction
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.prediction import WHOLE_STEP, Estimate, Prediction
 from perfsuite.records.suspects import part_name
+from perfsuite.show.text.memory_categories import CATEGORIES
 from perfsuite.show.text.tables import bare_table
 from perfsuite.system.units import show_bytes, show_change, show_several
 
 BAR = 60  # characters
-CATEGORIES = {  # the letter in the bar, and the meaning
-    "parameters": ("P", "the weights that forward uses"),
-    "master_parameters": ("M", "fp32 copies that the optimizer updates"),
-    "optimizer_state": ("O", "the optimizer's state per weight"),
-    "gradients": ("G", "one gradient per weight"),
-    "communication": ("C", "buffers of collectives"),
-    "batch": ("B", "token ids, masks, labels"),
-    "activations": ("A", "tensors that forward keeps for backward"),
-    "temporaries": ("T", "tensors that live within one phase"),
-    "made_before_steps": ("S", "what a script has made before its steps, such as data"),
-    "tiles": ("L", "what the device's layout adds to parameters, state and batch"),
-    "program": ("X", "its code on the device"),
-}
-
 BESIDE = (". allocator", "+ overhead")
 
 
