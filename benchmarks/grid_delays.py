@@ -177,6 +177,7 @@ def of_stored_baselines(case: Case, python: Path, folder: Path) -> DelayRun:
         "-m",
         "pytest",
         "--perf",
+        "--perf-budget=30min",
         f"--perf-report={report}",
         "benchmarks/test_cells.py",
     ]

@@ -9,7 +9,7 @@ Standings, worst first
     sound         none of these
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
@@ -40,17 +40,12 @@ class Standing:
 def standing(
     baseline: Baseline,
     metrics: Iterable[Metric],
-    *,
     terms: Terms,
-    orphan: str,
-    unknown: str,
-    elsewhere: str,
-    stale: Sequence[str],
+    told: Mapping[str, str],
 ) -> Standing:
-    """``orphan``, ``unknown`` and ``elsewhere`` say why it is orphaned, why that is unknown, and why its machine is not
-    this one; empty if they do not apply. ``stale`` are the versions that differ here.
+    """``told`` says by status why it has it: why it is orphaned, why that is unknown, why its machine is not this one,
+    and which versions differ here; empty where a status does not apply.
     """
-    told = {"orphaned": orphan, "unknown": unknown, "incomparable": elsewhere, "stale": ", ".join(stale)}
     reasons = tuple((status, told[status]) for status in ORDER if told.get(status))
     metrics = list(metrics)
     runs = runs_of(baseline, metrics)

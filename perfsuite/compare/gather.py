@@ -12,6 +12,7 @@ import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.catalog.cell_id import CellId
@@ -37,31 +38,36 @@ class GatherError(PerfsuiteError):
         self.rank = rank
 
 
-def gather(
-    cell_id: str,
-    samples: list[RankSample],
-    metrics: Iterable[Metric],
-    *,
-    machine: Machine,
-    wall_seconds: float,
-    capacity_bytes: int | None,
-    times_only: bool = False,
-    devices: int = 1,
-) -> Measurement:
-    """Fold the samples of all ranks of a cell into its measurement, or the times alone. A rank has so many ``devices``.
-    Raises GatherError.
-    """
-    world_size = ranks_of(cell_id) // devices
+@dataclass(frozen=True, kw_only=True)
+class LaunchFacts:
+    """What is known of a launch without its ranks. A rank has so many ``devices``. ``times_only``: no counts."""
+
+    cell: str
+    machine: Machine
+    wall_seconds: float = 0.0
+    capacity_bytes: int | None = None
+    devices: int = 1
+    times_only: bool = False
+
+    @property
+    def world_size(self) -> int:
+        """Ranks. Raises GatherError."""
+        return ranks_of(self.cell) // self.devices
+
+
+def gather(launch: LaunchFacts, samples: list[RankSample], metrics: Iterable[Metric]) -> Measurement:
+    """Fold the samples of all ranks of a cell into its measurement, or the times alone. Raises GatherError."""
+    world_size, machine = launch.world_size, launch.machine
     ranks = _in_order(samples, world_size)
     known = {metric.name: metric for metric in metrics}
     _refuse_undefined(ranks, known)
-    kept = [one for one in known.values() if believed(one, machine) and (one.is_timed or not times_only)]
+    kept = [one for one in known.values() if believed(one, machine) and (one.is_timed or not launch.times_only)]
     known = {metric.name: metric for metric in kept}
     readings: dict[str, Reading] = {}
     uncounted = {name: reason for sample in reversed(ranks) for name, reason in sample.uncounted.items()}
     for metric in known.values():
         if metric.derive is None and metric.name not in uncounted:
-            _add(readings, metric, _fold(metric, ranks, alone=CellId.split(cell_id).engine == SCRIPT))
+            _add(readings, metric, _fold(metric, ranks, alone=CellId.split(launch.cell).engine == SCRIPT))
     for metric in known.values():
         if metric.derive is not None and metric.name not in uncounted:
             try:
@@ -72,7 +78,7 @@ def gather(
             except _Uncounted as error:
                 uncounted[metric.name] = uncounted[str(error)]
     return Measurement(
-        cell=cell_id,
+        cell=launch.cell,
         outcome="fits",
         world_size=world_size,
         readings={name: readings[name] for name in known if name in readings},
@@ -83,12 +89,12 @@ def gather(
         machine=machine,
         engine=ranks[0].engine,
         phases_seconds={} if machine.emulated else _slowest_phases(ranks),
-        wall_seconds=wall_seconds,
-        capacity_bytes=capacity_bytes,
+        wall_seconds=launch.wall_seconds,
+        capacity_bytes=launch.capacity_bytes,
         memory_curve=_fullest(ranks).memory_curve,
         uncounted={name: uncounted[name] for name in known if uncounted.get(name)},
-        times_only=times_only,
-        devices=devices,
+        times_only=launch.times_only,
+        devices=launch.devices,
     )
 
 
@@ -117,28 +123,20 @@ def believed(metric: Metric, machine: Machine) -> bool:
     return not machine.emulated or metric.hold == "exact" or metric.name.endswith("_bytes")
 
 
-def failed(
-    cell_id: str,
-    failure: Failure,
-    *,
-    machine: Machine,
-    wall_seconds: float = 0.0,
-    capacity_bytes: int | None = None,
-    devices: int = 1,
-) -> Measurement:
+def failed(launch: LaunchFacts, failure: Failure) -> Measurement:
     """The measurement of a cell that has no readings: "oom", "unsupported" or "failed", with the reason."""
     return Measurement(
-        cell=cell_id,
+        cell=launch.cell,
         outcome=failure.kind if failure.kind in ("oom", "unsupported") else "failed",
-        world_size=ranks_of(cell_id) // devices,
+        world_size=launch.world_size,
         versions=failure.versions,
         flags=failure.flags,
         installed=failure.installed,
-        machine=machine,
-        wall_seconds=wall_seconds,
-        capacity_bytes=capacity_bytes,
+        machine=launch.machine,
+        wall_seconds=launch.wall_seconds,
+        capacity_bytes=launch.capacity_bytes,
         failure=failure,
-        devices=devices,
+        devices=launch.devices,
     )
 
 

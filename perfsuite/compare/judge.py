@@ -106,7 +106,9 @@ def judge(
         compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
         found = [line for metric in compared if (line := compare_metric(metric, scope))]
         lines = without_less_work(found, compared, old, measurement)
-        verdict = verdict_of(measurement, baseline, lines, metrics, code)
+        verdict = verdict_of(measurement, baseline, lines, metrics)
+        if code and verdict.lines and verdict.status in RED | OPEN:
+            verdict = msgspec.structs.replace(verdict, changed=[*verdict.changed, code])
         if any(line.status == Status.OPEN for line in verdict.lines):
             # Its times may be of a run that is later than the rest of the baseline.
             verdict = msgspec.structs.replace(verdict, changed=_joined(verdict.changed, changed))
@@ -124,7 +126,6 @@ def verdict_of(
     baseline: Baseline,
     lines: list[Line],
     metrics: Iterable[Metric],
-    code: Change | None = None,
     stale: bool = True,
 ) -> Verdict:
     """The verdict of these lines. ``stale``: an improvement is red until it is accepted."""
@@ -132,10 +133,7 @@ def verdict_of(
         return _verdict(measurement, baseline, Status.MISSING, NoMetric())
     timed = {metric.name for metric in metrics if metric.is_time}
     worst = min(standings(lines, timed, stale), key=ORDER.index, default=Status.OK)
-    verdict = _verdict(measurement, baseline, worst, None, lines)
-    if code and worst in RED | OPEN:
-        return msgspec.structs.replace(verdict, changed=[*verdict.changed, code])
-    return verdict
+    return _verdict(measurement, baseline, worst, None, lines)
 
 
 def standings(lines: Iterable[Line], timed: Iterable[str], stale: bool = True) -> list[Status]:

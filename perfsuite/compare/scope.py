@@ -1,8 +1,10 @@
 """What every rule reads, and the line that it returns."""
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from perfsuite.catalog.definitions import HALF_PRECISION, Metric
@@ -22,38 +24,48 @@ LOW_PRECISION_BOUND = 2e-2
 FLOOR = 1e-3
 
 
+@dataclass(frozen=True)
 class Scope:
     """What a rule may read in addition to the metric's two readings.
 
-    ``finite`` is True if every number of both sides is finite: one sum checks a thousand numbers at once. If the sum
-    cannot show it, ``finite`` is False, and each number must be checked. ``runs`` are the baseline's on this machine,
-    ``changed`` is what else differs from them, and ``own_code`` how perfsuite's own code does. ``drifted`` are the
-    times that have drifted ``since`` the first of them, by how much. The times are compared on the ``terms``.
+    ``strategy`` is the canonical name, such as "zero3+bf16"; of two strategies, both. ``runs`` are the baseline's on
+    this machine, ``changed`` is what else differs from them, and ``own_code`` how perfsuite's own code does.
+    ``drifted`` are the times that have drifted ``since`` the first of them, by how much. Times are compared on the
+    terms of the cell's class of hardware, or on its ``own_terms``.
     """
 
-    def __init__(  # noqa: PLR0913  a record of what rules may read, which also computes one field
-        self,
-        new: Measurement,
-        old: Measurement,
-        strategy: str,
-        terms: Terms | None = None,
-        runs: Sequence[TimedRun] = (),
-        changed: Sequence[Change] = (),
-        own_code: Change | None = None,
-        drifted: Mapping[str, float] | None = None,
-        since: str = "",
-    ) -> None:
-        self.new, self.old, self.runs, self.changed, self.own_code = new, old, runs, changed, own_code
-        self.drifted, self.since = drifted or {}, since
-        self.terms = terms or terms_of(new.cell)
-        self.strategy, self.low_precision = strategy, low_precision(strategy)
-        readings = [*new.readings.values(), *old.readings.values()]
+    new: Measurement
+    old: Measurement
+    strategy: str
+    own_terms: Terms | None = None
+    runs: Sequence[TimedRun] = ()
+    changed: Sequence[Change] = ()
+    own_code: Change | None = None
+    drifted: Mapping[str, float] = field(default_factory=dict)
+    since: str = ""
+
+    @functools.cached_property
+    def terms(self) -> Terms:
+        """On which the times are compared."""
+        return self.own_terms or terms_of(self.new.cell)
+
+    @functools.cached_property
+    def low_precision(self) -> bool:
+        """Whether the strategy computes in less than fp32."""
+        return low_precision(self.strategy)
+
+    @functools.cached_property
+    def finite(self) -> bool:
+        """Whether every number of both sides is finite: one sum checks a thousand numbers at once. If the sum cannot
+        show it, this is False, and each number must be checked.
+        """
+        readings = [*self.new.readings.values(), *self.old.readings.values()]
         samples = itertools.chain.from_iterable([reading.samples for reading in readings])
         values: list[float] = [reading.value for reading in readings]
         try:
-            self.finite = math.isfinite(sum(samples, sum(values)))  # type: ignore[arg-type]
+            return math.isfinite(sum(samples, sum(values)))  # type: ignore[arg-type]
         except (OverflowError, TypeError):  # an integer larger than every float, or a step that overflowed
-            self.finite = False
+            return False
 
 
 def changes(old: Mapping[str, str], new: Mapping[str, str], kind: ChangeKind = ChangeKind.RELEASE) -> list[Change]:

@@ -24,13 +24,13 @@ def let_run_on_cpu() -> None:
     import torch
     from fairscale.nn.data_parallel import fully_sharded_data_parallel
 
-    class Torch(types.ModuleType):
+    class TorchWithoutCuda(types.ModuleType):
         cuda = torch.cpu
 
         def __getattr__(self, name: str) -> Any:
             return getattr(torch, name)
 
     library: Any = fully_sharded_data_parallel
-    library.torch = Torch("torch")
+    library.torch = TorchWithoutCuda("torch")
     tensor: Any = torch.Tensor
     tensor.record_stream = lambda *_: None

@@ -43,7 +43,7 @@ def cut_out(model: Module, cut: Cut, stage: int, stages: int) -> Module:
     """Remove from ``model``, in place, everything that other stages have."""
     import torch
 
-    class Zero(torch.nn.Module):
+    class ZeroEmbedding(torch.nn.Module):
         """Replaces an embedding whose vectors an earlier stage has already added."""
 
         def forward(self, ids: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def cut_out(model: Module, cut: Cut, stage: int, stages: int) -> Module:
     model.set_submodule(cut.layers, torch.nn.ModuleList(layers[stage * share : (stage + 1) * share]))
     for path in cut.first if stage > 0 else ():
         embedding = isinstance(model.get_submodule(path), torch.nn.Embedding)
-        model.set_submodule(path, Zero() if embedding else torch.nn.Identity())
+        model.set_submodule(path, ZeroEmbedding() if embedding else torch.nn.Identity())
     for path in cut.last if stage < stages - 1 else ():
         model.set_submodule(path, torch.nn.Identity())
     return model
@@ -79,7 +79,7 @@ def make_stage(
     """One stage as a module: token ids or hidden states in; hidden states, or the loss of the last stage, out."""
     import torch
 
-    class Stage(torch.nn.Module):
+    class StageModule(torch.nn.Module):
         """``forward(input, attention_mask, labels)``; only the last stage needs the labels."""
 
         def __init__(self) -> None:
@@ -95,7 +95,7 @@ def make_stage(
                 hidden: Tensor = self.model.get_submodule(cut.body)(**inputs).last_hidden_state
                 return hidden
 
-    return Stage()
+    return StageModule()
 
 
 def tied_weights(session: Session, cut: Cut, stages: int, module: Module) -> list[tuple[Any, Any]]:

@@ -10,7 +10,8 @@ class Wrapped(LoopTrainer):
     """``no_sync`` of the wrapper leaves the reduction to the last micro-batch."""
 
     def accumulating(self) -> contextlib.AbstractContextManager[None]:
-        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
+        wrapper: Any = self.module
+        context: contextlib.AbstractContextManager[None] = wrapper.no_sync()
         return context
 
 

@@ -4,7 +4,7 @@ A program needs shapes alone, so it can also be compiled for devices that are no
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from perfsuite.catalog.definitions import Model
 from perfsuite.engines import _flax
 from perfsuite.errors import WrongEngine
 
@@ -28,15 +29,13 @@ class Program:
     otherwise divided over them.
     """
 
-    def __init__(
-        self, family: str, config: Mapping[str, Any], devices: Sequence[Any], spec: Spec, optimizer: Any, shared: bool
-    ) -> None:
+    def __init__(self, model: Model, devices: Sequence[Any], spec: Spec, optimizer: Any, shared: bool) -> None:
         self.mesh = Mesh(devices, (AXIS,))
         self.optimizer = optimizer
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         self.of_batch = self.replicated if shared else NamedSharding(self.mesh, PartitionSpec(AXIS))
-        kind = _flax.MODELS[family]
-        self._graph, abstract = nnx.split(nnx.eval_shape(lambda: kind(config, nnx.Rngs(0))))
+        kind = _flax.MODELS[model.family]
+        self._graph, abstract = nnx.split(nnx.eval_shape(lambda: kind(model.config, nnx.Rngs(0))))
         self._flat = nnx.to_flat_state(abstract)
         self.names = {path: _torch_name(path) for path, _ in self._flat}
         self._spec = spec

@@ -83,8 +83,9 @@ class FairscaleFsdp(Sharded):
         yield from (("gradients", shard) for shard in shards if shard is not None)
 
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        with self.module.summon_full_params(volatile=True):
-            yield from self.module.named_parameters()  # FSDP's own, which leaves its wrappers out of the names
+        wrapper: Any = self.module
+        with wrapper.summon_full_params(volatile=True):
+            yield from wrapper.named_parameters()  # FSDP's own, which leaves its wrappers out of the names
 
 
 def _places(model: Module, layers: list[Module]) -> list[tuple[Module, str, Module]]:

@@ -53,9 +53,10 @@ class ShardedDataParallel(Sharded):
                 f"fairscale_sdp must run in ShardedDataParallel over OSS, but this is {type(self.module).__name__} "
                 f"over {type(self.optimizer).__name__}."
             )
-        shares = [_parameters(groups) for groups in self.optimizer.partition_parameters()]
+        oss: Any = self.optimizer
+        shares = [_parameters(groups) for groups in oss.partition_parameters()]
         here = shares[self.session.rank]
-        stepped = {id(parameter) for parameter in _parameters(self.optimizer.optim.param_groups)}
+        stepped = {id(parameter) for parameter in _parameters(oss.optim.param_groups)}
         trained = {id(parameter) for parameter in self.trainable()}
         if len(shares) != ranks or sum(map(len, shares)) != len(trained) or stepped != {id(part) for part in here}:
             raise WrongEngine(
@@ -66,7 +67,7 @@ class ShardedDataParallel(Sharded):
         largest = max(parameter.numel() for parameter in self.trainable())
         if max(sizes) - min(sizes) > largest:
             raise WrongEngine(f"fairscale_sdp must share the parameters out evenly, but ranks have {sizes} elements.")
-        inner = type(self.optimizer.optim).__name__
+        inner = type(oss.optim).__name__
         return self.evidence(optimizer=f"OSS({inner})", ranks=ranks, elements_here=sizes[self.session.rank])
 
     def traffic(self) -> dict[str, int]:
@@ -83,7 +84,8 @@ class ShardedDataParallel(Sharded):
                 yield "gradients", parameter.grad
         for buffer in self.model.buffers():
             yield "parameters", buffer
-        for state in self.optimizer.optim.state.values():
+        oss: Any = self.optimizer
+        for state in oss.optim.state.values():
             yield from (("optimizer_state", value) for value in state.values())
 
     def replicated(self) -> Iterator[tuple[Tensor, Any]]:

@@ -55,9 +55,10 @@ class Fsdp2(LoopTrainer):
 
     @contextlib.contextmanager
     def accumulating(self) -> Iterator[None]:
-        self.module.set_requires_gradient_sync(False)
+        wrapper: Any = self.module
+        wrapper.set_requires_gradient_sync(False)
         yield
-        self.module.set_requires_gradient_sync(True)
+        wrapper.set_requires_gradient_sync(True)
 
     def check(self) -> dict[str, str | int]:
         from torch.distributed.fsdp import FSDPModule

@@ -76,7 +76,7 @@ class Generate(Forward):
         return super().check() | {"new_tokens": self.new_tokens}
 
     def infer(self, micro_batch: MicroBatch) -> Tensor:
-        return generate(self.model, micro_batch.inputs, self.new_tokens)
+        return generate(self.model, micro_batch.named, self.new_tokens)
 
 
 def why_not_generate(proposal: Proposal) -> str:

@@ -48,7 +48,7 @@ class CompiledStep(Trainer):
             raise WrongEngine(f"flax's model and torch's differ in their parameters: {', '.join(sorted(missing))}.")
         kept = jax.tree.map(lambda one: one.sharding, self.program.state(self.parameters))
         self.state = jax.jit(self.program.optimizer.init, out_shardings=kept)(self.parameters)
-        inputs = self._placed(super().batch(0)[0].inputs)
+        inputs = self._placed(super().batch(0)[0].named)
         self.executable = self.program.compile(self.parameters, self.state, inputs, session.recipe.compute_dtype)
 
     @staticmethod
@@ -62,10 +62,10 @@ class CompiledStep(Trainer):
         from perfsuite.engines._xla_program import Program, optax_of
 
         model, optimizer = session.job.model, optax_of(session.recipe.example())
-        return Program(model.family, model.config, devices, cls.spec, optimizer, cls.shared_batch)
+        return Program(model, devices, cls.spec, optimizer, cls.shared_batch)
 
     def batch(self, step: int) -> list[MicroBatch]:
-        return [dataclasses.replace(one, inputs=self._placed(one.inputs)) for one in super().batch(step)]
+        return [dataclasses.replace(one, inputs=self._placed(one.named)) for one in super().batch(step)]
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         [micro_batch] = batch

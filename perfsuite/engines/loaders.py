@@ -273,7 +273,7 @@ def _stream(trainer: Loading) -> Any:
     """An iterable dataset in plain Python, with an order of its own for every epoch."""
     import torch
 
-    class Stream(torch.utils.data.IterableDataset[dict[str, Any]]):
+    class RowStream(torch.utils.data.IterableDataset[dict[str, Any]]):
         epoch = 0
 
         def set_epoch(self, epoch: int) -> None:
@@ -285,7 +285,7 @@ def _stream(trainer: Loading) -> Any:
             for index in torch.randperm(len(numbers), generator=generator).tolist():
                 yield trainer.row(numbers[index])
 
-    return Stream()
+    return RowStream()
 
 
 _engine = functools.partial(Engine, process="data")

@@ -103,8 +103,8 @@ class Megatron(Trainer):
         def forward(micro_batches: Any, chunk: Any) -> Any:
             mark("forward")
             micro_batch: MicroBatch = next(micro_batches)
-            ids = micro_batch.inputs["input_ids"]
-            labels = torch.nn.functional.pad(micro_batch.inputs["labels"][:, 1:], (0, 1), value=IGNORED)
+            ids = micro_batch.named["input_ids"]
+            labels = torch.nn.functional.pad(micro_batch.named["labels"][:, 1:], (0, 1), value=IGNORED)
             counted = labels != IGNORED
             positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
             output = chunk(ids, positions, None, labels=labels.clamp(min=0))

@@ -39,7 +39,7 @@ class OnnxRuntime(Trainer):
 
         super().__init__(session, model)
         model.eval()
-        inputs = make_batch(session, 0)[0].inputs
+        inputs = make_batch(session, 0)[0].named
         assert session.scratch
         session.scratch.mkdir(parents=True, exist_ok=True)
         if session.memory:
@@ -111,7 +111,7 @@ class OnnxRuntime(Trainer):
         loss_sum = 0.0
         for micro_batch in batch:
             self.session.mark("forward")
-            (loss,) = self.onnx.run(["loss"], _arrays(micro_batch.inputs))
+            (loss,) = self.onnx.run(["loss"], _arrays(micro_batch.named))
             loss_sum += float(loss) * (micro_batch.weight / len(batch))
         self.session.mark("end")
         return StepOutcome(loss_sum)

@@ -118,7 +118,7 @@ class Pipeline(LoopTrainer):
         import torch
 
         session = self.session
-        inputs = {name: torch.cat([micro_batch.inputs[name] for micro_batch in batch]) for name in batch[0].inputs}
+        inputs = {name: torch.cat([micro_batch.named[name] for micro_batch in batch]) for name in batch[0].named}
         weights = torch.tensor([micro_batch.weight / len(batch) for micro_batch in batch], device=session.device)
         keywords: dict[str, Any] = {"attention_mask": inputs["attention_mask"]}
         losses: list[Tensor] = []
@@ -178,7 +178,7 @@ class Pipeline(LoopTrainer):
 
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         for number, stage in self.module.named_children():
-            for name, parameter in stage.model.named_parameters():
+            for name, parameter in stage.get_submodule("model").named_parameters():
                 yield whole_name(self.cut, name, int(number), self.stages), whole(parameter, self.session.device)
 
     def replicated(self) -> Iterator[tuple[Tensor, Any]]:

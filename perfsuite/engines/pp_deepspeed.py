@@ -138,7 +138,7 @@ class DeepSpeedPipeline(Zero):
 
         samples = []
         for micro_batch in batch:
-            inputs, weight = micro_batch.inputs, torch.tensor(micro_batch.weight, device=self.session.device)
+            inputs, weight = micro_batch.named, torch.tensor(micro_batch.weight, device=self.session.device)
             samples.append(((inputs["input_ids"], inputs["attention_mask"]), (inputs["labels"], weight)))
         with self.session.recipe.around():
             loss = self.module.train_batch(iter(samples))

@@ -123,8 +123,8 @@ class Ulysses(LoopTrainer):
         """
         import torch
 
-        ids, labels = whole.inputs["input_ids"], whole.inputs["labels"]
-        positions = whole.inputs.get("position_ids", torch.arange(ids.shape[1], device=ids.device).expand_as(ids))
+        ids, labels = whole.named["input_ids"], whole.named["labels"]
+        positions = whole.named.get("position_ids", torch.arange(ids.shape[1], device=ids.device).expand_as(ids))
         following = torch.nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
         rows = {"input_ids": ids, "position_ids": positions, "labels": labels, "shift_labels": following}
         begin = self.group.get_local_rank() * self.tokens

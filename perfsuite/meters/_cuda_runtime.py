@@ -35,7 +35,7 @@ NODE = "autograd::engine::evaluate_function: "
 
 
 @dataclass(frozen=True)
-class Event:
+class HostEvent:
     """One event of the profiler. ``parents`` are the names and sequence numbers of those around it, innermost first;
     a number below 0 means none.
     """
@@ -95,7 +95,7 @@ def _mark(kind: str, name: str) -> None:
         pass
 
 
-def events_of(events: Iterable[Any]) -> Iterator[Event]:
+def events_of(events: Iterable[Any]) -> Iterator[HostEvent]:
     """The profiler's events of the host, in the order in which they began."""
     on_host = (event for event in events if event.device_type.name == "CPU")
     for event in sorted(on_host, key=lambda event: event.time_range.start):
@@ -103,10 +103,10 @@ def events_of(events: Iterable[Any]) -> Iterator[Event]:
         while parent is not None:
             parents.append((parent.name, parent.sequence_nr))
             parent = parent.cpu_parent
-        yield Event(event.name, event.sequence_nr, tuple(parents))
+        yield HostEvent(event.name, event.sequence_nr, tuple(parents))
 
 
-def runtime_calls(events: Iterable[Event]) -> Calls:
+def runtime_calls(events: Iterable[HostEvent]) -> Calls:
     """The place of each call of the runtime, up to the end of the step."""
     calls: Calls = Counter()
     phase, module = "batch", ""

@@ -26,6 +26,7 @@ class Allocations(Meter):
 
     def readings(self) -> dict[str, Reading]:
         memory = self.session.memory
+        assert memory is not None
         counts = [count_allocations(log, memory.marks) for log in memory.logs]
         parts, suspects = Counter[str](), Counter[str]()
         for one in counts:

@@ -137,7 +137,9 @@ class _Measured:
         losses = []
         for step in range(first, first + number):
             self.session.mark("batch")
-            losses.append(float(trainer.finished(trainer.step(trainer.batch(step))).loss))
+            loss = trainer.finished(trainer.step(trainer.batch(step))).loss
+            assert loss is not None
+            losses.append(float(loss))
         return losses
 
     def _save(self, trainer: Trainer, folder: Path) -> tuple[float, float]:

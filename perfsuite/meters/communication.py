@@ -107,7 +107,7 @@ def counting_mode(
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Counting(TorchDispatchMode):
+    class CountingCollectives(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if on_dtensors(types):
                 return NotImplemented
@@ -121,7 +121,7 @@ def counting_mode(
                 join(collective, _ranks_of(args))
             return result
 
-    mode: Any = Counting
+    mode: Any = CountingCollectives
     return mode()
 
 

@@ -2,7 +2,6 @@
 itself; a number that is not finite ends the cell.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -36,13 +35,10 @@ class Correctness(Meter):
         self.training = session.strategy.engine.process in GRADED
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
-        step = len(self.losses)
+        step, believed = len(self.losses), not self.session.emulated  # where most kernels compute nothing, no number is
         if outcome.loss is None:
             self.uncounted["loss"] = "backward begins with no single number"
-            outcome = dataclasses.replace(outcome, loss=0.0)
-        if self.session.emulated:  # most kernels compute nothing: neither number is believed, whatever it is
-            outcome = dataclasses.replace(outcome, loss=0.0, gradient_norm=outcome.gradient_norm and 0.0)
-        loss = float(outcome.loss)
+        loss = 0.0 if outcome.loss is None or not believed else float(outcome.loss)
         if not math.isfinite(loss):
             raise RankError(f"The loss is {loss} in step {step}.")
         if kind in LONG:
@@ -50,7 +46,9 @@ class Correctness(Meter):
         self.losses.append(loss)
         if not self.training or (outcome.gradient_norm is None and (self.own or kind not in READS_NORM)):
             return
-        norm = float(outcome.gradient_norm)
+        if outcome.gradient_norm is None:
+            raise RankError(f"Step {step} has no gradient norm.")
+        norm = float(outcome.gradient_norm) if believed else 0.0
         if not math.isfinite(norm) and not outcome.skipped:
             raise RankError(f"The gradient norm is {norm} in step {step}.")
         if kind in BEFORE_TIMED:  # the same steps for every engine and every number of timed steps

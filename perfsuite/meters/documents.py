@@ -31,7 +31,7 @@ class Documents(Meter):
             return {}
         self.session.mark("evaluation")
         batch = make_batch(self.session, 0)
-        documents = [_documents(part.inputs["position_ids"]) for part in batch]
+        documents = [_documents(part.named["position_ids"]) for part in batch]
         if not self.session.emulated:  # most kernels compute nothing there, so no loss depends on a token
             self._prove(batch)
         count = sum(int(numbers[:, -1].sum()) + len(numbers) for numbers in documents)
@@ -46,7 +46,7 @@ class Documents(Meter):
 
     def _loss_beyond_first(self, batch: list[MicroBatch], changed: str | None) -> float:
         """The loss without the labels of each row's first document, after a change of a document's tokens."""
-        parts = [dataclasses.replace(part, weight=1.0, inputs=self._changed(part.inputs, changed)) for part in batch]
+        parts = [dataclasses.replace(part, weight=1.0, inputs=self._changed(part.named, changed)) for part in batch]
         return float(self.trainer.evaluate(parts))
 
     def _changed(self, inputs: dict[str, Any], changed: str | None) -> dict[str, Any]:

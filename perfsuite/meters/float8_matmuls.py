@@ -64,14 +64,14 @@ class Float8Matmuls(Meter):
 
         meter = self
 
-        class Counting(TorchDispatchMode):
+        class CountingFloat8(TorchDispatchMode):
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 if any(issubclass(kind, Float8TrainingTensor) for kind in types):
                     return NotImplemented  # it calls the operators on its parts
                 meter.calls += function.overloadpacket.__name__ == "_scaled_mm"
                 return function(*args, **(kwargs or {}))
 
-        mode: Any = Counting
+        mode: Any = CountingFloat8
         return mode()
 
     def readings(self) -> dict[str, Reading]:

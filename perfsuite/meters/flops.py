@@ -264,7 +264,7 @@ def _flop_counter(recomputing: Callable[[], bool] = bool, phase: Callable[[], st
 
         parents = frozenset({"Global"})
 
-    class Counting(FlopCounterMode):
+    class CountingFlops(FlopCounterMode):
         why_not = ""
         recomputed = 0
         unknown: Counter[str]
@@ -306,7 +306,7 @@ def _flop_counter(recomputing: Callable[[], bool] = bool, phase: Callable[[], st
             self.mode.__class__ = Local
             return self
 
-    return Counting(display=False, custom_mapping=formulas())
+    return CountingFlops(display=False, custom_mapping=formulas())
 
 
 def density(inputs: Iterable[Any]) -> float:

@@ -47,7 +47,7 @@ class Operators(Meter):
 
         whereabouts, calls, recorded = self.whereabouts, self.calls, self.recorded
 
-        class Counting(TorchDispatchMode):
+        class CountingOperators(TorchDispatchMode):
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 if function.namespace == "aten":
                     call = whereabouts.phase, f"aten::{function._opname}", whereabouts.here()
@@ -56,7 +56,7 @@ class Operators(Meter):
                         recorded[call] += 1
                 return function(*args, **(kwargs or {}))
 
-        mode: Any = Counting
+        mode: Any = CountingOperators
         return mode()
 
     def readings(self) -> dict[str, Reading]:

@@ -51,9 +51,9 @@ class OwnHost(Meter):
     def _bytes(self) -> int:
         """Of malloc and maps, but for tensors on a CPU."""
         memory, now, before = self.session.memory, self._mapped(), self.mapped_before
-        on_host = memory is not None and self.session.job.device == "cpu"
+        tensors = memory.source.live_bytes if memory and self.session.job.device == "cpu" else 0
         maps = now.shared - before.shared + max(0, now.private - before.private - FLOOR)
-        return malloced() + maps - (memory.source.live_bytes if on_host else 0)
+        return malloced() + maps - tensors
 
     def _mapped(self) -> Mapped:
         return mapped() if self.session.job.device == "cpu" else Mapped()

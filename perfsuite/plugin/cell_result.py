@@ -8,7 +8,7 @@ import pytest
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.gather import failed
+from perfsuite.compare.gather import LaunchFacts, failed
 from perfsuite.launch.hardware_here import describe
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
@@ -104,6 +104,6 @@ def properties(result: CellResult, metrics: Iterable[Metric]) -> list[tuple[str,
 def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
     """The red result of a cell without a measurement that could be compared."""
     failure = Failure(kind="result", rank=None, message=sentence)
-    measurement = failed(cell.id, failure, machine=describe(cell.hardware, catalog))
+    measurement = failed(LaunchFacts(cell=cell.id, machine=describe(cell.hardware, catalog)), failure)
     verdict = Verdict(cell=cell.id, status=Status.FAILED, reason=InWords(message=sentence))
     return Result(measurement=measurement, baseline=None, verdict=verdict)

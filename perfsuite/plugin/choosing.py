@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from perfsuite.baselines.store import Store
-from perfsuite.catalog.registry import Catalog
 from perfsuite.environments.git import repository_of
 from perfsuite.errors import UsageError
 from perfsuite.plugin.options import Options
-from perfsuite.plugin.parametrization import cell_of
+from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.run import choice
 from perfsuite.run.changed import NO_RECORD, Changed
 from perfsuite.run.imports import definitions_of
@@ -23,12 +22,12 @@ MOST_REASONS = 5
 
 
 def choose(
-    items: list[pytest.Item], options: Options, history: History, catalog: Catalog, store: Store, config: pytest.Config
+    items: list[pytest.Item], options: Options, history: History, store: Store, config: pytest.Config
 ) -> tuple[list[pytest.Item], list[str]]:
     """The items to run, in their order, and a sentence for each option that left some out. Raises UsageError."""
     kept, notes = items, list[str]()
     if options.changed:
-        kept, sentences = _changed(kept, options.changed, history, catalog, store, config)
+        kept, sentences = _changed(kept, options.changed, history, store, config)
         notes += sentences
     seconds = {item.nodeid: history.of(_id(item)).seconds for item in kept}
     if kept and (options.shard or options.budget):
@@ -59,13 +58,13 @@ def choose(
 
 
 def _changed(
-    items: list[pytest.Item], since: str, history: History, catalog: Catalog, store: Store, config: pytest.Config
+    items: list[pytest.Item], since: str, history: History, store: Store, config: pytest.Config
 ) -> tuple[list[pytest.Item], list[str]]:
     root = repository_of(config.rootpath)
     changed = Changed.since(since, root)
     kept, reasons = [], Counter[str]()
     for item in items:
-        watched = _watched(item, catalog, store, config, root)
+        watched = _watched(item, store, config, root)
         if why := changed.why(history.of(_id(item)).measurement, watched):
             kept.append(item)
             reasons[why] += 1
@@ -85,14 +84,14 @@ def _changed(
     return kept, notes
 
 
-def _watched(item: pytest.Item, catalog: Catalog, store: Store, config: pytest.Config, root: Path) -> set[str]:
+def _watched(item: pytest.Item, store: Store, config: pytest.Config, root: Path) -> set[str]:
     """Files that count besides imported ones: the test, its conftests, the ini file, the definitions, the baseline."""
     folders = [folder for folder in item.path.parents if folder.is_relative_to(root)]
     paths: Iterable[Path] = [item.path, *(folder / "conftest.py" for folder in folders), store.path(_id(item))]
     named = {*paths, *([config.inipath] if config.inipath else [])}
     below = {Path(os.path.relpath(path.resolve(), root)).as_posix() for path in named}
     cell = cell_of(item)
-    return below | (definitions_of(cell, catalog, root) if cell else set())
+    return below | (definitions_of(cell, catalog_of(config), root) if cell else set())
 
 
 def _id(item: pytest.Item) -> str:

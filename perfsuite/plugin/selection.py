@@ -88,7 +88,7 @@ class Selection:
             self.history = read_history(cells, self.store, options.history, here)
             if not asked:
                 return
-            kept, self.notes = choose(items, options, self.history, catalog_of(self.config), self.store, self.config)
+            kept, self.notes = choose(items, options, self.history, self.store, self.config)
         except PerfsuiteError as error:
             if asked or options.history:
                 raise pytest.UsageError(str(error)) from error

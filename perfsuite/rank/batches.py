@@ -29,9 +29,15 @@ class MicroBatch:
     different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
     """
 
-    inputs: Any
+    inputs: object
     weight: float
     session: Session
+
+    @property
+    def named(self) -> dict[str, Tensor]:
+        """The inputs by their names, as the batches of tasks have them: of shape [samples, …]."""
+        assert isinstance(self.inputs, dict)
+        return self.inputs
 
     def loss(self, module: Module) -> Tensor:
         """Call the module, and return the mean of its losses. Raises RankError unless it is one number of torch's, with

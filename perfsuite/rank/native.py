@@ -9,7 +9,7 @@ from perfsuite.rank.greedy_generation import generate, without_labels
 from perfsuite.rank.norms import gradient_norm
 from perfsuite.rank.plain_loop import Loop, PlainLoop
 from perfsuite.rank.session import Session
-from perfsuite.rank.torch_types import Module, Parameter, Tensor
+from perfsuite.rank.torch_types import Module, Optimizer, Parameter, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
 
 EVALUATED_TOKENS = 8  # new tokens per sample, in a sequence-to-sequence model's evaluation
@@ -18,8 +18,8 @@ EVALUATED_TOKENS = 8  # new tokens per sample, in a sequence-to-sequence model's
 class LoopTrainer(Trainer):
     """An engine that any loop can step: autocast for low precision, gradients that stay with their parameters."""
 
-    module: Any
-    optimizer: Any
+    module: Module
+    optimizer: Optimizer
 
     def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
@@ -133,7 +133,7 @@ def evaluate(trainer: Any, module: Module, batch: list[MicroBatch]) -> Any:
         for micro_batch in batch:
             loss_sum += micro_batch.loss(module) * (micro_batch.weight / len(batch))
             if trainer.session.job.model.task == "seq2seq_lm":
-                generate(trainer.model, without_labels(micro_batch.inputs), EVALUATED_TOKENS)
+                generate(trainer.model, without_labels(micro_batch.named), EVALUATED_TOKENS)
     getattr(trainer.optimizer, "train", lambda: None)()
     module.train()
     return loss_sum

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.norms import clip
-from perfsuite.rank.torch_types import Module, Tensor
+from perfsuite.rank.torch_types import GradScaler, LRScheduler, Module, Tensor
 from perfsuite.rank.trainer import StepOutcome
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Loop:
 class PlainLoop(Loop):
     """The loop of the PyTorch documentation: GradScaler for fp16, gradients freed after every step."""
 
-    scaler: Any
-    schedule: Any = None
+    scaler: GradScaler
+    schedule: LRScheduler | None = None
 
     def prepare(self, model: Module) -> tuple[Module, Any]:
         module = self.engine.wrap(model)

@@ -1,12 +1,15 @@
 """A strategy's techniques, resolved into the fields that the training code reads."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.catalog.strategies import DIMENSIONS, Strategy
+from perfsuite.rank.torch_types import LRScheduler, Module, Optimizer, Parameter
+
+ParameterGroups = Sequence[Parameter] | Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +23,12 @@ class Recipe:
     gathers_float8: bool = False  # and FSDP2 gathers their weights in it
     pure: bool = False  # parameters, gradients and optimizer state also have the compute dtype
     clip: float | None = None  # the largest norm of the gradient
-    optimizer: Callable[[Any, float], Any]
-    kinds: Callable[[Any], Callable[[Any], dict[str, Any]]] | None = None  # of a model: its parameter's options there
-    schedule: Callable[[Any], Any] | None = None  # makes what moves an optimizer's learning rate after each step
+    optimizer: Callable[[ParameterGroups, float], Optimizer]
+    kinds: Callable[[Module], Callable[[Parameter], dict[str, float]]] | None = None  # its parameter's options there
+    schedule: Callable[[Optimizer], LRScheduler] | None = None  # of its learning rate
     learning_rate: float = 5e-5  # the default of transformers' Trainer
     accumulation: int = 1
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext  # around all forwards and backwards of a step
+    around: Callable[[], AbstractContextManager[object]] = nullcontext  # around all forwards and backwards of a step
     epochs: int = 1  # of the timed steps; if there are several, an evaluation follows each
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
@@ -33,8 +36,8 @@ class Recipe:
     padded: bool = True  # samples have different lengths; False: all have as many labels
     packed: bool = False  # a row is several documents, without padding
     same_batch: bool = False  # every step has the samples of step 0
-    checkpoint: Callable[[], Any] | None = None  # makes the format of techniques/_checkpoints.py in which it is saved
-    start: Callable[[Any], Any] | None = None  # makes a session's cold start: techniques/_cold_start.py
+    checkpoint: Callable[[], object] | None = None  # makes its format: techniques/_checkpoints.py
+    start: Callable[[object], object] | None = None  # makes a session's cold start: techniques/_cold_start.py
     stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 
     def example(self) -> Any:

@@ -3,16 +3,18 @@
 import contextlib
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.rank.asked import AskedInputs, watch
+from perfsuite.rank.memory.source import MemoryRecord
 from perfsuite.rank.opened import Opened
 from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.rank.torch_types import DeviceMesh, DType, TorchDevice
@@ -36,10 +38,10 @@ class Session:
     listeners: list[Listener] = field(default_factory=list)
     waits: Listener = lambda phase: None  # called from time to time while this rank waits, and does not hang
     parameters: int = 0  # of the model as it was built, tied ones counted once
-    memory: Any = None  # the meter that records the allocations of the traced steps: meters/memory.py
+    memory: MemoryRecord | None = None  # of the traced steps: meters/memory.py
     phase: str = ""  # that a script names itself: it has the time, whatever runs in it
     part: str = ""  # that a script names itself: it has the memory and the operators
-    runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
+    runtime_calls: Counter[tuple[str, str, str, str]] | None = None  # meters/_cuda_runtime.py
     # What meters changed in this process, taken back when the steps have ended, however they do.
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     left: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # how this process leaves the others

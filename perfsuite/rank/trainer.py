@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,9 @@ class StepOutcome:
     tell: 0 is unknown. ``new_tokens`` are those that it has generated.
     """
 
-    loss: Any = None
-    gradient_norm: Any = None
-    skipped: Any = False
+    loss: Tensor | float | None = None
+    gradient_norm: Tensor | float | None = None
+    skipped: bool | Tensor | Sequence[Tensor] = False
     samples: int = 0
     tokens: int = 0
     new_tokens: int = 0
@@ -40,7 +40,7 @@ class Trainer:
     """
 
     reads_norm = True
-    loop: Any = None
+    loop: object = None
     opaque = ""
 
     def __init__(self, session: Session, model: Module) -> None:

@@ -1,6 +1,7 @@
 """Measures one cell: leases the devices, launches the ranks, folds their samples. The same for pytest and commands."""
 
 import contextlib
+import dataclasses
 import functools
 import sys
 import time
@@ -14,7 +15,7 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cpu_kernels import kernel_set
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.gather import GatherError, failed, gather
+from perfsuite.compare.gather import GatherError, LaunchFacts, failed, gather
 from perfsuite.environments.environments import HERE, Environment
 from perfsuite.environments.git import repository_of
 from perfsuite.environments.own_packages import names_from
@@ -117,11 +118,13 @@ class Runner:
         hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
         times_only = times_only and self.settings.capacity_bytes is None
         place = self.places.at(hardware.nodes)
-        common: dict[str, Any] = {
-            "machine": place.describe(hardware, self.catalog, devices),
-            "capacity_bytes": self.settings.capacity_bytes,
-            "devices": cell.layout.devices,
-        }
+        launched = LaunchFacts(
+            cell=cell.id,
+            machine=place.describe(hardware, self.catalog, devices),
+            capacity_bytes=self.settings.capacity_bytes,
+            devices=cell.layout.devices,
+            times_only=times_only,
+        )
         begin, conditions = time.monotonic(), place.conditions(hardware, devices)
 
         def look(progress: list[Progress], seconds: float) -> None:
@@ -135,8 +138,8 @@ class Runner:
                 raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
             job = msgspec.structs.replace(self.job(cell), turns=turns, times_only=times_only)
             samples = self._launcher.run(job, devices, look)
-            wall_seconds = time.monotonic() - begin
-            measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, times_only=times_only, **common)
+            launched = dataclasses.replace(launched, wall_seconds=time.monotonic() - begin)
+            measurement = gather(launched, samples, metrics)
             if "model_flop" in measurement.readings and not cell.faults and cell.model.build.startswith("perfsuite."):
                 self.model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.summary())
@@ -151,10 +154,9 @@ class Runner:
             if isinstance(error, CellFailed):
                 failure = error.failure
             else:
-                nodes = [node for node in common["machine"].nodes for _ in range(hardware.ranks)]
+                nodes = [node for node in launched.machine.nodes for _ in range(hardware.ranks)]
                 failure = at_node(Failure(kind="result", rank=error.rank, message=str(error)), nodes)
-            wall_seconds = time.monotonic() - begin
-            return failed(cell.id, failure, wall_seconds=wall_seconds, **common)
+            return failed(dataclasses.replace(launched, wall_seconds=time.monotonic() - begin), failure)
 
     def trace(self, cell: Cell, prefix: str, watch: Watch) -> list[RankSample]:
         """Launch the cell once more, to write the traces of its ranks (TRACE and SNAPSHOT of records/job.py) and

@@ -101,7 +101,7 @@ class HfTrained(Loop):
 
         loop, session, recipe = self, self.session, self.session.recipe
 
-        class Watched(transformers.Trainer):  # type: ignore[misc]
+        class WatchedTrainer(transformers.Trainer):  # type: ignore[misc]
             def training_step(self, *arguments: Any, **named: Any) -> Any:
                 with recipe.around():
                     loss = super().training_step(*arguments, **named)
@@ -139,7 +139,7 @@ class HfTrained(Loop):
             )
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
             optimizer = self.engine.make_optimizer(model)
-            trainer = Watched(
+            trainer = WatchedTrainer(
                 model,
                 arguments,
                 train_dataset=samples_of(session),
@@ -165,7 +165,7 @@ def samples_of(session: Session) -> Any:
 
     model = definition_of(session)
 
-    class Samples(IterableDataset[Sample]):
+    class SampleStream(IterableDataset[Sample]):
         def __iter__(self) -> Iterator[Sample]:
             for seed in itertools.chain.from_iterable(seeds_of(session, step) for step in itertools.count()):
                 sample = make_sample(model, seed, session.recipe.padded)
@@ -173,4 +173,4 @@ def samples_of(session: Session) -> Any:
                     sample["labels"][0] = IGNORED
                 yield {name: values.tolist() for name, values in sample.items()}
 
-    return Samples()
+    return SampleStream()

@@ -61,12 +61,12 @@ def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
         optim = importlib.import_module(path)
     kind: Any = getattr(optim, f"AdamW{bits}bit")
 
-    class Eager(kind):  # type: ignore[misc]
+    class UncompiledAdamW(kind):  # type: ignore[misc]
         def step(self, closure: Any = None) -> Any:
             with torch.compiler.set_stance("force_eager"):
                 return super().step(closure)
 
-    return Eager(parameters, lr=learning_rate, weight_decay=1e-2)
+    return UncompiledAdamW(parameters, lr=learning_rate, weight_decay=1e-2)
 
 
 def schedule_free(parameters: Any, learning_rate: float) -> Any:

@@ -10,7 +10,7 @@ from gate_samples import CELL, MACHINE, METRICS, OOM, baseline, measurement, ran
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.tuning import INDUCTOR, Rank
 from perfsuite.compare.compare import compare
-from perfsuite.compare.gather import failed, gather
+from perfsuite.compare.gather import LaunchFacts, failed, gather
 from perfsuite.compare.judge import what_changed
 from perfsuite.compare.scope import changes
 from perfsuite.compare.terms import DEDICATED
@@ -90,7 +90,7 @@ def test_a_capped_cell_has_the_usual_flags(runner: Runner, measure) -> None:
 def test_ranks_fold() -> None:
     """Where all agree the text is theirs, else it says who has what."""
     samples = [msgspec.structs.replace(rank_sample(rank), flags=flags) for rank, flags in enumerate((RING, NONE))]
-    told = gather(CELL, samples, METRICS, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None).flags
+    told = gather(LaunchFacts(cell=CELL, machine=MACHINE, wall_seconds=1.0), samples, METRICS).flags
 
     assert told == {
         "GLOO_DEVICE_TRANSPORT": "tcp on rank 0, none on rank 1",
@@ -101,7 +101,7 @@ def test_ranks_fold() -> None:
 def test_a_cell_that_failed_keeps_its_flags() -> None:
     """An allocator's setting may be why memory ran out."""
     failure = msgspec.structs.replace(OOM, flags=RING)
-    told = failed(CELL, failure, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None)
+    told = failed(LaunchFacts(cell=CELL, machine=MACHINE, wall_seconds=1.0), failure)
 
     assert told.flags == RING
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.gather import GatherError, failed, gather, ranks_of
+from perfsuite.compare.gather import GatherError, LaunchFacts, failed, gather, ranks_of
 from perfsuite.compare.rules import rule_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.measurement import Measurement
@@ -20,7 +20,7 @@ from perfsuite.system.units import NUMBER
 
 
 def fold(*samples: RankSample, metrics: tuple[Metric, ...] = METRICS) -> Measurement:
-    return gather(CELL, list(samples), metrics, machine=MACHINE, wall_seconds=3.0, capacity_bytes=None)
+    return gather(LaunchFacts(cell=CELL, machine=MACHINE, wall_seconds=3.0), list(samples), metrics)
 
 
 def fold_second(metrics: tuple[Metric, ...] = METRICS, **readings: Reading | None) -> Measurement:
@@ -256,7 +256,7 @@ def test_a_sum_beyond_all_floats_is_an_error():
 @pytest.mark.parametrize(("failure", "outcome"), [(OOM, "oom"), (UNSUPPORTED, "unsupported"), (KILLED, "failed")])
 def test_a_failure_is_a_measurement_with_its_outcome(failure, outcome):
     """Only out of memory and unsupported are outcomes of their own; whatever else went wrong is "failed"."""
-    record = failed(CELL, failure, machine=MACHINE, wall_seconds=1.0, capacity_bytes=GIB)
+    record = failed(LaunchFacts(cell=CELL, machine=MACHINE, wall_seconds=1.0, capacity_bytes=GIB), failure)
 
     assert (record.outcome, record.failure, record.readings) == (outcome, failure, {})
 
@@ -303,7 +303,7 @@ def test_what_one_rank_of_a_script_does_alone_is_missing_nowhere(metric):
     samples = [msgspec.structs.replace(rank_sample(rank), readings={}) for rank in range(2)]
     alone = Reading(value=3, samples=[3.0] if rule_of(metric).summary else [])
     samples[0] = msgspec.structs.replace(samples[0], readings={metric.name: alone})
-    found = gather("train-script-cpu_x2", samples, [metric], machine=MACHINE, wall_seconds=3.0, capacity_bytes=None)
+    found = gather(LaunchFacts(cell="train-script-cpu_x2", machine=MACHINE, wall_seconds=3.0), samples, [metric])
 
     assert found.readings[metric.name].value == 3
     assert found.readings[metric.name].ranks == [3, 0]

@@ -16,7 +16,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
-from perfsuite.compare.gather import GatherError, gather
+from perfsuite.compare.gather import GatherError, LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
 from perfsuite.features.upgrade.effects import effects_of
@@ -264,7 +264,7 @@ def folded(*uncounted: str) -> Measurement:
         sample = gate_samples.rank_sample(rank, **readings)
         samples.append(msgspec.structs.replace(sample, uncounted=dict.fromkeys(lost, WHY)))
     found = gather(
-        gate_samples.CELL, samples, METRICS, machine=gate_samples.MACHINE, wall_seconds=3.0, capacity_bytes=None
+        LaunchFacts(cell=gate_samples.CELL, machine=gate_samples.MACHINE, wall_seconds=3.0), samples, METRICS
     )
     return msgspec.structs.replace(found, launches=[gate_samples.LAUNCH])
 
@@ -288,12 +288,9 @@ def test_a_metric_that_nobody_defines_cannot_be_left_out() -> None:
     sample = msgspec.structs.replace(gate_samples.rank_sample(0), uncounted={"no_such": WHY})
     with pytest.raises(GatherError, match="'no_such', which no Metric defines"):
         gather(
-            "t5_tiny-single-cpu_x1",
+            LaunchFacts(cell="t5_tiny-single-cpu_x1", machine=gate_samples.MACHINE, wall_seconds=3.0),
             [sample],
             gate_samples.METRICS,
-            machine=gate_samples.MACHINE,
-            wall_seconds=3.0,
-            capacity_bytes=None,
         )
 
 

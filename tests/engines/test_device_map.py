@@ -10,7 +10,7 @@ from gate_samples import CELL, MACHINE, METRICS, measurement
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import make_cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.gather import gather
+from perfsuite.compare.gather import LaunchFacts, gather
 from perfsuite.errors import FileError, Refused
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.launch.jobs import make_job
@@ -83,7 +83,7 @@ def test_a_measurement_keeps_the_peak_of_each_device():
         versions={},
         phases_seconds={},
     )
-    made = gather(SPREAD, [sample], METRICS, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None, devices=2)
+    made = gather(LaunchFacts(cell=SPREAD, machine=MACHINE, wall_seconds=1.0, devices=2), [sample], METRICS)
 
     assert (made.world_size, made.devices) == (1, 2)
     assert (made.readings["peak_memory_bytes"].value, made.readings["peak_memory_bytes"].ranks) == (9, [7, 9])

@@ -10,7 +10,7 @@ import pytest
 
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
-from perfsuite.compare.gather import failed, gather
+from perfsuite.compare.gather import LaunchFacts, failed, gather
 from perfsuite.compare.installations import packages, shared, whole
 from perfsuite.compare.judge import judge, what_changed
 from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run
@@ -259,7 +259,7 @@ def test_a_cell_that_failed_names_what_differs() -> None:
     failure = msgspec.structs.replace(
         samples.KILLED, versions=samples.VERSIONS, installed=but(modules={"numpy": "2.5.0"}, builds={"torch": ""})
     )
-    now = failed(samples.CELL, failure, machine=samples.MACHINE)
+    now = failed(LaunchFacts(cell=samples.CELL, machine=samples.MACHINE), failure)
 
     assert [text_of_change(one) for one in what_changed(now, with_(USUAL))] == ["numpy 2.4.6 -> 2.5.0"]
 
@@ -294,9 +294,7 @@ def test_ranks_with_different_ones_are_told_apart() -> None:
     found = []
     for pair in sides:
         ranks = [msgspec.structs.replace(samples.rank_sample(rank), installed=one) for rank, one in enumerate(pair)]
-        made = gather(
-            samples.CELL, ranks, samples.METRICS, machine=samples.MACHINE, wall_seconds=1, capacity_bytes=None
-        )
+        made = gather(LaunchFacts(cell=samples.CELL, machine=samples.MACHINE, wall_seconds=1), ranks, samples.METRICS)
         found.append(made.installed)
 
     assert found[0] == USUAL

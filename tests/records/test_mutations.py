@@ -16,7 +16,7 @@ from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_samp
 
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
-from perfsuite.compare.gather import GatherError, gather
+from perfsuite.compare.gather import GatherError, LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
@@ -146,13 +146,13 @@ def test_no_broken_result_passes():
     """A rank's result that is damaged is refused, or makes the cell red, or has the same numbers."""
     sound = [rank_sample(0), rank_sample(1)]
     conditions: dict[str, Any] = {"machine": measurement().machine, "wall_seconds": 1.0, "capacity_bytes": None}
-    reference = gather(CELL, sound, METRICS, **conditions)
+    reference = gather(LaunchFacts(cell=CELL, **conditions), sound, METRICS)
     old = with_measurement(baseline(), readings=reference.readings, launches=[LAUNCH] * 3)
     refused = 0
     for broken in mutations(codec.encode(sound[1]), RESULTS, seed=2):
         try:
             sample = codec.decode(broken, RankSample, "rank1.json")
-            new = gather(CELL, [sound[0], sample], METRICS, **conditions)
+            new = gather(LaunchFacts(cell=CELL, **conditions), [sound[0], sample], METRICS)
         except (PerfsuiteError, GatherError) as error:
             sentence(error)
             refused += 1

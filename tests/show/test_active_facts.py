@@ -5,7 +5,7 @@ from gate_samples import baseline, measurement
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
-from perfsuite.compare.gather import gather
+from perfsuite.compare.gather import LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
 from perfsuite.records.sample import RankSample, Reading
@@ -61,6 +61,6 @@ def test_each_rank_has_its_own_facts():
         RankSample(rank=rank, readings={"active_facts": facts(own)}, engine={}, versions={}, phases_seconds={})
         for rank, own in enumerate((FSDP, DDP))
     ]
-    made = gather(CELL, ranks, METRICS, machine=measurement().machine, wall_seconds=1.0, capacity_bytes=None)
+    made = gather(LaunchFacts(cell=CELL, machine=measurement().machine, wall_seconds=1.0), ranks, METRICS)
 
     assert made.readings["active_facts"].parts == {"autocast off": 2, FSDP: 1, DDP: 1}

@@ -42,7 +42,7 @@ from perfsuite.show.html.axes import BYTES, SECONDS, Quantity, ticks
 from perfsuite.show.html.causes import causes, common, operators
 from perfsuite.show.html.cell_evidence import Evidence
 from perfsuite.show.html.charts import Bar, Stack, bars, stacked_bars
-from perfsuite.show.html.curve_chart import Band, CurveLine, areas, lines, sparkline
+from perfsuite.show.html.curve_chart import Areas, Axes, Band, CurveLine, lines, sparkline
 from perfsuite.show.html.document import Document, Section, Table, render
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import moved, names_of
@@ -468,9 +468,8 @@ def test_a_missing_bar_says_why():
 def test_lines_have_titles_with_units_and_a_band():
     """The axes say what they are, the text for screen readers what the chart shows."""
     shown = [CurveLine(name="now", points=[(1, 0.1), (2, 0.2)]), CurveLine(name="before", points=[(1, 0.1)], old=True)]
-    drawn = lines(
-        "Steps", shown, Quantity("step time", units.SECONDS), "timed step", band=Band(name="usual", low=0.1, high=0.15)
-    )
+    axes = Axes(Quantity("step time", units.SECONDS), "timed step")
+    drawn = lines("Steps", shown, axes, band=Band(name="usual", low=0.1, high=0.15))
 
     assert ">step time, ms<" in drawn and ">timed step<" in drawn and 'class="band"' in drawn
     assert "now from 100 ms to 200 ms" in drawn and "dashed: before" in drawn
@@ -478,9 +477,13 @@ def test_lines_have_titles_with_units_and_a_band():
 
 def test_areas_are_stacked():
     """The highest edge is the sum; another side is a line over it."""
-    drawn = areas(
-        "t", [(1, 1), (2, 2)], ["a", "b"], BYTES, "order", phases=[("forward", 0, 2)], other=("before", [3, 5])
-    )
+    drawn = Areas(
+        points=[(1, 1), (2, 2)],
+        names=["a", "b"],
+        axes=Axes(BYTES, "order"),
+        phases=[("forward", 0, 2)],
+        other=("before", [3, 5]),
+    ).draw("t")
 
     assert drawn.count('Z"') == 2
     assert "t: at most 4 B; line: before, at most 5 B" in drawn

@@ -28,7 +28,7 @@ Date = Annotated[str, msgspec.Meta(pattern=f"^{_DATE}$")]  # a file's name begin
 Cell = Annotated[str, msgspec.Meta(pattern=PATTERN, max_length=300)]
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class RowHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A row without its numbers. ``date`` is the first launch's, or the result's if there is none. ``red`` are the
     metrics whose lines are red, ``trial`` what a trial said, ``note`` why a cell is not green.
     ``quarantined`` is a last day.
@@ -57,21 +57,21 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         return self.date, self.cell, self.machine
 
 
-class NightRow(Head, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class NightRow(RowHead, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A row with its numbers."""
 
     versions: dict[str, str] = {}
     metrics: dict[str, Number] = {}
 
 
-class RawRow(Head, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class RawRow(RowHead, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """A row whose versions and numbers are still text: most readers want those of some cells only."""
 
     versions: msgspec.Raw = msgspec.Raw(b"{}")
     metrics: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-R = TypeVar("R", bound=Head)
+R = TypeVar("R", bound=RowHead)
 _ROWS, _RAW = msgspec.json.Decoder(NightRow), msgspec.json.Decoder(RawRow)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _QUIET = (

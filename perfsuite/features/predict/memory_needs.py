@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from perfsuite.features.predict.prediction import Estimate, Prediction
 from perfsuite.show.html.axes import BYTES
 from perfsuite.show.html.charts import Stack, stacked_bars
-from perfsuite.show.html.curve_chart import areas
+from perfsuite.show.html.curve_chart import Areas, Axes
 from perfsuite.show.html.markup import Html
 from perfsuite.show.html.memory_chart import EVENTS, spans
 from perfsuite.show.text.memory_categories import CATEGORIES
@@ -20,7 +20,8 @@ def timeline(prediction: Prediction) -> Html:
     limit = ("capacity", prediction.capacity_bytes) if prediction.capacity_bytes else None
     title = f"Predicted live tensors over a step, rank {prediction.rank}"
     sizes = [sizes for _, sizes in prediction.curve]
-    return areas(title, sizes, prediction.categories, BYTES, EVENTS, phases=phases, limit=limit, kind="predicted")
+    axes, names = Axes(BYTES, EVENTS), prediction.categories
+    return Areas(points=sizes, names=names, axes=axes, phases=phases, limit=limit, kind="predicted").draw(title)
 
 
 def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) -> Html:

@@ -19,7 +19,7 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
-from perfsuite.compare.gather import failed
+from perfsuite.compare.gather import LaunchFacts, failed
 from perfsuite.compare.rounds import Round
 from perfsuite.environments.environments import HERE, installed, with_releases
 from perfsuite.errors import FileError, UsageError
@@ -211,7 +211,7 @@ class UpgradeBench:
 
     def _no_environment(self, cell: Cell, reason: str) -> Measurement:
         failure = Failure(kind="raised", rank=None, message=f"no environment: {reason}")
-        return failed(cell.id, failure, machine=describe(cell.hardware, self.catalog, []))
+        return failed(LaunchFacts(cell=cell.id, machine=describe(cell.hardware, self.catalog, [])), failure)
 
     def _place(self, side: Side, cell: Cell) -> Path:
         """The file for a measurement of the cell on one side."""

@@ -3,8 +3,10 @@
 """
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from perfsuite.rank.memory.anatomy import Mark
 
 KEPT_STEPS = 2  # a batch lives until the next one replaces it, and may be made in the step before its own
 
@@ -30,6 +32,18 @@ class MemorySource:
     @property
     def live_bytes(self) -> int:
         """Bytes that are alive."""
+        raise NotImplementedError
+
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """Refuse what exceeds so many bytes; None: nothing."""
+        raise NotImplementedError
+
+    def count_library(self, name: str) -> None:
+        """Count what this shared library allocates too."""
+        raise NotImplementedError
+
+    def blocks(self) -> dict[int, int]:
+        """The sizes of what is alive, by address."""
         raise NotImplementedError
 
     def begin_step(self) -> None:
@@ -61,3 +75,32 @@ class MemorySource:
     def snapshot(self) -> dict[str, Any] | None:
         """torch's own snapshot of the memory, if it makes one."""
         return None
+
+
+class MemoryRecord(Protocol):
+    """What other meters and the rank's end read of the recorded steps' memory: meters/memory.py. A log has an event
+    (address, bytes, operator) for each allocation, release and mark.
+    """
+
+    @property
+    def source(self) -> MemorySource:
+        """What counts the bytes."""
+
+    @property
+    def marks(self) -> Mapping[int, Mark]:
+        """The beginnings of phases, by their numbers in the log."""
+
+    @property
+    def logs(self) -> Sequence[Sequence[tuple[int, int, str]]]:
+        """Of each device."""
+
+    @property
+    def events(self) -> Sequence[tuple[int, int, str]]:
+        """The log of the fullest device."""
+
+    @property
+    def times(self) -> Sequence[int]:
+        """When each of these events happened, in nanoseconds since 1970."""
+
+    def at_refusal(self) -> dict[str, int]:
+        """The bytes alive when memory ran out in a recorded step, by category; empty if unknown."""

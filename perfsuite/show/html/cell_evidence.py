@@ -11,7 +11,7 @@ from perfsuite.records.suspects import EXPOSED, PHASES, seconds_by_phase
 from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.axes import BYTES, SECONDS, Quantity
 from perfsuite.show.html.charts import Stack, stacked_bars
-from perfsuite.show.html.curve_chart import Band, CurveLine, lines
+from perfsuite.show.html.curve_chart import Axes, Band, CurveLine, lines
 from perfsuite.show.html.document import Kind, Section
 from perfsuite.show.html.markup import Html
 from perfsuite.show.text.memory_categories import CATEGORIES
@@ -47,7 +47,7 @@ class Evidence:
                 points = [(float(number), seconds) for number, seconds in enumerate(timed, 1)]
                 shown.append(CurveLine(name=name, points=points, old=side is self.old))
         quantity, kind = Quantity.of(metrics[STEP]), kind_of(self.new)
-        return lines(self._title("Steps"), shown, quantity, "timed step", band=band, kind=kind)
+        return lines(self._title("Steps"), shown, Axes(quantity, "timed step"), band=band, kind=kind)
 
     def anatomy(self) -> Html | None:
         """The memory at the peak by category, of both sides."""

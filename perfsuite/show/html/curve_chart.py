@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from perfsuite.records.suspects import part_name
 from perfsuite.show.html.axes import Quantity, tick_text, ticks
@@ -35,6 +35,13 @@ class Band:
     middle: float | None = None
 
 
+class Axes(NamedTuple):
+    """What the axes of a chart say: the quantity of the upright one, and the title of the other."""
+
+    quantity: Quantity
+    x_title: str
+
+
 class Plane:
     """Where the values of a chart lie: ``x`` and ``y`` are (lowest, highest)."""
 
@@ -53,8 +60,9 @@ class Plane:
         """The place of a value, in units from the top."""
         return self.bottom - (value - self.low_y) / (self.high_y - self.low_y) * HEIGHT
 
-    def axes(self, quantity: Quantity, x_title: str, numbered: bool = True) -> list[Html]:
+    def axes(self, axes: Axes, numbered: bool = True) -> list[Html]:
         """Lines at round numbers, and both titles with their units."""
+        quantity, x_title = axes
         _, size = quantity.unit(self.high_y)
         grid, texts = "", []
         for at in ticks(self.low_y / size, self.high_y / size):
@@ -98,13 +106,7 @@ def across(y: float) -> str:
 
 
 def lines(
-    title: str,
-    shown: Sequence[CurveLine],
-    quantity: Quantity,
-    x_title: str,
-    *,
-    band: Band | None = None,
-    kind: str = MEASURED,
+    title: str, shown: Sequence[CurveLine], axes: Axes, *, band: Band | None = None, kind: str = MEASURED
 ) -> Html:
     """Lines over a common axis, which begins where the values do; the ``band`` is where they usually are."""
     shown = [line for line in shown if line.points]
@@ -112,14 +114,14 @@ def lines(
         return figure(title, Html(), notes=["nothing was measured"])
     xs = [x for line in shown for x, _ in line.points]
     ys = [y for line in shown for _, y in line.points] + ([band.low, band.high] if band else [])
-    plane = Plane((min(xs), max(xs)), (min(ys), max(ys)))
+    plane, quantity = Plane((min(xs), max(xs)), (min(ys), max(ys))), axes.quantity
     pieces = []
     if band:
         top, bottom = plane.y(band.high), plane.y(band.low)
         pieces.append(tag("rect", x=LEFT, y=top, width=WIDTH - LEFT - RIGHT, height=bottom - top, class_="band"))
         if band.middle is not None:
             pieces.append(tag("path", d=across(plane.y(band.middle)), class_="old"))
-    pieces += plane.axes(quantity, x_title)
+    pieces += plane.axes(axes)
     colors = {name: color for color, name in enumerate(dict.fromkeys(line.name for line in shown if not line.old))}
     labels = []
     for line in shown:
@@ -135,53 +137,55 @@ def lines(
     return figure(title, svg("; ".join([title, *labels, *notes]), plane.height, pieces, kind), key(legend), notes)
 
 
-def areas(  # noqa: PLR0913  a chart: what is drawn, and what may be drawn over it
-    title: str,
-    points: Sequence[Sequence[float]],
-    names: Sequence[str],
-    quantity: Quantity,
-    x_title: str,
-    *,
-    phases: Sequence[tuple[str, float, float]] = (),
-    other: tuple[str, Sequence[float]] | None = None,
-    limit: tuple[str, float] | None = None,
-    moved: Mapping[str, str] = MappingProxyType({}),
-    note: str = "",
-    kind: str = MEASURED,
-) -> Html:
+@dataclass(frozen=True, kw_only=True)
+class Areas:
     """Stacked steps: ``points[i][j]`` is how much ``names[j]`` has from i to i + 1. ``phases`` are (name, begin, end).
 
     ``other`` is the total of a second side, over the same axis. ``moved`` says of names how much they did.
     ``limit`` is a line, or a sentence if it is far above.
     """
-    totals = [sum(point) for point in points]
-    most = max([*totals, *(other[1] if other else [])], default=0)
-    near = limit is not None and most * 4 >= limit[1]
-    plane = Plane((0, len(points)), (0, max(most, limit[1]) if near and limit else most))
-    pieces, used, drawn = plane.axes(quantity, x_title, numbered=not phases), [], []
-    sums = [0.0] * len(points)
-    for number, name in enumerate(names):
-        heights = [point[number] for point in points]
-        if any(heights):
-            sums = [below + height for below, height in zip(sums, heights, strict=True)]
-            path = f"{plane.stairs(sums)}V{plane.bottom:.0f}H{LEFT:.0f}Z"  # down to zero: the next lower one covers it
-            drawn.append(tag("path", d=path, class_=f"f{number % COLORS}"))
-            used.append((number, part_name(name)))
-    pieces.append(tag("g", *drawn[::-1], class_="areas"))
-    notes = [note] if note else []
-    if other:
-        stretched = [other[1][index * len(other[1]) // len(points)] for index in range(len(points))]
-        pieces.append(tag("path", d=plane.stairs(stretched), class_="curve whisker"))
-        notes.append(f"line: {other[0]}, at most {quantity.show(max(other[1]))}")
-    pieces += plane.phases(phases)
-    if limit and near:
-        pieces.append(tag("path", d=across(plane.y(limit[1])), class_="limit"))
-    if limit:
-        share = "" if near else f", of which at most {100 * most / limit[1]:.2g} % is used"
-        notes.append(f"{limit[0]}: {quantity.show(limit[1])}{share}")
-    label = f"{title}: at most {quantity.show(max(totals, default=0))}"
-    marked = {number: moved[name] for number, name in enumerate(names) if name in moved}
-    return figure(title, svg("; ".join([label, *notes]), plane.height, pieces, kind), key(used, marked), notes)
+
+    points: Sequence[Sequence[float]]
+    names: Sequence[str]
+    axes: Axes
+    phases: Sequence[tuple[str, float, float]] = ()
+    other: tuple[str, Sequence[float]] | None = None
+    limit: tuple[str, float] | None = None
+    moved: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    kind: str = MEASURED
+
+    def draw(self, title: str) -> Html:
+        """The chart, with its key and its notes."""
+        points, other, limit, quantity = self.points, self.other, self.limit, self.axes.quantity
+        totals = [sum(point) for point in points]
+        most = max([*totals, *(other[1] if other else [])], default=0)
+        near = limit is not None and most * 4 >= limit[1]
+        plane = Plane((0, len(points)), (0, max(most, limit[1]) if near and limit else most))
+        pieces, used, drawn = plane.axes(self.axes, numbered=not self.phases), [], []
+        sums = [0.0] * len(points)
+        for number, name in enumerate(self.names):
+            heights = [point[number] for point in points]
+            if any(heights):
+                sums = [below + height for below, height in zip(sums, heights, strict=True)]
+                path = f"{plane.stairs(sums)}V{plane.bottom:.0f}H{LEFT:.0f}Z"  # to zero: the next lower one covers it
+                drawn.append(tag("path", d=path, class_=f"f{number % COLORS}"))
+                used.append((number, part_name(name)))
+        pieces.append(tag("g", *drawn[::-1], class_="areas"))
+        notes = [self.note] if self.note else []
+        if other:
+            stretched = [other[1][index * len(other[1]) // len(points)] for index in range(len(points))]
+            pieces.append(tag("path", d=plane.stairs(stretched), class_="curve whisker"))
+            notes.append(f"line: {other[0]}, at most {quantity.show(max(other[1]))}")
+        pieces += plane.phases(self.phases)
+        if limit and near:
+            pieces.append(tag("path", d=across(plane.y(limit[1])), class_="limit"))
+        if limit:
+            share = "" if near else f", of which at most {100 * most / limit[1]:.2g} % is used"
+            notes.append(f"{limit[0]}: {quantity.show(limit[1])}{share}")
+        label = f"{title}: at most {quantity.show(max(totals, default=0))}"
+        marked = {number: self.moved[name] for number, name in enumerate(self.names) if name in self.moved}
+        return figure(title, svg("; ".join([label, *notes]), plane.height, pieces, self.kind), key(used, marked), notes)
 
 
 def sparkline(label: str, values: Sequence[float | None]) -> Html:

@@ -9,7 +9,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import part_name
 from perfsuite.show.html.axes import BYTES
 from perfsuite.show.html.charts import MEASURED, Stack, stacked_bars
-from perfsuite.show.html.curve_chart import areas
+from perfsuite.show.html.curve_chart import Areas, Axes
 from perfsuite.show.html.document import PageEntry, Table
 from perfsuite.show.html.markup import Html
 from perfsuite.show.text.memory_categories import CATEGORIES
@@ -49,9 +49,17 @@ def over_a_step(
     title = f"{title}, {names[1]}{lacks}"
     most = {name: (max(before.get(name, [0])), max(sizes.get(name, [0]))) for name in CATEGORIES} if before else {}
     moved = {name: signed(now - then) for name, (then, now) in most.items() if now != then}
-    spans_, note = spans(phases), MOST_OF_EACH if moved else ""
-    names_ = list(CATEGORIES)
-    return areas(title, points, names_, BYTES, EVENTS, phases=spans_, other=other, moved=moved, note=note, kind=kind)
+    drawn = Areas(
+        points=points,
+        names=list(CATEGORIES),
+        axes=Axes(BYTES, EVENTS),
+        phases=spans(phases),
+        other=other,
+        moved=moved,
+        note=MOST_OF_EACH if moved else "",
+        kind=kind,
+    )
+    return drawn.draw(title)
 
 
 def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Table:

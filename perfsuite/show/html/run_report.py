@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,20 @@ MOST_CAUSES, MOST_EFFECTS, MOST_FACTS = 100, 200, 30
 MOST_OF_COMMAND = 100_000  # characters; Linux runs no longer one
 
 
+@dataclass(frozen=True)
+class ShownRun:
+    """The cells of a page, the metrics by name, and prefixes() of the results. ``here`` are cells with a section."""
+
+    results: Sequence[CellResult]
+    metrics: Mapping[str, Metric]
+    prefix: Mapping[str, str]
+    here: Container[str]
+
+    def linked(self, cell: str) -> PageEntry:
+        """The cell's name, which leads to its section."""
+        return PageEntry(cell, link=anchor(cell) if cell in self.here else "")
+
+
 def write_run(path: Path, results: Sequence[CellResult], metrics: Iterable[Metric]) -> None:
     """Write the report of a run that has ended. Raises FileError if it cannot be written."""
     document.write(path, run_document(results, metrics, folder=path.parent))
@@ -73,14 +88,14 @@ def run_document(
     order = sorted(results, key=lambda result: (not is_red(result), status_of(result)[1] != "yellow"))
     loud = [result for result in order if is_red(result) or status_of(result)[1] == "yellow"]
     quiet = order[len(loud) :]
-    here = {result.verdict.cell for result in order[:MOST_SECTIONS]}
+    run = ShownRun(results, known, prefix, {result.verdict.cell for result in order[:MOST_SECTIONS]})
     sections = []
     for heading, some, opened, more in groups:
-        inside = [_cause(one, results, known, prefix, number < opened, here) for number, one in _first(some)]
+        inside = [_cause(one, run, number < opened) for number, one in _first(some)]
         said = [*more.pop("sentences", []), *_left_out(len(some), MOST_CAUSES, "cause")]
         sections += [Section(heading=heading, inside=inside, sentences=said, **more)] if inside else []
     said = _left_out(len(order), MOST_ROWS, "cell")
-    sections.append(Section(heading="All cells", sentences=said, tables=[_table(order[:MOST_ROWS], known, here)]))
+    sections.append(Section(heading="All cells", sentences=said, tables=[_table(order[:MOST_ROWS], run)]))
     if loud:
         inside = [cell_section(result, known, prefix, base) for result in loud[:MOST_SECTIONS]]
         said = _without(len(loud), len(inside))
@@ -175,17 +190,8 @@ def _facts(results: Sequence[CellResult], metrics: Iterable[Metric]) -> list[str
     return facts[:MOST_FACTS] + _left_out(len(facts), MOST_FACTS, "note")
 
 
-def _cause(
-    cause: ShownCause,
-    results: Sequence[CellResult],
-    metrics: Mapping[str, Metric],
-    prefix: Mapping[str, str],
-    opened: bool,
-    here: Container[str],
-) -> Section:
-    """What moved, what changed, what the cells share, whom to suspect, and each cell's effect. ``here`` are the cells
-    that have a section.
-    """
+def _cause(cause: ShownCause, run: ShownRun, opened: bool) -> Section:
+    """What moved, what changed, what the cells share, whom to suspect, and each cell's effect."""
     sentences = [cause.doubt] if cause.doubt else []
     if cause.changed and cause.doubt:
         sentences.append(f"Nothing ties it to what changed since the baseline: {changes_text(cause.changed)}.")
@@ -193,7 +199,7 @@ def _cause(
         sentences.append(f"Changed since their baselines: {changes_text(cause.changed)}.")
     elif cause.moved and not cause.blamed:  # --perf-against has no baselines, and its trials name what differs
         sentences.append("No version differs from the baselines.")
-    if shared := common(cause.cells, results):
+    if shared := common(cause.cells, run.results):
         sentences.append(shared)
     sentences += [f"Trials: {sentence}." for sentence in cause.blamed]
     if cause.suspects:
@@ -204,9 +210,9 @@ def _cause(
     return Section(
         heading=cause.title,
         sentences=sentences,
-        charts=_charts(cause, metrics),
-        tables=[_effects(cause, metrics, here)],
-        commands=_commands(cause, prefix),
+        charts=_charts(cause, run.metrics),
+        tables=[_effects(cause, run)],
+        commands=_commands(cause, run.prefix),
         kind=kinds.pop() if len(kinds) == 1 else "",
         tone=tone,
         badge=f"{cause.status}, quarantined" if cause.quarantined else cause.status,
@@ -214,19 +220,19 @@ def _cause(
     )
 
 
-def _effects(cause: ShownCause, metrics: Mapping[str, Metric], here: Container[str]) -> Table:
+def _effects(cause: ShownCause, run: ShownRun) -> Table:
     """Each cell's effect, the largest first."""
     rows: list[Sequence[str | PageEntry]]
     if not cause.moved:
         cells = cause.cells[:MOST_EFFECTS]
-        rows = [[_linked(result.verdict.cell, here), summary(result.verdict)] for result in cells]
+        rows = [[run.linked(result.verdict.cell), summary(result.verdict)] for result in cells]
         return Table(head=["cell", "why"], rows=rows)
     exact = all(effect.noise is None for effect in cause.moved)
     rows = [
         [
-            _linked(effect.cell, here),
+            run.linked(effect.cell),
             *sides_text(effect.line),
-            *([_difference(effect, metrics)] if exact else []),
+            *([_difference(effect, run.metrics)] if exact else []),
             PageEntry(shown_change(effect.line), sort=effect.change),
             *([] if exact else [effect.effect_text]),
             PageEntry(note_text(effect.line), wide=True),
@@ -268,10 +274,6 @@ def _charts(cause: ShownCause, metrics: Mapping[str, Metric]) -> list[Html]:
     return [chart for chart in charts if chart]
 
 
-def _linked(cell: str, here: Container[str]) -> PageEntry:
-    return PageEntry(cell, link=anchor(cell) if cell in here else "")
-
-
 def _commands(cause: ShownCause, prefix: Mapping[str, str]) -> list[Command]:
     """The commands of the cell that moved most; one that accepts all of the cells if it is what makes them red."""
     first = cause.moved[0].result if cause.moved else cause.cells[0]
@@ -290,15 +292,15 @@ def _commands(cause: ShownCause, prefix: Mapping[str, str]) -> list[Command]:
     return shown
 
 
-def _table(results: Sequence[CellResult], metrics: Mapping[str, Metric], here: Container[str]) -> Table:
+def _table(results: Sequence[CellResult], run: ShownRun) -> Table:
     """Every cell with its status and the columns that most have."""
     with_kind = {result.kind for result in results} != {"measured"}  # what is not measured says so in every row
-    columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
+    columns = [run.metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in run.metrics]
     rows: list[list[str | PageEntry]] = []
     for result in results:
         verdict, (status, tone) = result.verdict, status_of(result)
         row: list[str | PageEntry] = [
-            _linked(verdict.cell, here),
+            run.linked(verdict.cell),
             PageEntry(status, sort=SEVERITY.get(verdict.status), tone=tone),
             *([PageEntry(result.kind, kind=result.kind)] if with_kind else []),
         ]

@@ -13,7 +13,7 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main as cli
-from perfsuite.compare.gather import gather
+from perfsuite.compare.gather import LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError, PerfsuiteError, UsageError
 from perfsuite.features.emulation import installed, running
@@ -240,7 +240,7 @@ def test_an_emulation_within_another_is_refused(monkeypatch, capsys):
 def test_an_emulated_measurement_has_neither_times_nor_losses():
     """Only what was counted: bytes, and exact numbers."""
     samples = [rank_sample(0), rank_sample(1)]
-    made = gather(CELL, samples, METRICS, machine=EMULATED, wall_seconds=1.0, capacity_bytes=None)
+    made = gather(LaunchFacts(cell=CELL, machine=EMULATED, wall_seconds=1.0), samples, METRICS)
 
     assert set(made.readings) == {"peak_memory_bytes", "tokens"}
     assert made.phases_seconds == {}

@@ -71,15 +71,13 @@ def survey(
         except FileError as error:
             stored.append(Stored(path, None, Standing((("refused", str(error).rstrip(".")),))))
             continue
-        worth = standing(
-            baseline,
-            metrics,
-            terms=terms_of(path.stem, tolerance),
-            orphan=why_orphaned(path.stem, catalog, known, all_tests),
-            unknown=why_unknown(path.stem, catalog, known, all_tests),
-            elsewhere=_elsewhere(baseline, catalog, metrics),
-            stale=other_versions(baseline.measurement.versions),
-        )
+        told = {
+            "orphaned": why_orphaned(path.stem, catalog, known, all_tests),
+            "unknown": why_unknown(path.stem, catalog, known, all_tests),
+            "incomparable": _elsewhere(baseline, catalog, metrics),
+            "stale": ", ".join(other_versions(baseline.measurement.versions)),
+        }
+        worth = standing(baseline, metrics, terms_of(path.stem, tolerance), told)
         stored.append(Stored(path, baseline, worth))
     return stored
 

@@ -96,7 +96,7 @@ def _inputs(session: Session, program: Any, shared: bool) -> dict[str, Any]:
     ranks = 1 if shared else session.world_size
     return {
         name: jax.ShapeDtypeStruct((ranks * one.shape[0], *one.shape[1:]), "int32", sharding=program.of_batch)
-        for name, one in micro_batch.inputs.items()
+        for name, one in micro_batch.named.items()
     }
 
 

@@ -134,7 +134,7 @@ def half_batch(session: Session, trainer: Any, meters: Any) -> None:
 
     def halved(number: int) -> Any:
         return [
-            dataclasses.replace(part, inputs={name: rows[: len(rows) // 2] for name, rows in part.inputs.items()})
+            dataclasses.replace(part, inputs={name: rows[: len(rows) // 2] for name, rows in part.named.items()})
             for part in make(number)
         ]
 
