@@ -11,7 +11,7 @@ from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.plan.layout_memory import needed_bytes
 from perfsuite.features.predict.plan.planned import planned
-from perfsuite.features.predict.plan.question import on_hardware
+from perfsuite.features.predict.plan.question import StepWish, on_hardware
 from perfsuite.features.predict.plan.search import layouts
 
 LAYOUTS, GOAL = 10_000, 10.0
@@ -22,7 +22,7 @@ def main() -> int:
     catalog = Catalog(())
     hardware = parse_hardware("a100_80g_x8n384", catalog)
     model = planned("gpt_1t", catalog, {}, gated=False)
-    asked = on_hardware(model.shape, hardware, samples=3072, sequence=model.sequence)
+    asked = on_hardware(model, hardware, StepWish(samples=3072))
     # Batches of several sizes, so that there are enough different layouts.
     batches = (dataclasses.replace(asked, samples=3072 * factor) for factor in count(1))
     start = time.process_time()

@@ -7,7 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.features.predict.plan.question import PlanQuestion, question
+from perfsuite.features.predict.plan.planned import Planned
+from perfsuite.features.predict.plan.question import PlanQuestion, StepWish, question
+from perfsuite.features.predict.time.constants import machine_of
 from perfsuite.features.predict.time.setup import MachineSetup, Setup
 from perfsuite.features.predict.time.shape import Shape
 
@@ -44,18 +46,10 @@ class Row:
     @cached_property
     def question(self) -> PlanQuestion:
         """What ``perfsuite plan`` would be asked."""
-        return question(
-            self.shape,
-            CATALOG.get("device", self.device),
-            self.node,
-            samples=self.batch,
-            sequence=self.sequence,
-            target=self.target,
-            stack=self.stack,
-            precision=self.precision,
-            options=self.options,
-            network=self.network,
-        )
+        device = CATALOG.get("device", self.device)
+        model = Planned(name=self.label, shape=self.shape, sequence=self.sequence, target=self.target)
+        wish = StepWish(samples=self.batch, stack=self.stack, precision=self.precision, options=self.options)
+        return question(model, device, machine_of(device, self.network, self.node), ranks=0, wish=wish)
 
     @cached_property
     def setup(self) -> Setup:

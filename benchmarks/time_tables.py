@@ -12,7 +12,7 @@ from time_recent import automodel, bridge, bridge_other, moe_goldens, simumax, t
 from time_rows import Row, lines
 from time_words import EDR, EFA, GBIT, ROCE, SELENE, VTRAIN, numbers, words
 
-from perfsuite.features.predict.time.shape import LayerStack, Shape, decoder
+from perfsuite.features.predict.time.shape import LayerStack, Shape, decoder, gpt_layers, llama_layers
 
 HERE = Path(__file__).parent / "published" / "times"
 
@@ -31,7 +31,8 @@ def megatron(path: Path) -> Iterator[Row]:
         label = f"{line['model']} on {line['n_gpus']}" + ("" if early else f", {line['recompute']}")
         yield Row(
             table=path.stem, label=label, device="a100_80g", stack="megatron",
-            shape=decoder(*(number[name] for name in ("layers", "hidden", "heads", "vocab")), positions=number["seq"]),
+            shape=decoder(gpt_layers(number["layers"], number["hidden"], number["heads"]), number["vocab"],
+                          positions=number["seq"]),
             layout=words(number, RECOMPUTED["full" if early else line["recompute"]]), sequence=number["seq"],
             batch=number["global_batch"], options=options, network=SELENE, seconds=seconds, group=label,
         )  # fmt: skip
@@ -55,7 +56,8 @@ def vtrain(path: Path) -> Iterator[Row]:
         yield Row(
             table=path.stem, label=label, device="v100_32g" if volta else "a100_80g",
             stack="megatron" if volta else "megatron_deepspeed",
-            shape=decoder(number["layers"], number["hidden"], number["heads"], vocabulary, positions=number["seq"]),
+            shape=decoder(gpt_layers(number["layers"], number["hidden"], number["heads"]), vocabulary,
+                          positions=number["seq"]),
             layout=words(number, "ckpt"), sequence=number["seq"], batch=number["global_batch"],
             options=bare if volta else {}, network=EDR if volta else VTRAIN, seconds=float(line["iter_ms"]) / 1e3,
             group=" ".join(line[name] for name in ("hidden", "layers", "n_gpus", "global_batch")),
@@ -74,7 +76,7 @@ def mosaicml(path: Path) -> Iterator[Row]:
         yield Row(
             table=path.stem, label=f"{line['model']} s{length} on {number['dp']} {line['gpu']}",
             device={"h100_80gb": "h100", "a100_80gb": "a100_80g", "a100_40gb": "a100_40g"}[line["gpu"]],
-            stack="composer_fsdp", shape=decoder(layers, hidden, heads, int(line["vocab"])),
+            stack="composer_fsdp", shape=decoder(gpt_layers(layers, hidden, heads), int(line["vocab"])),
             layout=words(number, "ckpt" if line["act_ckpt"] == "True" else "", "zero3"), sequence=length, batch=samples,
             options={"gradient_bytes": "2" if line["mp_mode"] == "PURE" else "4"},
             network=EFA if "h100" in line["gpu"] else ROCE,
@@ -85,10 +87,10 @@ def mosaicml(path: Path) -> Iterator[Row]:
 
 # The shapes of scripts/scaling_benchmarks.py in huggingface/nanotron at 2411b022a7.
 NANOTRON = {
-    "1B": decoder(16, 2048, 32, 131072, 8192, gated=True, tied=True),
-    "3B": decoder(28, 3072, 32, 131072, 8192, gated=True, tied=True),
-    "8B": decoder(32, 4096, 32, 131072, 14336, gated=True, tied=False),
-    "80B": decoder(80, 8192, 64, 131072, 28672, gated=True, tied=False),
+    "1B": decoder(llama_layers(16, 2048, 32, 8192), 131072),
+    "3B": decoder(llama_layers(28, 3072, 32, 8192), 131072),
+    "8B": decoder(llama_layers(32, 4096, 32, 14336), 131072, tied=False),
+    "80B": decoder(llama_layers(80, 8192, 64, 28672), 131072, tied=False),
 }
 
 
@@ -116,10 +118,10 @@ def nanotron_row(table: str, line: dict[str, str]) -> Row:
 
 # config.json of meta-llama/Llama-2-7b to 70b, and of codellama/CodeLlama-34b with its vocabulary of 32,000.
 LLAMA2 = {
-    "7b": decoder(32, 4096, 32, 32000, 11008, gated=True, tied=False),
-    "13b": decoder(40, 5120, 40, 32000, 13824, gated=True, tied=False),
-    "34b": decoder(48, 8192, 64, 32000, 22016, kv_heads=8, gated=True, tied=False),
-    "70b": decoder(80, 8192, 64, 32000, 28672, kv_heads=8, gated=True, tied=False),
+    "7b": decoder(llama_layers(32, 4096, 32, 11008), 32000, tied=False),
+    "13b": decoder(llama_layers(40, 5120, 40, 13824), 32000, tied=False),
+    "34b": decoder(llama_layers(48, 8192, 64, 22016, kv_heads=8), 32000, tied=False),
+    "70b": decoder(llama_layers(80, 8192, 64, 28672, kv_heads=8), 32000, tied=False),
 }
 
 

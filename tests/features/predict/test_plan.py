@@ -28,25 +28,24 @@ from perfsuite.features.predict.plan.layout_memory import (
 )
 from perfsuite.features.predict.plan.layout_names import name_of
 from perfsuite.features.predict.plan.planned import NUMBERS, PUBLISHED, of_model, planned
-from perfsuite.features.predict.plan.question import on_hardware, samples_of
+from perfsuite.features.predict.plan.question import StepWish, on_hardware, samples_of
 from perfsuite.features.predict.plan.search import layouts, search
 from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time.constants import THROUGH_HOST, machine_of
 from perfsuite.features.predict.time.setup import Setup
-from perfsuite.features.predict.time.shape import decoder
+from perfsuite.features.predict.time.shape import decoder, gpt_layers
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.system.units import parse_days, parse_network
 
 CATALOG = Catalog(())
-GPT = decoder(24, 1024, 16, 50000)
+GPT = decoder(gpt_layers(24, 1024, 16), 50000)
 OPTIMIZER, ALL = frozenset({"optimizer"}), frozenset({"optimizer", "gradients", "parameters"})
 
 
-def question(model, hardware, samples=512, **asked):
-    one = planned(model, CATALOG, {}, False)
-    asked = {"sequence": one.sequence, "target": one.target, "samples": samples} | asked
-    return on_hardware(one.shape, parse_hardware(hardware, CATALOG), **asked)
+def question(model, hardware, samples=512, sequence=None, **asked):
+    one = planned(model, CATALOG, {}, False).with_lengths(sequence, None)
+    return on_hardware(one, parse_hardware(hardware, CATALOG), StepWish(samples=samples, **asked))
 
 
 def model_of(name):

@@ -10,7 +10,7 @@ from perfsuite.cli.main import main
 from perfsuite.errors import Refused
 from perfsuite.features.predict.plan import traced_layouts
 from perfsuite.features.predict.plan.planned import of_model
-from perfsuite.features.predict.plan.question import on_hardware
+from perfsuite.features.predict.plan.question import StepWish, on_hardware
 from perfsuite.features.predict.plan.traced_layouts import cell_of
 from perfsuite.features.predict.prediction import Plan, Prediction
 from perfsuite.records import codec
@@ -24,9 +24,7 @@ needs_megatron = pytest.mark.skipif(not MEGATRON, reason="needs megatron-core, o
 def cell(model, hardware, stack, layout, **asked):
     """The cell of a layout in words, for a batch of 64 samples."""
     chosen, where = CATALOG.get("model", model), parse_hardware(hardware, CATALOG)
-    one = of_model(chosen)
-    asked = {"sequence": one.sequence, "target": one.target, "samples": 64, "stack": stack} | asked
-    question = on_hardware(one.shape, where, **asked)
+    question = on_hardware(of_model(chosen), where, StepWish(samples=64, stack=stack, **asked))
     return cell_of(question.setup(layout), chosen, question, where, CATALOG).id
 
 

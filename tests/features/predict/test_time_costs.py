@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.costs import Product
 from perfsuite.features.predict.time.message_times import (
     FEW_RANKS,
     PASSES,
@@ -37,8 +38,8 @@ def test_a_matmul_of_whole_waves_by_hand():
     k = 4096
     wave = 2 * 256 * 128 * (k + FILL) * 108
 
-    assert costs.waves(256 * 12, 128 * 9, k, 108, FILL) == pytest.approx(wave)
-    assert costs.matmul(256 * 12, 128 * 9, k, 1e14, 1e13, 108) == pytest.approx(
+    assert costs.waves(Product(256 * 12, 128 * 9, k), 108, FILL) == pytest.approx(wave)
+    assert costs.matmul(Product(256 * 12, 128 * 9, k), 1e14, 1e13, 108) == pytest.approx(
         2 * 256 * 128 * k * 108 / 1e14 + costs.FILL
     )
 
@@ -47,12 +48,13 @@ def test_one_tile_too_many_is_a_second_wave():
     """109 tiles take longer than 108, although they are less than 1 % more work."""
     k = 1024  # too shallow to split
 
-    assert costs.waves(256 * 109, 128, k, 108, FILL) > 1.2 * costs.waves(256 * 108, 128, k, 108, FILL)
+    whole, more = (costs.waves(Product(256 * tiles, 128, k), 108, FILL) for tiles in (108, 109))
+    assert more > 1.2 * whole
 
 
 def test_a_thin_matmul_waits_for_memory():
     """One row: the weight's bytes at the bandwidth."""
-    seconds = costs.matmul(1, 8192, 8192, 1e15, 1e12, 108)
+    seconds = costs.matmul(Product(1, 8192, 8192), 1e15, 1e12, 108)
 
     assert seconds == pytest.approx(2 * (8192 * 8192 + 2 * 8192) / 1e12)
 
@@ -60,22 +62,22 @@ def test_a_thin_matmul_waits_for_memory():
 @given(sizes, sizes, sizes, rates, bandwidths)
 def test_a_matmul_never_beats_the_peak(m, n, k, flops, bandwidth):
     """Quantisation only adds work."""
-    assert costs.matmul(m, n, k, flops, bandwidth, 108) >= 2 * m * n * k / flops * (1 - 1e-12)
+    assert costs.matmul(Product(m, n, k), flops, bandwidth, 108) >= 2 * m * n * k / flops * (1 - 1e-12)
 
 
 @given(sizes, sizes, sizes, rates, bandwidths, st.floats(1, 8))
 def test_a_matmul_is_no_slower_on_a_faster_device(m, n, k, flops, bandwidth, factor):
     """With the peak, and with the bandwidth."""
-    slow = costs.matmul(m, n, k, flops, bandwidth, 108) * (1 + 1e-12)  # a factor of nearly 1 is rounded
+    slow = costs.matmul(Product(m, n, k), flops, bandwidth, 108) * (1 + 1e-12)  # a factor of nearly 1 is rounded
 
-    assert costs.matmul(m, n, k, flops * factor, bandwidth, 108) <= slow
-    assert costs.matmul(m, n, k, flops, bandwidth * factor, 108) <= slow
+    assert costs.matmul(Product(m, n, k), flops * factor, bandwidth, 108) <= slow
+    assert costs.matmul(Product(m, n, k), flops, bandwidth * factor, 108) <= slow
 
 
 @given(sizes, sizes, sizes, sizes)
 def test_a_matmul_takes_no_less_with_more_rows(m, n, k, more):
     """Tiles and waves are rounded up, so work rises in steps and never falls."""
-    assert costs.waves(m + more, n, k, 108, FILL) >= costs.waves(m, n, k, 108, FILL)
+    assert costs.waves(Product(m + more, n, k), 108, FILL) >= costs.waves(Product(m, n, k), 108, FILL)
 
 
 def test_attention_by_hand():

@@ -8,10 +8,10 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.features.predict.time import fitted
 from perfsuite.features.predict.time.regimes import KINDS, NODES, ONE_NODE, interval, kind_of, regime, was_fitted
 from perfsuite.features.predict.time.setup import Setup
-from perfsuite.features.predict.time.shape import Experts, decoder
+from perfsuite.features.predict.time.shape import Experts, decoder, gpt_layers
 from perfsuite.features.predict.time.step import Breakdown
 
-GPT = decoder(24, 1024, 16, 50000)
+GPT = decoder(gpt_layers(24, 1024, 16), 50000)
 MIXED = dataclasses.replace(
     GPT, stacks=(dataclasses.replace(GPT.stacks[0], experts=Experts(count=8, chosen=2, width=512)),)
 )

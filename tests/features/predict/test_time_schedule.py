@@ -13,12 +13,12 @@ from perfsuite.cli.main import main
 from perfsuite.features.predict.time.constants import constants_of, machine_of
 from perfsuite.features.predict.time.schedule import BACKWARD, FORWARD, spans
 from perfsuite.features.predict.time.setup import Setup
-from perfsuite.features.predict.time.shape import decoder
+from perfsuite.features.predict.time.shape import decoder, gpt_layers
 from perfsuite.features.predict.time.step import step
 
 A100 = Catalog(()).get("device", "a100_80g")
 MACHINE, CONSTANTS = machine_of(A100), constants_of(A100, "megatron")
-GPT = decoder(24, 2304, 24, 51200, positions=2048)
+GPT = decoder(gpt_layers(24, 2304, 24), 51200, positions=2048)
 
 
 @st.composite

@@ -12,14 +12,20 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.features.predict.time import fitted
 from perfsuite.features.predict.time.constants import NETWORK, PUBLISHED, constants_of, machine_of
-from perfsuite.features.predict.time.costs import embedding_gradient_bytes, matmul, unfused_attention
+from perfsuite.features.predict.time.costs import (
+    AttentionShape,
+    Product,
+    embedding_gradient_bytes,
+    matmul,
+    unfused_attention,
+)
 from perfsuite.features.predict.time.experts import exchange_experts, left_to_compute, reached
 from perfsuite.features.predict.time.head import head
 from perfsuite.features.predict.time.layer import KERNELS, layer
 from perfsuite.features.predict.time.message_times import MessageGroup, exchange
 from perfsuite.features.predict.time.products import products
 from perfsuite.features.predict.time.setup import Setup
-from perfsuite.features.predict.time.shape import Experts, decoder
+from perfsuite.features.predict.time.shape import Experts, decoder, gpt_layers, llama_layers
 from perfsuite.features.predict.time.shape_config import shape_of
 from perfsuite.features.predict.time.step import Breakdown, both, stage_times, step
 from perfsuite.features.predict.time.work import Rates
@@ -28,7 +34,7 @@ CATALOG = Catalog(())
 A100 = CATALOG.get("device", "a100_80g")
 MACHINE = machine_of(A100)
 CONSTANTS = constants_of(A100, "megatron")
-GPT = decoder(24, 2304, 24, 51200, positions=2048)
+GPT = decoder(gpt_layers(24, 2304, 24), 51200, positions=2048)
 widths = st.sampled_from([1, 2, 4, 8])
 
 
@@ -126,7 +132,7 @@ def test_full_recomputation_repeats_the_forward():
 
 def test_a_small_layer_waits_for_the_host():
     """One token per layer: the launch time decides."""
-    found = step(decoder(10, 256, 4, 1000), Setup(sequence=1), MACHINE, CONSTANTS)
+    found = step(decoder(gpt_layers(10, 256, 4), 1000), Setup(sequence=1), MACHINE, CONSTANTS)
 
     assert found.total - found.data - found.optimizer == pytest.approx(10 * CONSTANTS.launch_layer, rel=1e-3)
 
@@ -315,11 +321,11 @@ def test_the_gradient_of_an_embedding():
 
 def test_transformers_multiplies_queries_keys_values_and_gate_apart():
     """Small products fill a device less."""
-    llama = decoder(2, 512, 8, 1000, 1024, gated=True)
+    llama = decoder(llama_layers(2, 512, 8, 1024), 1000)
     counted = Setup(sequence=128, eager=("llama", "half"))
     rates = Rates.of(MACHINE, CONSTANTS)
     parts = [(128, width, 512) for width in (512, 512, 512, 1024, 1024)] + [(128, 512, 512), (128, 512, 1024)]
-    forward = sum(matmul(*part, rates.matmul, rates.memory, rates.multiprocessors) for part in parts)
+    forward = sum(matmul(Product(*part), rates.matmul, rates.memory, rates.multiprocessors) for part in parts)
 
     assert products(llama.stacks[0], counted, rates, 128, 1)[0] == pytest.approx(forward)
     fused = dataclasses.replace(counted, eager=None)
@@ -328,23 +334,24 @@ def test_transformers_multiplies_queries_keys_values_and_gate_apart():
 
 def test_a_product_that_is_not_aligned_takes_longer():
     """Tensor cores load 16 bytes at once: eight elements of half precision."""
-    aligned, apart = (matmul(4096, 4096, k, 1e14, 1e12, 108) for k in (1024, 1020))
+    aligned, apart = (matmul(Product(4096, 4096, k), 1e14, 1e12, 108) for k in (1024, 1020))
 
     assert apart > 1.9 * aligned
 
 
 def test_a_head_that_is_not_aligned_takes_longer():
     """Products of separate kernels with heads of 70 take more than twice as long as with heads of 64."""
-    separate = [unfused_attention(8192, 2048, 8, width, 1e14, 1e15, False, False) for width in (64, 70)]
+    shapes = (AttentionShape(8192, 2048, 8, width) for width in (64, 70))
+    separate = [unfused_attention(shape, 1e14, 1e15, backward=False, dropout=False) for shape in shapes]
 
     assert separate[1] > 1.9 * separate[0]
 
 
 def test_products_of_many_experts_share_waves():
     """64 small products take less than 64 times one of them, which leaves multiprocessors idle."""
-    one = matmul(128, 512, 1024, 1e14, 1e13, 108)
+    one = matmul(Product(128, 512, 1024), 1e14, 1e13, 108)
 
-    assert matmul(128, 512, 1024, 1e14, 1e13, 108, groups=64) < 32 * one
+    assert matmul(Product(128, 512, 1024, groups=64), 1e14, 1e13, 108) < 32 * one
 
 
 @pytest.mark.parametrize("precision", ["fp8", "mxfp8", "nvfp4"])
@@ -352,7 +359,7 @@ def test_fewer_bits_are_faster_where_products_decide(precision):
     """Large products are; small ones have to be quantised too."""
     device = CATALOG.get("device", "gb200")
     machine, constants = machine_of(device, node=4), constants_of(device, "megatron_core")
-    large, small = decoder(2, 16384, 128, 1000), decoder(2, 256, 2, 1000)
+    large, small = decoder(gpt_layers(2, 16384, 128), 1000), decoder(gpt_layers(2, 256, 2), 1000)
 
     def gain(shape):
         half = Setup(sequence=8192, attention="flash3", graphs="all")
@@ -412,7 +419,7 @@ def test_a_rack_is_one_domain_of_links():
     rack, node = (machine_of(CATALOG.get("device", name), node=4) for name in ("gb200", "b200"))
     setup = Setup(layout=Layout(tensor=8), sequence=4096, sequence_parallel=True)
     constants = constants_of(CATALOG.get("device", "b200"), "megatron_core")
-    shape = decoder(2, 8192, 64, 1000)
+    shape = decoder(gpt_layers(2, 8192, 64), 1000)
 
     assert (rack.domain, node.domain) == (72, 4)
     assert step(shape, setup, rack, constants).tensor < step(shape, setup, node, constants).tensor / 3

@@ -14,10 +14,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, check_counts, count, html_of, write_html
 from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.own_model import find_model, is_config
-from perfsuite.features.predict.plan.answer import Wish, plan, question_of, spans_of_best
+from perfsuite.features.predict.plan.answer import Wish, plan, spans_of_best
 from perfsuite.features.predict.plan.network import Network, network_of
 from perfsuite.features.predict.plan.planned import NUMBERS, Planned, of_model, planned
-from perfsuite.features.predict.plan.question import options_of, usual
+from perfsuite.features.predict.plan.question import on_hardware, options_of, usual
 from perfsuite.features.predict.plan.traced_layouts import verify_each
 from perfsuite.features.predict.plan_table import (
     breakdown,
@@ -142,7 +142,7 @@ def _verified(found: Plan, model: Planned, wish: Wish, arguments: argparse.Names
             traced = find_model(arguments.model, catalog)
     layouts = found.layouts[: arguments.verify]
     done: dict[str, VerifiedLayout] = {}
-    asked = question_of(model, hardware, wish)
+    asked = on_hardware(model, hardware, wish)
     for one in verify_each(layouts, traced, asked, hardware, catalog, cores()):
         done[one.layout] = one
         said = "traced" if one.traced else "not traced"

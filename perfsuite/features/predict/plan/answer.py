@@ -1,12 +1,11 @@
 """From a search to a plan: days, device-hours and cost of a whole training, with their interval."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from perfsuite.catalog.cell import Hardware
 from perfsuite.features.predict.plan.planned import Planned
-from perfsuite.features.predict.plan.question import HOST_MEMORY, PlanQuestion, on_hardware, samples_of
+from perfsuite.features.predict.plan.question import StepWish, on_hardware
 from perfsuite.features.predict.plan.search import search
 from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time.schedule import Span, spans
@@ -17,29 +16,21 @@ SMALLER = ("fsdp2", "deepspeed")  # stacks that need less memory than others
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What is asked of every hardware alike. ``node_network`` is a node's rate in bytes per second, ``latency`` a
-    factor of NCCL's latencies between nodes, and ``host_memory`` a node's bytes. ``stack`` and ``precision`` are by
-    default the usual ones, ``options`` those of ``--set``, and ``layout`` the only one to try.
+class Wish(StepWish):
+    """What is asked of every hardware alike: a training of so many ``tokens``, its steps, and the ``price`` of a device
+    for an hour. ``layout`` is the only one to try; else the ``count`` fastest ones are shown.
     """
 
     tokens: int
-    samples: int | None = None
-    node_network: float | None = None
-    latency: float = 1.0
-    stack: str = ""
-    precision: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
     layout: str = ""
     price: float | None = None
-    host_memory: float = HOST_MEMORY
     count: int = 5
 
 
 def plan(model: Planned, hardware: Hardware, wish: Wish) -> Plan:
     """The fastest layouts. Raises Refused for a device without a closed form, UsageError for an option."""
     ranks = hardware.world_size
-    question = question_of(model, hardware, wish)
+    question = on_hardware(model, hardware, wish)
     samples = question.samples
     found = search(question, wish.count, wish.layout)
     days: list[float] = []
@@ -82,28 +73,11 @@ def _others(model: Planned, hardware: Hardware, wish: Wish) -> list[str]:
     if wish.layout or wish.options or wish.precision:
         return []
     asked = (replace(wish, stack=name) for name in SMALLER)
-    return [one.stack for one in asked if search(question_of(model, hardware, one), 1).best]
+    return [one.stack for one in asked if search(on_hardware(model, hardware, one), 1).best]
 
 
 def spans_of_best(model: Planned, hardware: Hardware, wish: Wish, found: Plan) -> list[Span]:
     """The schedule of the best layout of a plan with these inputs."""
-    question = question_of(model, hardware, wish)
+    question = on_hardware(model, hardware, wish)
     best = question.setup(found.layouts[0].layout)
     return spans(question.shape, best, question.machine, question.constants)
-
-
-def question_of(model: Planned, hardware: Hardware, wish: Wish) -> PlanQuestion:
-    """What is planned. Raises Refused for a device without a closed form, UsageError for an option."""
-    return on_hardware(
-        model.shape,
-        hardware,
-        samples=samples_of(wish.samples, model.sequence, hardware.world_size),
-        sequence=model.sequence,
-        target=model.target,
-        stack=wish.stack,
-        precision=wish.precision,
-        options=wish.options,
-        network=wish.node_network / hardware.ranks if wish.node_network else None,
-        latency=wish.latency,
-        host_memory=wish.host_memory,
-    )

@@ -2,11 +2,13 @@
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.errors import Refused
-from perfsuite.features.predict.plan.question import on_hardware, parts_of
+from perfsuite.features.predict.plan.planned import Planned
+from perfsuite.features.predict.plan.question import StepWish, on_hardware, parts_of
 from perfsuite.features.predict.plan.search import regime_of
 from perfsuite.features.predict.prediction import PredictedTime
-from perfsuite.features.predict.time.cell_steps import record_of, setup_of, unknown
+from perfsuite.features.predict.time.cell_steps import setup_of, unknown
 from perfsuite.features.predict.time.shape_config import shape_of
+from perfsuite.features.predict.time.speed import said
 
 
 def time_with(cell: Cell, stack: str) -> PredictedTime:
@@ -14,10 +16,9 @@ def time_with(cell: Cell, stack: str) -> PredictedTime:
     if word := unknown(cell):
         return PredictedTime(cell=cell.id, untimed=word)
     try:
-        shape, base = shape_of(cell.model), setup_of(cell, padded=False)
-        asked = on_hardware(
-            shape, cell.hardware, samples=base.samples, sequence=base.sequence, target=base.target, stack=stack
-        )
+        base = setup_of(cell, padded=False)
+        model = Planned(name=cell.model.name, shape=shape_of(cell.model), sequence=base.sequence, target=base.target)
+        asked = on_hardware(model, cell.hardware, StepWish(samples=base.samples, stack=stack))
     except Refused:
         return PredictedTime(cell=cell.id, untimed=cell.model.name)
     setup = asked.made(
@@ -32,4 +33,5 @@ def time_with(cell: Cell, stack: str) -> PredictedTime:
     if lacking := [name for name in parts_of(setup) if name not in asked.software.has]:
         return PredictedTime(cell=cell.id, untimed=f"{stack} has no {lacking[0]}")
     found = asked.step(setup)
-    return record_of(cell, shape, setup, asked.machine, found, regime_of(asked, setup, found))
+    kind = regime_of(asked, setup, found)
+    return PredictedTime(cell=cell.id, **said(asked.shape, setup, asked.machine.flops, found, kind))

@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
 from perfsuite.features.predict.own_model import is_config, read_config
-from perfsuite.features.predict.time.shape import Experts, Shape, decoder
+from perfsuite.features.predict.time.shape import Experts, LayerStack, Shape, decoder
 from perfsuite.features.predict.time.shape_config import shape_of, shape_of_config
 
 PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
@@ -120,19 +120,18 @@ def _own(name: str, numbers: Mapping[str, int | None], gated: bool) -> Planned:
         raise UsageError(f"A model of your own also needs {', '.join(missing)}.")
     if found["hidden"] % found["heads"]:
         raise UsageError(f"--hidden {found['hidden']} must be a multiple of --heads {found['heads']}.")
-    shape = decoder(
-        found["layers"],
-        found["hidden"],
-        found["heads"],
-        found["vocab"],
-        found.get("ffn"),
-        kv_heads=found.get("kv_heads"),
+    stack = LayerStack(
+        layers=found["layers"],
+        hidden=found["hidden"],
+        heads=found["heads"],
+        kv_heads=found.get("kv_heads", found["heads"]),
+        head_width=found["hidden"] // found["heads"],
+        feed_forward=found.get("ffn", 4 * found["hidden"]),
         gated=gated,
-        tied=False,
     )
     if "experts" in found:
         if missing := [f"--{key.replace('_', '-')}" for key in ("experts_per_token", "expert_ffn") if key not in found]:
             raise UsageError(f"A model with experts also needs {', '.join(missing)}.")
         routed = Experts(count=found["experts"], chosen=found["experts_per_token"], width=found["expert_ffn"])
-        shape = dataclasses.replace(shape, stacks=(dataclasses.replace(shape.stacks[0], experts=routed),))
-    return Planned(name=name, shape=shape, sequence=2048)
+        stack = dataclasses.replace(stack, experts=routed)
+    return Planned(name=name, shape=decoder(stack, found["vocab"], tied=False), sequence=2048)

@@ -10,6 +10,7 @@ from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.overhead import overhead
 from perfsuite.features.predict.plan.layout_memory import capacity
 from perfsuite.features.predict.plan.layout_names import ALL, RECOMPUTE, SHARDED, fields_of
+from perfsuite.features.predict.plan.planned import Planned
 from perfsuite.features.predict.time.constants import Constants, constants_of, machine_of
 from perfsuite.features.predict.time.pipeline_fill import ENDS
 from perfsuite.features.predict.time.setup import MachineSetup, Setup
@@ -20,6 +21,22 @@ from perfsuite.features.predict.time.step import Breakdown, step
 MOST_IN_A_NODE = 16  # devices: DGX-2
 BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
 HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWish:
+    """What is asked of a step. ``samples`` are those of a global batch, by default the usual number. ``stack`` and
+    ``precision`` are by default the usual ones, ``options`` those of ``--set``. ``node_network`` is a node's rate in
+    bytes per second, ``latency`` a factor of NCCL's latencies between nodes, and ``host_memory`` a node's bytes.
+    """
+
+    samples: int | None = None
+    stack: str = ""
+    precision: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    node_network: float | None = None
+    latency: float = 1.0
+    host_memory: float = HOST_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,43 +109,27 @@ class PlanQuestion:
         return step(self.shape, setup, self.machine, self.constants)
 
 
-def question(  # noqa: PLR0913  all that a plan depends on
-    shape: Shape,
-    device: Device,
-    node: int,
-    *,
-    samples: int,
-    sequence: int,
-    target: int = 0,
-    ranks: int = 0,
-    stack: str = "",
-    precision: str = "",
-    options: Mapping[str, str] | None = None,
-    network: float | None = None,
-    latency: float = 1.0,
-    host_memory: float = HOST_MEMORY,
-) -> PlanQuestion:
-    """The question of a shape on devices of which a node has ``node``. The stack is by default the usual one there.
+def question(model: Planned, device: Device, machine: MachineSetup, ranks: int, wish: StepWish) -> PlanQuestion:
+    """The question of a model on ``ranks`` devices in such nodes; 0 ranks: as many as a layout has.
 
-    ``network`` is a device's share in bytes per second, ``latency`` a factor of NCCL's latencies between nodes,
-    ``host_memory`` a node's bytes. Raises Refused for a device without constants, UsageError for an option.
+    Raises Refused for a device without constants, UsageError for an option.
     """
-    one = software(stack or usual(shape, device, node))
-    precision = precision or str(one.does.get("precision", half(device)))
+    one = software(wish.stack or usual(model.shape, device, machine.node))
+    precision = wish.precision or str(one.does.get("precision", half(device)))
     check_precision(one, precision, device)
     return PlanQuestion(
-        shape=shape,
+        shape=model.shape,
         device=device,
-        machine=machine_of(device, network, node, latency),
+        machine=machine,
         constants=constants_of(device, one.name),
         ranks=ranks,
-        sequence=sequence,
-        target=target,
-        samples=samples,
+        sequence=model.sequence,
+        target=model.target,
+        samples=samples_of(wish.samples, model.sequence, ranks),
         software=one,
         precision=precision,
-        options=options or {},
-        host_memory=host_memory,
+        options=wish.options,
+        host_memory=wish.host_memory,
     )
 
 
@@ -144,15 +145,18 @@ def usual(shape: Shape, device: Device, node: int) -> str:
     return "megatron" if half(device) == "fp16" else "megatron_core"
 
 
-def on_hardware(shape: Shape, hardware: Hardware, **asked: Any) -> PlanQuestion:
-    """The question of a shape on some hardware. Raises Refused for a CPU, and for a node that nobody has."""
+def on_hardware(model: Planned, hardware: Hardware, wish: StepWish) -> PlanQuestion:
+    """The question of a model on some hardware. Raises Refused for a CPU, for a node that nobody has and for a device
+    without a closed form, UsageError for an option.
+    """
     if hardware.device is None:
         raise Refused("No time is predicted for a CPU: name a device and its nodes, e.g. --hardware a100_80g_x8n16.")
     device, ranks = hardware.device, hardware.ranks
     if ranks > max(MOST_IN_A_NODE, device.domain):
         usual = f"{device.name}_x8n{-(-ranks * hardware.nodes // 8)}"
         raise Refused(f"No node has {ranks} {device.name}: write {usual} for nodes of eight.")
-    return question(shape, hardware.device, hardware.ranks, ranks=hardware.world_size, **asked)
+    network = wish.node_network / ranks if wish.node_network else None
+    return question(model, device, machine_of(device, network, ranks, wish.latency), hardware.world_size, wish)
 
 
 def parts_of(setup: Setup) -> list[str]:

@@ -15,11 +15,11 @@ from perfsuite.features.predict.prediction import PredictedTime
 from perfsuite.features.predict.time import costs
 from perfsuite.features.predict.time.constants import constants_of, machine_of
 from perfsuite.features.predict.time.regimes import of_cell
-from perfsuite.features.predict.time.setup import MachineSetup, Setup
+from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape import LayerStack, Shape
 from perfsuite.features.predict.time.shape_config import shape_of
 from perfsuite.features.predict.time.speed import said
-from perfsuite.features.predict.time.step import Breakdown, step
+from perfsuite.features.predict.time.step import step
 from perfsuite.rank.recipe import recipe_of
 
 # Techniques with a known time, beside the defaults of their slots. bf16 and fp16 are asked of the device.
@@ -63,13 +63,7 @@ def time_of(cell: Cell, padded: bool = True) -> PredictedTime:
     except Refused:
         return PredictedTime(cell=cell.id, untimed=device.name if _unknown_device(cell) else cell.model.name)
     found = step(shape, setup, machine, constants)
-    return record_of(cell, shape, setup, machine, found, of_cell(cell, found.launch / found.total))
-
-
-def record_of(
-    cell: Cell, shape: Shape, setup: Setup, machine: MachineSetup, found: Breakdown, kind: str
-) -> PredictedTime:
-    """A cell's predicted step and its interval as a record; ``kind`` is its regime."""
+    kind = of_cell(cell, found.launch / found.total)
     return PredictedTime(cell=cell.id, **said(shape, setup, machine.flops, found, kind))
 
 

@@ -31,8 +31,8 @@ THROUGH_HOST = 0.5
 UNMEASURED_LOW = 0.73  # of the peak, for products in few bits that nobody has measured: the median of those measured
 PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
 MULTIPROCESSORS: dict[str, int] = PUBLISHED["multiprocessors"]
-# Software whose layers have all pointwise kernels fused as costs.elementwise_bytes counts them: Transformer Engine's
-# norms beside their products, and jitted kernels for bias, dropout, residual sum and activation.
+# Software whose layers have all pointwise kernels fused as costs.outside_bytes and costs.inside_bytes count them:
+# Transformer Engine's norms beside their products, and jitted kernels for bias, dropout, residual sum and activation.
 FUSED = frozenset({"megatron_core", "megatron", "megatron_deepspeed", "torchtitan", "automodel"})
 UNMEASURED_MATMUL = 0.8  # of the peak, for devices without a published matmul: most of those published are 0.76 to 0.87
 # Bytes per second and device in usual nodes: DGX-2, A100, H100, B200. A GB300 has cards of 800 Gbit/s.

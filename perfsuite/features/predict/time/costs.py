@@ -25,18 +25,27 @@ def _tile_rate(rows: int, columns: int) -> float:
 _TILES = tuple((rows, columns, _tile_rate(rows, columns)) for rows, columns in TILES)
 
 
+@dataclass(frozen=True)
+class Product:
+    """``groups`` products of (m, k) by (k, n)."""
+
+    m: int
+    n: int
+    k: int
+    groups: int = 1
+
+
 @lru_cache(maxsize=65536)
-def waves(m: int, n: int, k: int, multiprocessors: int, fill: float, groups: int = 1) -> float:
-    """The work of an m×n×k product as the hardware does it, in FLOPs at the rate of the best tile: at least 2mnk.
+def waves(product: Product, multiprocessors: int, fill: float) -> float:
+    """The work of a product as the hardware does it, in FLOPs at the rate of the best tile: at least 2mnk.
 
     Tile quantisation rounds m and n up to whole tiles; wave quantisation rounds the tiles up to a multiple of the
     multiprocessors (the same source, sections 2.2 and 3). A deep k is split so that a last wave is not idle, at the
-    cost of another ``fill``, in elements of k. The library takes the best tile. ``groups`` such products share their
-    waves.
+    cost of another ``fill``, in elements of k. The library takes the best tile. Grouped products share their waves.
     """
-    best = float("inf")
+    k, best = product.k, float("inf")
     for rows, columns, rate in _TILES:
-        tiles = groups * -(-m // rows) * -(-n // columns)
+        tiles = product.groups * -(-product.m // rows) * -(-product.n // columns)
         for split in (1, 2, 4):
             if split > 1 and k < 1024 * split:
                 break
@@ -49,26 +58,18 @@ ALIGNED = 8  # elements of half precision in the 16 bytes that tensor cores load
 UNALIGNED = 2.0  # "Matrix Multiplication Background", section 2.1: at least half of the rate is lost without alignment
 
 
-def matmul(
-    m: int,
-    n: int,
-    k: int,
-    flops: float,
-    bandwidth: float,
-    multiprocessors: int,
-    element: float = 2.0,
-    groups: int = 1,
-) -> float:
-    """Seconds of ``groups`` products: the roofline of their tiles and of the bytes that they must move.
+def matmul(product: Product, flops: float, bandwidth: float, multiprocessors: int, element: float = 2.0) -> float:
+    """Seconds of a product: the roofline of its tiles and of the bytes that it must move.
 
     arXiv 2407.13853 (NeuSight) predicts per tile and wave in the same way. ``flops`` is the rate that a large product
     reaches, ``bandwidth`` what a copy reaches. Operands have ``element`` bytes, the result is in half precision.
     """
+    m, n, k = product.m, product.n, product.k
     if not (m and n and k):
         return 0.0
-    moved = groups * (element * (m * k + k * n) + 2.0 * m * n)
+    moved = product.groups * (element * (m * k + k * n) + 2.0 * m * n)
     fill = FILL * flops / (multiprocessors * 2 * 256 * 128)
-    work = waves(m, n, k, multiprocessors, fill, groups) * (UNALIGNED if n % ALIGNED or k % ALIGNED else 1.0)
+    work = waves(product, multiprocessors, fill) * (UNALIGNED if n % ALIGNED or k % ALIGNED else 1.0)
     return max(work / flops, moved / bandwidth)
 
 
@@ -100,35 +101,52 @@ BACKWARD_FLASH = 2.5
 DEPTH, COLUMNS = 32, 64  # to which kernels round a head's width up: one step of a tile's depth, the narrowest tile
 
 
-def unfused_attention(
-    queries: int, keys: int, heads: int, head_width: int, flops: float, bandwidth: float, backward: bool, dropout: bool
-) -> float:
+@dataclass(frozen=True)
+class AttentionShape:
+    """The scores of a micro-batch: all its ``queries`` by the ``keys`` of one sequence, in the rank's ``heads``."""
+
+    queries: int
+    keys: int
+    heads: int
+    head_width: int
+
+    @property
+    def scores(self) -> float:
+        """How many scores there are."""
+        return float(self.queries) * self.keys * self.heads
+
+
+def unfused_attention(shape: AttentionShape, flops: float, bandwidth: float, *, backward: bool, dropout: bool) -> float:
     """Seconds of attention as separate kernels: two batched products (four in backward), and the scores' traffic.
 
     Forward writes scores (2 bytes), reads and writes them in the softmax (4) and reads them for the values (2); dropout
     reads, writes and keeps a mask (5). Backward: 12 and 5. Softmax does not halve causal scores. A head's width is the
     depth of one product (two in backward), and the columns of the others, which fill whole tiles.
     """
-    scores = float(queries) * keys * heads
-    depth, columns = -(-head_width // DEPTH) * DEPTH, -(-head_width // COLUMNS) * COLUMNS
+    scores, width = shape.scores, shape.head_width
+    depth, columns = -(-width // DEPTH) * DEPTH, -(-width // COLUMNS) * COLUMNS
     products = (2.0 * depth + 6.0 * columns if backward else 2.0 * (depth + columns)) * scores / flops
-    products *= UNALIGNED if head_width % ALIGNED else 1.0
+    products *= UNALIGNED if width % ALIGNED else 1.0
     bytes_ = (12 if backward else 8) + (5 if dropout else 0)
     return products + bytes_ * scores / bandwidth
 
 
-def elementwise_bytes(
-    tokens: int, hidden: int, heads_width: int, inner: float, gated: bool, dropout: bool
-) -> tuple[float, float]:
-    """Forward bytes of a layer's pointwise kernels: (outside the tensor-parallel region, inside of it).
+def outside_bytes(tokens: int, hidden: int, dropout: bool) -> float:
+    """Forward bytes of a layer's pointwise kernels outside the tensor-parallel region.
 
-    Outside: two norms read and write (8 per element), two residual sums read two and write one (12), dropout adds a
-    mask (2). Inside: the activation reads and writes the feed-forward (4 per element, 6 if gated), and rotary or bias
-    and transpose of queries and keys (8). arXiv 2205.05198, section 4.1, has the same kernels.
+    Two norms read and write (8 per element), two residual sums read two and write one (12), dropout adds a mask (2).
+    arXiv 2205.05198, section 4.1, has the same kernels.
     """
-    outside = tokens * hidden * (22.0 if dropout else 20.0)
-    inside = tokens * ((6.0 if gated else 4.0) * inner + 8.0 * heads_width)
-    return outside, inside
+    return tokens * hidden * (22.0 if dropout else 20.0)
+
+
+def inside_bytes(tokens: int, inner: float, heads_width: int, gated: bool) -> float:
+    """Forward bytes of a layer's pointwise kernels inside the tensor-parallel region.
+
+    The activation reads and writes the feed-forward, which is ``inner`` wide (4 per element, 6 if gated). Queries and
+    keys, ``heads_width`` wide, have rotary or bias and transpose (8). The same section of arXiv 2205.05198.
+    """
+    return tokens * ((6.0 if gated else 4.0) * inner + 8.0 * heads_width)
 
 
 BACKWARD_ELEMENTWISE = 1.5  # reads a gradient besides the kept input: three accesses to forward's two

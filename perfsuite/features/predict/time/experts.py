@@ -43,14 +43,12 @@ def exchange_experts(size: float, experts: Experts, fused: bool, group: MessageG
     return seconds + latency
 
 
-def expert_messages(
-    stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, tokens: int, beside: float
-) -> float:
+def expert_messages(stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, beside: float) -> float:
     """Exposed seconds of a layer's exchanges. ``beside`` are those of its kernels: another micro-batch has them too."""
     if not stack.experts or setup.experts * setup.expert_tensor == 1:
         return 0.0
     width, fused = setup.layout.tensor, setup.dispatch == "fused"
-    size = expert_tokens(tokens, width) * stack.hidden * ACTIVATION * setup.imbalance
+    size = expert_tokens(setup.tokens(stack), width) * stack.hidden * ACTIVATION * setup.imbalance
     stride = width if setup.expert_tensor > 1 else 1
     group = MessageGroup(setup.experts, stride)
     once = exchange_experts(size, stack.experts, fused, group, rates.links)

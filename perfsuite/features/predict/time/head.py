@@ -17,7 +17,7 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     gradient of the head's input are all-reduced. Each extra head is another product, after one of 2h by h.
     """
     stack = shape.stacks[-1]
-    tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
+    tokens = setup.tokens(stack)
     columns = -(-shape.vocabulary // setup.layout.tensor)
     gathers = _embedding_gathers(shape, setup, rates, columns)
     backward = 0.0

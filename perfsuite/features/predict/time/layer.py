@@ -1,6 +1,7 @@
 """One layer and one micro-batch: seconds of its kernels, its messages and its launches."""
 
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from perfsuite.features.predict.time import costs
 from perfsuite.features.predict.time.constants import Constants
@@ -29,139 +30,168 @@ QUANTISED_ATTENTION = 1.45  # times the rate in half precision: cuDNN's kernels 
 @lru_cache(maxsize=4096)
 def layer(stack: LayerStack, setup: Setup, rates: Rates, constants: Constants) -> Work:
     """One layer and one micro-batch: forward, backward, what is recomputed, and its messages."""
-    width = setup.layout.tensor
-    tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
-    heads, kv_heads = max(1, stack.heads // width), max(1, stack.kv_heads // width)
-    matmuls = products(stack, setup, rates, tokens, width)
-    core_forward, core_backward = _attention(stack, setup, rates, tokens, heads)
-    traffic, again = _pointwise(stack, setup, rates, constants, tokens, (heads + kv_heads) * stack.head_width)
-    forward = matmuls[0] + core_forward + traffic
-    backward = matmuls[1] + core_backward + again + _recomputed(stack, setup, rates, tokens, forward, core_forward)
-    if setup.recompute == "pointwise":
-        backward += traffic
-    elif setup.recompute == "operators":
-        backward += traffic + matmuls[0] / 2
-    left = left_to_compute(stack, setup, rates)
-    forward, backward = forward / left, backward / left
-    backward += collect(_held(stack, setup), setup, rates)
-    gaps = KERNELS * constants.gap * _kernels(stack, setup, constants)
-    forward, backward = forward + gaps / 3, backward + gaps * 2 / 3
-    blocks = 3 if stack.source_hidden else 2
-    size = tokens * stack.hidden * ACTIVATION
-    messages = blocks * block_messages(size, setup, rates, constants, matmuls[1] / blocks)
-    messages += _context(stack, setup, rates, constants, core_forward + core_backward)
-    experts = expert_messages(stack, setup, rates, constants, tokens, forward + backward)
-    gathers = _gathers(stack, setup, rates, constants, forward, backward)
-    return Work(forward, backward, messages, gathers, experts, _launch(stack, setup, constants))
+    return Layer(stack, setup, rates, constants).work()
 
 
-def _launch(stack: LayerStack, setup: Setup, constants: Constants) -> float:
-    """Seconds of the host for a layer's kernels. A graph launches what it has captured."""
-    found = constants.launch_layer * _kernels(stack, setup, constants)
-    found *= setup.wide_launch if setup.layout.tensor >= WIDE else 1.0
-    return found * GRAPHED[setup.graphs]
-
-
-def _kernels(stack: LayerStack, setup: Setup, constants: Constants) -> float:
-    """The kernels of a layer, those that are launched again included, by those of a usual one."""
-    found = CROSS_LAUNCHES if stack.source_hidden else 1.0
-    found *= 1 + setup.recompute_share / 3 if setup.recompute == "full" else 1.0
-    found *= SEQUENCE_LAUNCHES if setup.sequence_parallel else 1.0
-    if stack.experts:
-        found *= constants.launch_experts
-    return found
-
-
-def _pointwise(
-    stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, tokens: int, pairs: int
-) -> tuple[float, float]:
-    """Seconds of a layer's pointwise kernels, forward and backward."""
-    width = setup.layout.tensor
-    inner = stack.feed_forward / width
-    if stack.experts:
-        routed = expert_rows(stack, setup, tokens, width) * stack.experts.width / setup.expert_tensor
-        inner = stack.experts.shared / width + routed / tokens
-    if setup.eager:
-        widths = stack.hidden, stack.feed_forward // width, pairs
-        traffic, again = (one / rates.memory for one in costs.EAGER[setup.eager].bytes(tokens, *widths))
-        return traffic, again
-    outside, inside = costs.elementwise_bytes(tokens, stack.hidden, pairs, inner, stack.gated, setup.dropout)
-    bytes_ = outside / (width if setup.sequence_parallel else 1) + inside
-    bytes_ += permuted_bytes(stack, setup, tokens, width)
-    traffic = bytes_ / rates.memory * constants.traffic
-    return traffic, traffic * costs.BACKWARD_ELEMENTWISE
-
-
-def _recomputed(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, forward: float, core: float) -> float:
-    """Seconds of what backward computes again: a layer's forward, or the core of its attention."""
-    if setup.recompute == "selective" and setup.attention == "unfused":
-        return core
-    if setup.recompute != "full":
-        return 0.0
-    if setup.early_stop and not stack.experts:
-        forward -= half(tokens, stack.hidden, stack.feed_forward // setup.layout.tensor, rates)
-    return forward * setup.recompute_share
-
-
-def _held(stack: LayerStack, setup: Setup) -> float:
-    """The parameters of a layer on one rank."""
-    return stack.dense_parameters / setup.layout.tensor + stack.expert_parameters / (
-        setup.experts * setup.expert_tensor
-    )
-
-
-def _attention(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, heads: int) -> tuple[float, float]:
-    """Seconds of the attention proper, forward and backward, to itself and to another stack."""
-    own = setup.target if stack.target else setup.sequence
-    seen = [(own, stack.causal and not setup.masked)] + ([(setup.sequence, False)] if stack.source_hidden else [])
-    forward = backward = 0.0
-    for keys, causal in seen:
-        if setup.attention != "unfused":
-            rate = rates.attention
-            if setup.attention == "flash3":
-                rate = rates.attention3 * costs.attention_fill(stack.seen(keys))
-            rate *= QUANTISED_ATTENTION if setup.attention_quantised else 1.0
-            width = -(-stack.score_width // costs.DEPTH) * costs.DEPTH
-            once = costs.flash_attention(tokens, stack.seen(keys), heads * width, causal, rate)
-            forward, backward = forward + once, backward + once * costs.BACKWARD_FLASH
-        else:
-            sizes = (tokens, keys, heads, stack.head_width, rates.matmul, rates.memory)
-            forward += costs.unfused_attention(*sizes, backward=False, dropout=setup.dropout)
-            backward += costs.unfused_attention(*sizes, backward=True, dropout=setup.dropout)
-    return forward, backward
-
-
-def _context(stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, core: float) -> float:
-    """Exposed seconds in which ranks that share a sequence pass keys and values on, and their gradients back.
-
-    They run beside the core of attention (arXiv 2310.01889, section 3). Backward sends twice as much.
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a stack as a rank computes it in one micro-batch. Its methods give seconds, if they do not say
+    otherwise.
     """
-    if setup.context == 1:
-        return 0.0
-    width = 2 * stack.head_width * max(1, stack.kv_heads // setup.layout.tensor)
-    if stack.latent:
-        width = 2 * round(stack.score_width) * max(1, stack.heads // setup.layout.tensor)
-    size = setup.micro_batch * setup.sequence * width * ACTIVATION
-    group = MessageGroup(setup.context, setup.layout.tensor)
-    return exposed(core, 3 * exchange("all_gather", size, group, rates.links), constants.overlap)
 
+    stack: LayerStack
+    setup: Setup
+    rates: Rates
+    constants: Constants
 
-def _gathers(
-    stack: LayerStack, setup: Setup, rates: Rates, constants: Constants, forward: float, backward: float
-) -> float:
-    """Exposed seconds of a layer whose parameters are sharded: a gather in each pass, and the gradients' scatter."""
-    if "parameters" not in setup.sharded:
-        return 0.0
-    gather = scatter = 0.0
-    pieces, width = setup.layer_messages, setup.layout.tensor
-    parts = [(stack.dense_parameters / width, MessageGroup(setup.shards, width))]
-    if stack.experts:
-        own = setup.experts * setup.expert_tensor
-        parts.append((stack.expert_parameters / own, MessageGroup(int(setup.expert_shards), own)))
-    for count, group in parts:
-        gather += pieces * exchange("all_gather", count / pieces * setup.parameter_bytes, group, rates.links)
-        scatter += pieces * exchange("reduce_scatter", count / pieces * setup.gradient_bytes, group, rates.links)
-    if parts[0][1].nodes(rates.links.node) > 1:
-        gather, scatter = gather / setup.gather_share, scatter / setup.gather_share
-    beside, hidden = (gather + scatter, 0.0) if setup.prefetched else (scatter, gather)
-    return exposed(forward, gather, constants.overlap) + exposed(backward, beside, constants.overlap) + hidden
+    @property
+    def tokens(self) -> int:
+        """The tokens that the rank has in this layer."""
+        return self.setup.tokens(self.stack)
+
+    @property
+    def width(self) -> int:
+        """The tensor-parallel ranks."""
+        return self.setup.layout.tensor
+
+    @property
+    def heads(self) -> int:
+        """The rank's attention heads."""
+        return max(1, self.stack.heads // self.width)
+
+    @property
+    def kv_heads(self) -> int:
+        """The rank's heads of keys and values."""
+        return max(1, self.stack.kv_heads // self.width)
+
+    def work(self) -> Work:
+        """Forward, backward, what is recomputed, and the messages."""
+        stack, setup, rates, constants = self.stack, self.setup, self.rates, self.constants
+        matmuls = products(stack, setup, rates, self.tokens, self.width)
+        core_forward, core_backward = self._attention()
+        traffic, again = self._pointwise()
+        forward = matmuls[0] + core_forward + traffic
+        backward = matmuls[1] + core_backward + again + self._recomputed(forward, core_forward)
+        if setup.recompute == "pointwise":
+            backward += traffic
+        elif setup.recompute == "operators":
+            backward += traffic + matmuls[0] / 2
+        left = left_to_compute(stack, setup, rates)
+        forward, backward = forward / left, backward / left
+        backward += collect(self._held, setup, rates)
+        gaps = KERNELS * constants.gap * self._kernels
+        forward, backward = forward + gaps / 3, backward + gaps * 2 / 3
+        blocks = 3 if stack.source_hidden else 2
+        size = self.tokens * stack.hidden * ACTIVATION
+        messages = blocks * block_messages(size, setup, rates, constants, matmuls[1] / blocks)
+        messages += self._context(core_forward + core_backward)
+        experts = expert_messages(stack, setup, rates, constants, forward + backward)
+        return Work(forward, backward, messages, self._gathers(forward, backward), experts, self._launch())
+
+    def _launch(self) -> float:
+        """Seconds of the host for a layer's kernels. A graph launches what it has captured."""
+        found = self.constants.launch_layer * self._kernels
+        found *= self.setup.wide_launch if self.width >= WIDE else 1.0
+        return found * GRAPHED[self.setup.graphs]
+
+    @property
+    def _kernels(self) -> float:
+        """The kernels of a layer, those that are launched again included, by those of a usual one."""
+        stack, setup = self.stack, self.setup
+        found = CROSS_LAUNCHES if stack.source_hidden else 1.0
+        found *= 1 + setup.recompute_share / 3 if setup.recompute == "full" else 1.0
+        found *= SEQUENCE_LAUNCHES if setup.sequence_parallel else 1.0
+        if stack.experts:
+            found *= self.constants.launch_experts
+        return found
+
+    def _pointwise(self) -> tuple[float, float]:
+        """Seconds of a layer's pointwise kernels, forward and backward."""
+        stack, setup, tokens, width = self.stack, self.setup, self.tokens, self.width
+        pairs = (self.heads + self.kv_heads) * stack.head_width
+        inner = stack.feed_forward / width
+        if stack.experts:
+            routed = expert_rows(stack, setup, tokens, width) * stack.experts.width / setup.expert_tensor
+            inner = stack.experts.shared / width + routed / tokens
+        if setup.eager:
+            widths = stack.hidden, stack.feed_forward // width, pairs
+            traffic, again = (one / self.rates.memory for one in costs.EAGER[setup.eager].bytes(tokens, *widths))
+            return traffic, again
+        outside = costs.outside_bytes(tokens, stack.hidden, setup.dropout)
+        inside = costs.inside_bytes(tokens, inner, pairs, stack.gated)
+        bytes_ = outside / (width if setup.sequence_parallel else 1) + inside
+        bytes_ += permuted_bytes(stack, setup, tokens, width)
+        traffic = bytes_ / self.rates.memory * self.constants.traffic
+        return traffic, traffic * costs.BACKWARD_ELEMENTWISE
+
+    def _recomputed(self, forward: float, core: float) -> float:
+        """Seconds of what backward computes again: a layer's forward, or the core of its attention."""
+        stack, setup = self.stack, self.setup
+        if setup.recompute == "selective" and setup.attention == "unfused":
+            return core
+        if setup.recompute != "full":
+            return 0.0
+        if setup.early_stop and not stack.experts:
+            forward -= half(self.tokens, stack.hidden, stack.feed_forward // self.width, self.rates)
+        return forward * setup.recompute_share
+
+    @property
+    def _held(self) -> float:
+        """The parameters of a layer on one rank."""
+        stack, setup = self.stack, self.setup
+        return stack.dense_parameters / self.width + stack.expert_parameters / (setup.experts * setup.expert_tensor)
+
+    def _attention(self) -> tuple[float, float]:
+        """Seconds of the attention proper, forward and backward, to itself and to another stack."""
+        stack, setup, rates, tokens = self.stack, self.setup, self.rates, self.tokens
+        own = setup.target if stack.target else setup.sequence
+        seen = [(own, stack.causal and not setup.masked)] + ([(setup.sequence, False)] if stack.source_hidden else [])
+        forward = backward = 0.0
+        for keys, causal in seen:
+            if setup.attention != "unfused":
+                rate = rates.attention
+                if setup.attention == "flash3":
+                    rate = rates.attention3 * costs.attention_fill(stack.seen(keys))
+                rate *= QUANTISED_ATTENTION if setup.attention_quantised else 1.0
+                width = -(-stack.score_width // costs.DEPTH) * costs.DEPTH
+                once = costs.flash_attention(tokens, stack.seen(keys), self.heads * width, causal, rate)
+                forward, backward = forward + once, backward + once * costs.BACKWARD_FLASH
+            else:
+                shape = costs.AttentionShape(tokens, keys, self.heads, stack.head_width)
+                unfused = partial(costs.unfused_attention, shape, rates.matmul, rates.memory, dropout=setup.dropout)
+                forward, backward = forward + unfused(backward=False), backward + unfused(backward=True)
+        return forward, backward
+
+    def _context(self, core: float) -> float:
+        """Exposed seconds in which ranks that share a sequence pass keys and values on, and their gradients back.
+
+        They run beside the core of attention (arXiv 2310.01889, section 3). Backward sends twice as much.
+        """
+        stack, setup = self.stack, self.setup
+        if setup.context == 1:
+            return 0.0
+        width = 2 * stack.head_width * self.kv_heads
+        if stack.latent:
+            width = 2 * round(stack.score_width) * self.heads
+        size = setup.micro_batch * setup.sequence * width * ACTIVATION
+        group = MessageGroup(setup.context, self.width)
+        return exposed(core, 3 * exchange("all_gather", size, group, self.rates.links), self.constants.overlap)
+
+    def _gathers(self, forward: float, backward: float) -> float:
+        """Exposed seconds if the parameters are sharded: a gather in each pass, and the gradients' scatter."""
+        stack, setup, links, overlap = self.stack, self.setup, self.rates.links, self.constants.overlap
+        if "parameters" not in setup.sharded:
+            return 0.0
+        gather = scatter = 0.0
+        pieces, width = setup.layer_messages, self.width
+        parts = [(stack.dense_parameters / width, MessageGroup(setup.shards, width))]
+        if stack.experts:
+            own = setup.experts * setup.expert_tensor
+            parts.append((stack.expert_parameters / own, MessageGroup(int(setup.expert_shards), own)))
+        for count, group in parts:
+            gather += pieces * exchange("all_gather", count / pieces * setup.parameter_bytes, group, links)
+            scatter += pieces * exchange("reduce_scatter", count / pieces * setup.gradient_bytes, group, links)
+        if parts[0][1].nodes(links.node) > 1:
+            gather, scatter = gather / setup.gather_share, scatter / setup.gather_share
+        beside, hidden = (gather + scatter, 0.0) if setup.prefetched else (scatter, gather)
+        return exposed(forward, gather, overlap) + exposed(backward, beside, overlap) + hidden

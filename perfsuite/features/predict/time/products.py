@@ -1,8 +1,7 @@
 """The products of one layer: their shapes, their seconds, and what quantising their operands costs."""
 
-from dataclasses import dataclass
-
 from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.costs import Product
 from perfsuite.features.predict.time.precision import PRECISIONS
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape import LayerStack
@@ -14,19 +13,9 @@ from perfsuite.features.predict.time.work import Rates
 APART = 10e-6
 
 
-@dataclass(frozen=True)
-class Product:
-    """``groups`` products of (m, k) by (k, n)."""
-
-    m: int
-    n: int
-    k: int
-    groups: int = 1
-
-
 def half(m: int, n: int, k: int, rates: Rates) -> float:
     """Seconds of one product in half precision."""
-    return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors)
+    return costs.matmul(Product(m, n, k), rates.matmul, rates.memory, rates.multiprocessors)
 
 
 def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: int) -> tuple[float, float]:
@@ -38,16 +27,17 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
     rate = {"half": rates.matmul, "fp8": rates.fp8, "fp4": rates.fp4}[precision.rate]
     forward = backward = 0.0
     for one in [*_attention(stack, setup, tokens, width), *_feed_forward(stack, setup, tokens, width)]:
-        own = rate * (rates.grouped if one.groups > 1 else 1.0)
+        device = rate * (rates.grouped if one.groups > 1 else 1.0), rates.memory, rates.multiprocessors
 
-        def seconds(m: int, n: int, k: int, own: float = own, groups: int = one.groups) -> float:
-            device = (own, rates.memory, rates.multiprocessors, precision.element)
-            if groups == 1 or fused:
-                return costs.matmul(m, n, k, *device, groups)
-            return groups * max(APART, costs.matmul(m, n, k, *device))
+        def seconds(product: Product, device: tuple[float, float, int] = device) -> float:
+            if product.groups == 1 or fused:
+                return costs.matmul(product, *device, precision.element)
+            alone = Product(product.m, product.n, product.k)
+            return product.groups * max(APART, costs.matmul(alone, *device, precision.element))
 
-        forward += seconds(one.m, one.n, one.k) + precision.cast * one.groups * one.m * one.k / rates.memory
-        backward += seconds(one.m, one.k, one.n) + seconds(one.k, one.n, one.m)
+        forward += seconds(one) + precision.cast * one.groups * one.m * one.k / rates.memory
+        gradients = Product(one.m, one.k, one.n, one.groups), Product(one.k, one.n, one.m, one.groups)
+        backward += seconds(gradients[0]) + seconds(gradients[1])
         backward += precision.cast * one.groups * one.m * one.n / rates.memory
     return forward, backward
 

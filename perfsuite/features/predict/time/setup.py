@@ -5,6 +5,7 @@ from typing import Literal
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.features.predict.time.costs import MEGATRON_ADAM, MOMENTS
+from perfsuite.features.predict.time.shape import LayerStack
 
 ONE_RANK = Layout()
 
@@ -82,6 +83,10 @@ class Setup:
     def samples(self) -> int:
         """The global batch of one step."""
         return self.micro_batch * self.accumulation * self.layout.data_ranks
+
+    def tokens(self, stack: LayerStack) -> int:
+        """The tokens of a micro-batch that a rank has in the layers of a stack."""
+        return self.micro_batch * (self.target if stack.target else self.sequence) // self.context
 
     @property
     def shards(self) -> int:

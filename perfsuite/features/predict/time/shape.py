@@ -170,26 +170,31 @@ class Shape:
         return flops + 6 * self.hidden * (self.vocabulary + later) * last
 
 
-def decoder(  # noqa: PLR0913  the notation of papers
-    layers: int,
-    hidden: int,
-    heads: int,
-    vocabulary: int,
-    feed_forward: int | None = None,
-    *,
-    kv_heads: int | None = None,
-    gated: bool = False,
-    tied: bool = True,
-    positions: int = 0,
-) -> Shape:
-    """A decoder in the notation of papers; the feed-forward is 4·hidden wide unless it is given."""
-    stack = LayerStack(
+def gpt_layers(layers: int, hidden: int, heads: int) -> LayerStack:
+    """The layers of a GPT, in the notation of papers: the feed-forward is 4·hidden wide."""
+    return LayerStack(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_width=hidden // heads,
+        feed_forward=4 * hidden,
+    )
+
+
+def llama_layers(layers: int, hidden: int, heads: int, feed_forward: int, kv_heads: int | None = None) -> LayerStack:
+    """The layers of a Llama: the feed-forward has a gate. There are as many ``kv_heads`` as heads, or fewer."""
+    return LayerStack(
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads or heads,
         head_width=hidden // heads,
-        feed_forward=feed_forward or 4 * hidden,
-        gated=gated,
+        feed_forward=feed_forward,
+        gated=True,
     )
+
+
+def decoder(stack: LayerStack, vocabulary: int, *, tied: bool = True, positions: int = 0) -> Shape:
+    """A model of one stack."""
     return Shape(stacks=(stack,), vocabulary=vocabulary, tied=tied, positions=positions)

@@ -63,7 +63,7 @@ def step(shape: Shape, setup: Setup, machine: MachineSetup, constants: Constants
     times = [both(work.device + send, work.launch + host) for work, send in zip(stages, sends, strict=True)]
     slowest = max(range(len(times)), key=times.__getitem__)
     work, send, count = stages[slowest], sends[slowest], setup.accumulation
-    data, optimizer, offload = _update(shape, setup, machine, rates, constants, times[slowest])
+    optimizer, offload = _optimizer(shape, setup, machine, rates)
     filling = bubble(times, setup.interleave)
     return Breakdown(
         compute=count * (work.forward + work.backward),
@@ -73,7 +73,7 @@ def step(shape: Shape, setup: Setup, machine: MachineSetup, constants: Constants
         sends=count * send,
         launch=count * (times[slowest] - work.device - send),
         bubble=filling,
-        data=data,
+        data=_replica_messages(shape, setup, rates, constants, times[slowest]),
         optimizer=optimizer,
         offload=offload,
         waiting=late(-(-setup.ranks // machine.node), constants) * (count * times[slowest] + filling),
@@ -168,10 +168,8 @@ def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
     return 2 * setup.interleave * once
 
 
-def _update(
-    shape: Shape, setup: Setup, machine: MachineSetup, rates: Rates, constants: Constants, micro_batch: float
-) -> tuple[float, float, float]:
-    """Seconds after the last micro-batch: exposed messages between replicas, the optimizer, and its offload.
+def _replica_messages(shape: Shape, setup: Setup, rates: Rates, constants: Constants, micro_batch: float) -> float:
+    """Exposed seconds of the messages between replicas; ``micro_batch`` are the slowest stage's seconds for one.
 
     Gradients are reduced beside the last micro-batch's backward, two thirds of its seconds; updated parameters are
     gathered beside the next step's first forward. With chunks, those of a rank's last chunk are complete as soon as it
@@ -198,13 +196,19 @@ def _update(
     if setup.persistent:
         size, shards = shape.hidden * setup.parameter_bytes, MessageGroup(setup.shards, layout.tensor)
         messages += setup.persistent * exchange("all_gather", size, shards, rates.links)
+    return messages
+
+
+def _optimizer(shape: Shape, setup: Setup, machine: MachineSetup, rates: Rates) -> tuple[float, float]:
+    """Seconds of the optimizer on the device, and on the host with the copies there and back: one of both is 0."""
+    dense, experts = held(shape, setup)
     own_state = dense + experts
     if "optimizer" in setup.sharded:
         own_state = dense / setup.shards + experts / setup.expert_shards
     if setup.offload:
         devices = min(machine.node, setup.ranks)
-        return messages, 0.0, costs.offload(own_state, machine.host_bandwidth, setup.accumulation, devices)
-    return messages, costs.optimizer(own_state, rates.memory, setup.optimizer_bytes), 0.0
+        return 0.0, costs.offload(own_state, machine.host_bandwidth, setup.accumulation, devices)
+    return costs.optimizer(own_state, rates.memory, setup.optimizer_bytes), 0.0
 
 
 def _gradients(count: float, setup: Setup, rates: Rates, group: MessageGroup) -> tuple[float, float]:

@@ -7,7 +7,7 @@ other, such as a pipeline's stages, are replayed together: a message begins when
 
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfsuite.errors import Refused
 from perfsuite.features.predict.time import costs
@@ -87,20 +87,18 @@ def together(
     for a message to a rank that is not among them, and if ranks wait for each other for ever.
     """
     meetings = Meetings(frozenset(ranks))
-    found: dict[int, list[Placed | _Met]] = {rank: [] for rank in ranks}
-    walks = {
-        rank: _walk(rank, operations, rates, host, launch, meetings, found[rank]) for rank, operations in ranks.items()
-    }
-    while walks:
+    walks = {rank: _Walk(rank, rates, host, launch, meetings) for rank in ranks}
+    steps = {rank: walks[rank].steps(operations) for rank, operations in ranks.items()}
+    while steps:
         before = meetings.arrivals
-        ended = [rank for rank, walk in walks.items() if next(walk, _ENDED) is _ENDED]
+        ended = [rank for rank, step in steps.items() if next(step, _ENDED) is _ENDED]
         for rank in ended:
-            del walks[rank]
-        if (not ended and meetings.arrivals == before) or (not walks and meetings.open):
+            del steps[rank]
+        if (not ended and meetings.arrivals == before) or (not steps and meetings.open):
             raise Refused("Ranks wait for messages that no trace sends or receives.")
     return {
-        rank: Replayed([one.placed if isinstance(one, _Met) else one for one in placed])
-        for rank, placed in found.items()
+        rank: Replayed([one.placed if isinstance(one, _Met) else one for one in walk.placed])
+        for rank, walk in walks.items()
     }
 
 
@@ -134,40 +132,46 @@ def _until(moment: _Moment) -> Generator[None, None, float]:
     return moment
 
 
-def _walk(
-    rank: int,
-    operations: Sequence[Operation],
-    rates: Rates,
-    host: float,
-    launch: float,
-    meetings: Meetings,
-    placed: list[Placed | _Met],
-) -> Generator[None, None, None]:
-    """One rank's operations in order. It yields while it needs a message that another rank has not reached."""
-    ready: dict[int, _Moment] = {}
-    events: dict[int, _Moment] = {}
-    now, phase = 0.0, 0
-    for kind, name, stream, numbers in operations:
-        if kind == "phase":
-            phase = name
-        elif kind == "record":
-            events[numbers[0]] = ready.get(stream, 0.0)
-        elif kind == "wait":
-            event = yield from _until(events[numbers[0]])
-            ready[stream] = max((yield from _until(ready.get(stream, 0.0))), event)
-        elif kind == "sync":
-            now = max(now, (yield from _until(ready.get(stream, 0.0))))
-        else:
-            now += launch
-            begin = max(now, (yield from _until(ready.get(stream, 0.0))))
-            if kind in KERNELS:
-                seconds = cost(kind, numbers, rates, host)
-                ready[stream] = begin + seconds
-                placed.append(Placed(kind, name, phase, stream, begin, seconds))
+@dataclass
+class _Walk:
+    """One rank's way through its operations; ``placed`` are those that it has passed. ``rates``, ``host`` and
+    ``launch`` are those of together.
+    """
+
+    rank: int
+    rates: Rates
+    host: float
+    launch: float
+    meetings: Meetings
+    placed: list[Placed | _Met] = field(default_factory=list)
+
+    def steps(self, operations: Sequence[Operation]) -> Generator[None, None, None]:
+        """Pass them in order. It yields while it needs a message that another rank has not reached."""
+        ready: dict[int, _Moment] = {}
+        events: dict[int, _Moment] = {}
+        now, phase = 0.0, 0
+        for kind, name, stream, numbers in operations:
+            if kind == "phase":
+                phase = name
+            elif kind == "record":
+                events[numbers[0]] = ready.get(stream, 0.0)
+            elif kind == "wait":
+                event = yield from _until(events[numbers[0]])
+                ready[stream] = max((yield from _until(ready.get(stream, 0.0))), event)
+            elif kind == "sync":
+                now = max(now, (yield from _until(ready.get(stream, 0.0))))
             else:
-                message = meetings.join(rank, kind, numbers, _message_seconds(rank, kind, numbers, rates), begin)
-                ready[stream] = events[numbers[3]] = message
-                placed.append(_Met(message, kind, name, phase, stream))
+                now += self.launch
+                begin = max(now, (yield from _until(ready.get(stream, 0.0))))
+                if kind in KERNELS:
+                    seconds = cost(kind, numbers, self.rates, self.host)
+                    ready[stream] = begin + seconds
+                    self.placed.append(Placed(kind, name, phase, stream, begin, seconds))
+                else:
+                    needed = _message_seconds(self.rank, kind, numbers, self.rates)
+                    message = self.meetings.join(self.rank, kind, numbers, needed, begin)
+                    ready[stream] = events[numbers[3]] = message
+                    self.placed.append(_Met(message, kind, name, phase, stream))
 
 
 def _message_seconds(rank: int, kind: str, numbers: Sequence[int], rates: Rates) -> float:
@@ -184,7 +188,8 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
     if kind == "matmul":
         batch, m, n, k, element = numbers
         if batch == 1:
-            return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors, element)
+            product = costs.Product(m, n, k)
+            return costs.matmul(product, rates.matmul, rates.memory, rates.multiprocessors, element)
         size = element * batch * (m * k + k * n + m * n)
         return max(batch * costs.layer_flops(m, n, k) / rates.matmul, size / rates.memory)
     if kind in FUSED:
