@@ -19,6 +19,7 @@ import msgspec
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.prediction import Prediction
+from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.failure import Failure
@@ -208,7 +209,8 @@ def compare(catalog: Catalog) -> int:
     here = [name for name in CELLS + UNTRACED if name in lines]
     missing = len(CELLS + UNTRACED) - len(here)
     cells = [parse_cell(name, catalog) for name in here]
-    found = dict(attempt_each(cells, catalog, processes=2))
+    with MemoryTracer(2) as tracer:
+        found = dict(attempt_each(cells, catalog, tracer))
     rows, untraced, failed, wrong, equal, worst, reserved = [], [], [], 0, 0, 0.0, 0.0
     for number, name in enumerate(here):
         line, prediction = lines[name], found[number]

@@ -10,6 +10,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.features.ladder.rung_evidence import Evidence, add, behind
 from perfsuite.features.predict.prediction import Prediction
+from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.features.predict.untraceable import why_not_traced
 from perfsuite.rank.memory.anatomy import CATEGORIES
@@ -37,7 +38,8 @@ def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str
     for cell in cells:
         if reason := why_not_traced(cell):
             raise Refused(f"{cell.id}: {reason}")
-    outcomes = dict(attempt_each(cells, catalog, processes=cores(), counted=True, fresh=True))
+    with MemoryTracer(cores()) as tracer:
+        outcomes = dict(attempt_each(cells, catalog, tracer, counted=True, fresh=True))
     found = {one: _refusal(outcomes[number]) or outcomes[number] for number, one in enumerate(ids)}
     if folder:
         add(Path(folder), commit, _evidence(found, suite))

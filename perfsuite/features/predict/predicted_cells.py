@@ -19,32 +19,34 @@ from perfsuite.records.verdict import RED, Status, Verdict
 from perfsuite.run.gatekeeper import commit_of
 
 
-def predict_and_judge(
-    cell: Cell, catalog: Catalog, root: Path, update: str | None, reason: str, command: str
-) -> PredictedResult:
-    """Trace a cell, judge it, and accept it if the user has consented to this verdict. A gate needs the present state,
-    so predictions kept from earlier runs are not used.
+def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, command: str) -> PredictedResult:
+    """Trace a cell, and judge it by its baseline below ``root``. A gate needs the present state, so predictions kept
+    from earlier runs are not used.
     """
     baseline, missing = load(root, cell.id), why_missing(cell.strategy)
     (prediction,) = [unsupported(cell, f"{missing}.")] if missing else predict([cell], catalog, fresh=True)
     verdict = judge_prediction(prediction, baseline, command)
-    updated = ""
-    kind = "new" if baseline is None else verdict.status
-    if verdict.status in RED and {kind, "all"}.intersection((update or "").split(",")):
-        path = path_of(root, cell.id)
-        codec.write(
-            path,
-            PredictedBaseline(
-                format=FORMAT,
-                cell=cell.id,
-                date=timestamp(),
-                commit=commit_of(root),
-                reason=reason,
-                prediction=lasting(prediction),
-            ),
-        )
-        updated = str(path)
-    return PredictedResult(prediction=lasting(prediction), verdict=verdict, time=time_of(cell), updated=updated)
+    return PredictedResult(prediction=lasting(prediction), verdict=verdict, time=time_of(cell))
+
+
+def accepted(result: PredictedResult, root: Path, update: str | None, reason: str) -> PredictedResult:
+    """The result, whose prediction is the new baseline if ``update`` consents to its verdict."""
+    path, status = path_of(root, result.cell), result.verdict.status
+    kind = status if path.exists() else "new"
+    if status not in RED or not {kind, "all"}.intersection((update or "").split(",")):
+        return result
+    codec.write(
+        path,
+        PredictedBaseline(
+            format=FORMAT,
+            cell=result.cell,
+            date=timestamp(),
+            commit=commit_of(root),
+            reason=reason,
+            prediction=result.prediction,
+        ),
+    )
+    return msgspec.structs.replace(result, updated=str(path))
 
 
 def lasting(prediction: Prediction) -> Prediction:

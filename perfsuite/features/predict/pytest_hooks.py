@@ -15,11 +15,11 @@ from perfsuite.system.deadline import OutOfTime
 def pytest_perf_predict(
     cell: Cell, catalog: Catalog, baselines: Path, consent: str | None, reason: str, command: str
 ) -> PredictedResult:
-    """Trace the cell, and judge it by its predicted baseline."""
-    from perfsuite.features.predict.predicted_cells import predict_and_judge, without_prediction
+    """Trace the cell, judge it by its predicted baseline, and accept it if the user consents."""
+    from perfsuite.features.predict.predicted_cells import accepted, predict_and_judge, without_prediction
 
     try:
-        return predict_and_judge(cell, catalog, baselines, consent, reason, command)
+        return accepted(predict_and_judge(cell, catalog, baselines, command), baselines, consent, reason)
     except OutOfTime:
         raise
     except PerfsuiteError as error:

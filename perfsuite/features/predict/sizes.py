@@ -17,41 +17,38 @@ LARGE = 0.10  # by which share one may be too large: a deep model may lose less 
 
 
 def sizes_each(
-    cells: Sequence[Cell], catalog: Catalog, processes: int, *, padded: bool, fresh: bool, whole: bool
+    cells: Sequence[Cell], catalog: Catalog, tracer: MemoryTracer, *, padded: bool, fresh: bool
 ) -> Iterator[tuple[int, Size | Failure]]:
     """The number of every cell with its memory as soon as it is known; the most interesting cells are the first.
 
-    Deep models are estimated, unless ``whole`` or a prediction is in the cache. Those that are close to the capacity
-    then have a second result, their prediction.
+    Deep models are estimated, unless a prediction is in the cache. Those that are close to the capacity then have a
+    second result, their prediction.
     """
-
-    options = {"padded": padded, "counted": False, "fresh": fresh}
 
     def deep(cell: Cell) -> bool:
         known = not fresh and is_kept(cell, catalog, padded)
-        return not (whole or known or why_no_operators(cell)) and bool(shallow(cell))
+        return not (known or why_no_operators(cell)) and bool(shallow(cell))
 
     def trace(numbers: Sequence[int]) -> Iterator[tuple[int, Size | Failure]]:
         chosen = [cells[number] for number in numbers]
-        for index, one in attempt_each(chosen, catalog, processes=processes, tracer=tracer, **options):
+        for index, one in attempt_each(chosen, catalog, tracer, padded=padded, fresh=fresh):
             yield numbers[index], one
 
     estimated = [number for number, cell in enumerate(cells) if deep(cell)]
     found: dict[int, Size] = {}
     failed = []
-    with MemoryTracer(processes) as tracer:
-        for number, size in trace([number for number in range(len(cells)) if number not in estimated]):
-            if not isinstance(size, Failure):
-                found[number] = size
-            yield number, size
-        chosen = [cells[number] for number in estimated]
-        for index, one in estimate_each(chosen, catalog, tracer, padded, fresh):
-            if isinstance(one, Failure):
-                failed.append(estimated[index])  # a whole trace may say more
-            else:
-                found[estimated[index]] = one
-                yield estimated[index], one
-        yield from trace([*failed, *undecided(found)])
+    for number, size in trace([number for number in range(len(cells)) if number not in estimated]):
+        if not isinstance(size, Failure):
+            found[number] = size
+        yield number, size
+    chosen = [cells[number] for number in estimated]
+    for index, one in estimate_each(chosen, catalog, tracer, padded, fresh):
+        if isinstance(one, Failure):
+            failed.append(estimated[index])  # a whole trace may say more
+        else:
+            found[estimated[index]] = one
+            yield estimated[index], one
+    yield from trace([*failed, *undecided(found)])
 
 
 def undecided(found: Mapping[int, Size]) -> list[int]:

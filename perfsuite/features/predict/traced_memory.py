@@ -50,7 +50,8 @@ def predict(
     A cell that cannot be traced has a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes
     one more step, whose operators, FLOPs and messages are counted.
     """
-    outcomes = dict(attempt_each(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh))
+    with MemoryTracer(processes) as tracer:
+        outcomes = dict(attempt_each(cells, catalog, tracer, padded=padded, counted=counted, fresh=fresh))
     predictions = []
     for number, cell in enumerate(cells):
         found = outcomes[number]
@@ -63,17 +64,15 @@ def predict(
 def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks are known, traced and still missing
     cells: Sequence[Cell],
     catalog: Catalog,
+    tracer: MemoryTracer,
     *,
-    processes: int = 1,
     padded: bool = True,
     counted: bool = False,
     fresh: bool = False,
-    tracer: MemoryTracer | None = None,
 ) -> Iterator[tuple[int, Prediction | Failure]]:
     """Like predict, but the number of every cell with its prediction as soon as it is known, or with its failure.
 
     Each rank's prediction is cached when its trace ends, so that an interruption loses only what was running.
-    ``tracer`` is a process that already traces.
     """
     known: dict[int, dict[int, Prediction | Failure]] = defaultdict(dict)
     waiting: list[_Waiting] = []
@@ -110,7 +109,7 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
     unlike = []
     first = [one.job if one.like is None else msgspec.structs.replace(one.job, steps=0) for one in waiting]
     probes: list[tuple[_Waiting, str]] = []
-    for index, result in trace_each(first, processes, tracer) if first else ():
+    for index, result in trace_each(first, tracer.processes, tracer) if first else ():
         one = waiting[index]
         if isinstance(result, Trace) and one.like is not None:
             probes.append((one, result.setup))
@@ -125,7 +124,7 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
             yield from done(one, msgspec.structs.replace(alike, rank=one.job.rank, ranks=peaks, seconds=0.0))
         else:
             unlike.append(one)
-    for index, result in trace_each([one.job for one in unlike], processes, tracer) if unlike else ():
+    for index, result in trace_each([one.job for one in unlike], tracer.processes, tracer) if unlike else ():
         one = unlike[index]
         yield from done(one, _predicted(cells[one.number], one.job.rank, result))
 

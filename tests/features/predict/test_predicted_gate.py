@@ -20,7 +20,7 @@ from perfsuite.features.predict import predicted_cells as pytest_predictions
 from perfsuite.features.predict import traced_memory as memory_predict
 from perfsuite.features.predict.overhead import overhead
 from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction, load, path_of
-from perfsuite.features.predict.predicted_cells import predict_and_judge
+from perfsuite.features.predict.predicted_cells import accepted, predict_and_judge
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.result import PredictedResult
 from perfsuite.features.predict.trace import tracing
@@ -213,9 +213,9 @@ def test_a_package_that_is_gone_is_red(catalog, tmp_path, monkeypatch):
     gone = "zero3 needs deepspeed, not installed here: pip install deepspeed"
     monkeypatch.setattr(pytest_predictions, "why_missing", lambda strategy: gone)
     cell = parse_cell(CELL, catalog)
-    never = predict_and_judge(cell, catalog, tmp_path, "all", "why", "pytest").verdict
+    never = accepted(predict_and_judge(cell, catalog, tmp_path, "pytest"), tmp_path, "all", "why").verdict
     write(path_of(tmp_path, CELL), BASELINE)
-    lost = predict_and_judge(cell, catalog, tmp_path, None, "", "pytest").verdict
+    lost = predict_and_judge(cell, catalog, tmp_path, "pytest").verdict
 
     assert (never.status, lost.status) == ("unsupported", "regressed")
     assert f"{CELL}: cannot be predicted: {gone}. Its baseline says fits." in headline(lost)
@@ -301,7 +301,7 @@ def test_another_process_finds_what_was_kept(traced):
 def test_the_gate_traces_always(traced, catalog, tmp_path):
     """--perf-predict judges the code as it is now: no kept prediction stands for it."""
     for _ in range(2):
-        predict_and_judge(parse_cell(CELL, catalog), catalog, tmp_path, None, "", "pytest")
+        predict_and_judge(parse_cell(CELL, catalog), catalog, tmp_path, "pytest")
 
     assert len(traced) == 2
 

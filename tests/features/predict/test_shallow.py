@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.cli.main import main
 from perfsuite.features.predict import shallow, sizes
 from perfsuite.features.predict import traced_memory as memory
 from perfsuite.features.predict.prediction import Estimate, Prediction
@@ -120,10 +121,15 @@ TRACE = msgspec.structs.replace(test_predicted_gate.BATCH, events=[(-1, 0, 0, 0)
 CELLS = ("t5_large-single+bf16-rtx3090_x1", "t5_large-single+bf16+ckpt-rtx3090_x1", "t5_large-ddp+bf16-rtx3090_x2")
 
 
+def sized(cells, catalog):
+    with MemoryTracer(1) as tracer:
+        return list(sizes.sizes_each(cells, catalog, tracer, padded=True, fresh=False))
+
+
 def test_an_estimate_far_from_the_capacity_is_enough(traced, catalog):
     """It comes from shallow models alone."""
     cells = [parse_cell(name, catalog) for name in CELLS]
-    found = list(sizes.sizes_each(cells, catalog, 1, padded=True, fresh=False, whole=False))
+    found = sized(cells, catalog)
 
     assert [(number, type(one)) for number, one in found] == [(number, Estimate) for number in range(3)]
     assert [layers for _, layers, _ in traced] == [3, 5] * 3
@@ -136,16 +142,15 @@ def test_what_is_known_is_not_traced_again(traced, catalog, monkeypatch):
     monkeypatch.setattr(sizes, "CLOSE", 10**6)
     cells = [parse_cell(name, catalog) for name in CELLS]
     for _ in range(2):
-        found = list(sizes.sizes_each(cells, catalog, 1, padded=True, fresh=False, whole=False))
+        found = sized(cells, catalog)
 
     assert [layers for _, layers, _ in traced] == [3, 5] * 3 + [24] * 3
     assert [(number, type(one)) for number, one in found] == [(number, Prediction) for number in range(3)]
 
 
 def test_whole_estimates_nothing(traced, catalog):
-    """--whole is as it was: every model has all of its layers."""
-    cells = [parse_cell(name, catalog) for name in CELLS]
-    list(sizes.sizes_each(cells, catalog, 1, padded=True, fresh=False, whole=True))
+    """``fit --whole``: every model has all of its layers."""
+    main(["fit", "t5_large", "--hardware", "rtx3090_x1", "--strategy", "single+bf16", "single+bf16+ckpt", "--whole"])
 
     assert {layers for _, layers, _ in traced} == {24}
 
@@ -162,7 +167,7 @@ def test_a_failed_estimate_is_traced_whole(monkeypatch, catalog, tmp_path):
     monkeypatch.setattr(shallow, "trace_each", each)
     monkeypatch.setattr(memory, "trace_each", each)
     cells = [parse_cell(name, catalog) for name in CELLS[:2]]
-    found = list(sizes.sizes_each(cells, catalog, 1, padded=True, fresh=False, whole=False))
+    found = sized(cells, catalog)
 
     assert [(number, type(one)) for number, one in found if number == 1] == [(1, Failure)]
     assert isinstance(dict(found)[0], Estimate)

@@ -11,7 +11,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict import traced_memory as memory
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.trace.__main__ import MANY, changes_nothing
-from perfsuite.features.predict.trace.tracing import job_of, trace
+from perfsuite.features.predict.trace.tracing import MemoryTracer, job_of, trace
 from perfsuite.records.failure import Failure
 
 CELLS = ("gpt2_tiny-fsdp2+bf16-rtx3090_x2", "gpt2_tiny-fsdp2+bf16-rtx3090_x3")
@@ -152,11 +152,11 @@ def test_other_engines_are_traced_on_every_rank(catalog, strategy):
 def test_what_has_ended_is_kept(traced, catalog, monkeypatch):
     """An interruption loses only what was running: the next run traces the rest."""
     cells = [parse_cell(f"gpt2_tiny-{name}-rtx3090_x2", catalog) for name in ("ddp+bf16", "ddp+bf16+ckpt")]
-    options: dict[str, Any] = {"processes": 1, "padded": True, "counted": False, "fresh": False}
-    running: Any = memory.attempt_each(cells, catalog, **options)
-    number, first = next(running)
-    running.close()
-    rest = dict(memory.attempt_each(cells, catalog, **options))
+    with MemoryTracer(1) as tracer:
+        running: Any = memory.attempt_each(cells, catalog, tracer)
+        number, first = next(running)
+        running.close()
+        rest = dict(memory.attempt_each(cells, catalog, tracer))
 
     assert (number, isinstance(first, Prediction)) == (0, True)
     assert [len(jobs) for jobs in traced[0]] == [2, 1]

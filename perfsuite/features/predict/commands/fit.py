@@ -28,6 +28,8 @@ from perfsuite.features.predict.prediction_pages import cells_page
 from perfsuite.features.predict.sizes import Size, sizes_each
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.time.software import SOFTWARE
+from perfsuite.features.predict.trace.tracing import MemoryTracer
+from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.machine import cores
@@ -86,8 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     stack = arguments.stack
     times = {one.id: time_with(one, stack) if stack else time_of(one, not arguments.unpadded) for one in cells}
     cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
-    options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
-    sizes, failed = collect(cells, sizes_each(cells, catalog, cores(), **options), progress)
+    sizes, failed = _sizes(cells, catalog, arguments)
     by_id = {cell.id: cell for cell in cells}
     ranked = rank([one for one in sizes if one.outcome != "unsupported"], times)
     table = _table(ranked, by_id, times)
@@ -110,6 +111,15 @@ def run(arguments: argparse.Namespace) -> int:
     write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, ranked, table, notes))
     outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
     return 0 if "fits" in outcomes and not failed else 1
+
+
+def _sizes(cells: Sequence[Cell], catalog: Catalog, arguments: argparse.Namespace) -> tuple[list[Size], bool]:
+    """The memory of the cells in their order, and whether a trace failed."""
+    padded, fresh = not arguments.unpadded, arguments.fresh
+    with MemoryTracer(cores()) as tracer:
+        if arguments.whole:
+            return collect(cells, attempt_each(cells, catalog, tracer, padded=padded, fresh=fresh), progress)
+        return collect(cells, sizes_each(cells, catalog, tracer, padded=padded, fresh=fresh), progress)
 
 
 def _again(arguments: argparse.Namespace, model: str, hardware: Hardware, strategies: Sequence[str]) -> NoReturn:

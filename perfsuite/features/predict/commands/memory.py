@@ -26,6 +26,7 @@ from perfsuite.features.predict.memory_table import bar, batches, explain, large
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.prediction_pages import cells_page, memory_page
 from perfsuite.features.predict.scripts import cell_of_command, is_command
+from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.features.predict.traced_memory import attempt_each, predict, trace_snapshot, unsupported
 from perfsuite.features.predict.untraceable import why_no_operators, why_not_traced
 from perfsuite.records.codec import write, write_bytes
@@ -204,8 +205,9 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
 
 def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, page: Path | None) -> int:
     cells, names = _variants(cell, arguments)
-    options = {"padded": not arguments.unpadded, "counted": False, "fresh": arguments.fresh}
-    found, failed = collect(cells, attempt_each(cells, catalog, processes=cores(), **options))
+    with MemoryTracer(cores()) as tracer:
+        each = attempt_each(cells, catalog, tracer, padded=not arguments.unpadded, fresh=arguments.fresh)
+        found, failed = collect(cells, each)
     first = batches(cells[0].workload, not arguments.unpadded)
     print(f"{cell.id} by {arguments.sweep}: predicted, not measured; from {first}")
     print()

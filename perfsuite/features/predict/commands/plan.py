@@ -38,7 +38,6 @@ from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import print_table
-from perfsuite.system.machine import cores
 from perfsuite.system.paths import check_output
 from perfsuite.system.units import parse_bytes, parse_days, parse_network, show_count, show_rate
 
@@ -143,7 +142,7 @@ def _verified(found: Plan, model: Planned, wish: Wish, arguments: argparse.Names
     layouts = found.layouts[: arguments.verify]
     done: dict[str, VerifiedLayout] = {}
     asked = on_hardware(model, hardware, wish)
-    for one in verify_each(layouts, traced, asked, hardware, catalog, cores()):
+    for one in verify_each(layouts, traced, asked, hardware, catalog):
         done[one.layout] = one
         said = "traced" if one.traced else "not traced"
         print(f"[{len(done)}/{len(layouts)}] {one.layout}: {said}", file=sys.stderr, flush=True)

@@ -16,9 +16,11 @@ from perfsuite.features.predict.prediction import ClosedMemory, PlannedLayout, P
 from perfsuite.features.predict.time.cell_steps import setup_of
 from perfsuite.features.predict.time.costs import MOMENTS
 from perfsuite.features.predict.time.setup import Setup
+from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.launch.hardware_here import why_missing
 from perfsuite.records.failure import Failure
+from perfsuite.system.machine import cores
 
 # What decides which layout it is, beside its name; and what its kernels decide, which a closed form can follow.
 DECIDES = ("sequence", "target", "precision", "sequence_parallel", "moment_bytes")
@@ -39,7 +41,6 @@ def verify_each(
     question: PlanQuestion,
     hardware: Hardware,
     catalog: Catalog,
-    processes: int = 1,
 ) -> Iterator[VerifiedLayout]:
     """Every layout beside its trace as soon as that is known, or with the reason why there is none. ``model`` is that
     of the catalog; without one nothing is traced.
@@ -55,8 +56,9 @@ def verify_each(
             planned.append((layout, setup))
         except Refused as error:
             yield _untraced(layout, str(error))
-    for number, found in attempt_each(cells, catalog, processes=processes, padded=False):
-        yield beside(*planned[number], cells[number], found, question)
+    with MemoryTracer(cores()) as tracer:
+        for number, found in attempt_each(cells, catalog, tracer, padded=False):
+            yield beside(*planned[number], cells[number], found, question)
 
 
 def beside(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
@@ -75,7 +77,8 @@ def trace_step(
     found = {}
     with contextlib.nullcontext(tracer) if tracer else MemoryTracer(1) as one:
         for rank in traced_ranks(cell):
-            ((_, trace),) = one.round([job_of(cell, rank, catalog, padded, timed=True)])
+            job = msgspec.structs.replace(job_of(cell, rank, catalog, padded), timed=True)
+            ((_, trace),) = one.round([job])
             if isinstance(trace, Failure):
                 raise TraceFailed(cell.id, trace)
             found[rank] = trace

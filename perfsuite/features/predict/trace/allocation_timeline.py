@@ -147,7 +147,7 @@ class AllocationTimeline(Meter):
             numbers = [batch * length, key.shape[2], heads * width, int(is_causal), backward]
             self._add(kind, str(func), stream, numbers)
         else:
-            self._kernel(func, packet, args, kwargs, out, stream)
+            self._kernel(func, args, kwargs, out)
 
     def _send(self, operator: str, message: tuple[str, int], group: Any, stream: int, peer: int | None) -> None:
         kind, size = message
@@ -163,7 +163,8 @@ class AllocationTimeline(Meter):
         self._last = next(self._events)
         self._add(kind, operator, own, [*numbers, self._last])
 
-    def _kernel(self, func: Any, packet: Any, args: Any, kwargs: Any, out: Any, stream: int) -> None:
+    def _kernel(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        packet, stream = func.overloadpacket, self.recorder.stream
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
         written = list(outputs)

@@ -57,10 +57,8 @@ class TraceFailed(PerfsuiteError):
         self.failure = failure
 
 
-def job_of(
-    cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False, timed: bool = False
-) -> TraceJob:
-    """The job of the process that traces the rank."""
+def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False) -> TraceJob:
+    """The job of the process that traces the rank. It has no timed step."""
     device = cell.hardware.device
     return TraceJob(
         job=make_job(cell, catalog, sys.path, steps=1, warmup=0, kernels="" if device else kernel_set(PORTABLE)),
@@ -70,7 +68,6 @@ def job_of(
         topology=device.topology if device else "",
         padded=padded,
         counted=counted,
-        timed=timed,
     )
 
 
