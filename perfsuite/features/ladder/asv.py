@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -96,22 +98,31 @@ def _script(ladder: Ladder) -> str:
     return "\n".join(lines) + "\n"
 
 
+class RunKind(Enum):
+    """What a run of a rung gives: its results, more samples of them, fresh numbers for a confirmation, or one sample of
+    each benchmark, to see whether the suite works. The last two are separate from the results.
+    """
+
+    RESULTS = auto()
+    MORE = auto()
+    FRESH = auto()
+    QUICK = auto()
+
+
 def run(
     folder: Path,
     ladder: Ladder,
     rung: Rung,
+    kind: RunKind = RunKind.RESULTS,
     *,
-    fresh: bool = False,
-    again: bool = False,
-    quick: bool = False,
     only: Sequence[Key] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """Run the suite on one rung. ``fresh``: separate from the results, for a confirmation; ``again``: add to its
-    samples.
+    """Run the suite on one rung, or ``only`` these of its benchmarks.
 
     asv's output goes to ``logs/``, and line by line to ``say``.
     """
+    fresh = kind in (RunKind.FRESH, RunKind.QUICK)
     started, date = time.monotonic(), timestamp()
     if not rung.commit:
         return made_here(ladder, Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure))
@@ -120,14 +131,14 @@ def run(
     if fresh and path:
         path.unlink()
     written = path.stat().st_mtime_ns if path and path.exists() else 0
-    options = ["--show-stderr", "--append-samples" if again else "--record-samples"]
-    options += ["--quick"] if quick else []
+    options = ["--show-stderr", "--append-samples" if kind == RunKind.MORE else "--record-samples"]
+    options += ["--quick"] if kind == RunKind.QUICK else []
     options += [f"--bench=^{re.escape(show(key))}$" for key in only]
     log = log_of(folder, rung.name, fresh=fresh)
     variables = {EVIDENCE: str(folder / ("fresh" if fresh else "evidence")), **ladder.definition.variables}
     configuration = FRESH if fresh else CONFIGURATION
     arguments = ["run", "--config", configuration, "HASHFILE:-", "--machine", machine(), *options]
-    said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
+    said = _Asv(folder, ladder, log, say).call(arguments, f"{rung.commit}\n", variables)
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
     just_now = path is not None and path.stat().st_mtime_ns != written  # otherwise the results are from an older run
@@ -158,58 +169,60 @@ def log_of(folder: Path, rung: str, *, fresh: bool) -> Path:
 def publish(folder: Path, ladder: Ladder) -> None:
     """Writes asv's own site to ``html/``. Raises FileError with asv's message if that fails."""
     log = folder / "logs" / "publish.log"
-    said = _asv(folder, ladder, ["publish", "--config", CONFIGURATION, "--no-pull"], log)
+    said = _Asv(folder, ladder, log).call(["publish", "--config", CONFIGURATION, "--no-pull"])
     if not (folder / "html" / "index.json").is_file():
         raise FileError(f"asv publish failed, see {log}: {_reason(said)}")
 
 
-def _asv(
-    folder: Path,
-    ladder: Ladder,
-    arguments: Sequence[str],
-    log: Path,
-    given: str = "",
-    variables: Mapping[str, str] | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> str:
-    """Run asv in the ladder's folder and return its output. In any case, asv and its children have then ended."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    python = str(Path(ladder.definition.python).parent)
-    path = os.pathsep.join([python, str(_uv_folder()), os.environ.get("PATH", "")])
-    environment = {**uv_variables(), **(variables or {}), "PATH": path, "PYTHONPATH": str(SOURCE)}
-    command = [sys.executable, "-m", "perfsuite.features.ladder.asv_worker", str(_machine_file(folder)), *arguments]
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        text=True,
-        errors="replace",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdin and process.stdout
-    said: list[str] = []
-    try:
-        with log.open("w") as file:
-            process.stdin.write(given)
-            process.stdin.close()
-            for line in process.stdout:
-                file.write(line)
-                said.append(line)
-                say(line.strip())
-            process.wait()
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)  # asv ends the running benchmark, which has its own group
-            try:
-                process.wait(PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+@dataclass(frozen=True)
+class _Asv:
+    """asv in a ladder's folder. Its output goes to ``log``, and line by line to ``say``."""
+
+    folder: Path
+    ladder: Ladder
+    log: Path
+    say: Callable[[str], None] = lambda _: None
+
+    def call(self, arguments: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
+        """Run it and return its output; it reads ``given``. In any case, asv and its children have then ended."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        python = str(Path(self.ladder.definition.python).parent)
+        path = os.pathsep.join([python, str(_uv_folder()), os.environ.get("PATH", "")])
+        environment = {**uv_variables(), **(variables or {}), "PATH": path, "PYTHONPATH": str(SOURCE)}
+        worker = "perfsuite.features.ladder.asv_worker"
+        command = [sys.executable, "-m", worker, str(_machine_file(self.folder)), *arguments]
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            errors="replace",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdin and process.stdout
+        said: list[str] = []
+        try:
+            with self.log.open("w") as file:
+                process.stdin.write(given)
+                process.stdin.close()
+                for line in process.stdout:
+                    file.write(line)
+                    said.append(line)
+                    self.say(line.strip())
                 process.wait()
-        process.stdout.close()
-    return "".join(said)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)  # asv ends the running benchmark, which has its own group
+                try:
+                    process.wait(PATIENCE_SECONDS)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            process.stdout.close()
+        return "".join(said)
 
 
 def _machine_file(folder: Path) -> Path:

@@ -10,7 +10,7 @@ import msgspec
 from perfsuite.environments import lockfile
 from perfsuite.errors import UsageError
 from perfsuite.features.ladder import asv, building
-from perfsuite.features.ladder.asv import THRESHOLD
+from perfsuite.features.ladder.asv import THRESHOLD, RunKind
 from perfsuite.features.ladder.asv_results import Key, Run, Value
 from perfsuite.features.ladder.ladder import Ladder, Rung, read_ladder
 from perfsuite.features.ladder.series_steps import ratio
@@ -102,7 +102,7 @@ class RungBench:
     def _found(self, rung: str, key: Key) -> Value | None:
         """The value of a series in the rung's run; None if there is none."""
         if rung not in self.known:
-            self.known[rung] = asv.run(self.folder, self.ladder, self.ladder.rung(rung), fresh=True, only=self.keys)
+            self.known[rung] = asv.run(self.folder, self.ladder, self.ladder.rung(rung), RunKind.FRESH, only=self.keys)
             self.ran(self.known[rung])
         return self.known[rung].at(key)
 

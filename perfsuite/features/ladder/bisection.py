@@ -194,27 +194,27 @@ def _pair(bench: RungBench, key: Key, judge: Judge, answer: BisectionAnswer, oth
     places = [(found.good, lower), (found.bad, lower), (found.good, upper), (found.bad, upper)]
     rungs = [grid.rung(*place) for place in places]
     corners = tuple(bench.at(rung, key, judge) for rung in rungs)
-    cause = _cause(found, name, lower, upper, corners, judge.noisy)
+    change = FoundChange(library=name, good=lower, bad=upper, untold=tuple(untold))
+    cause = _cause(found, change, corners, judge.noisy)
     edges = [(rungs[low], rungs[high]) for low, high in EDGES if corners[low].bad != corners[high].bad]
     unclear = f"the four corners of {found.library} {found.bad} and {name} {upper} are contradictory or undecided"
     again = bool(cause) and _confirmed(bench, judge, key, edges)
     return msgspec.structs.replace(
         answer,
-        other=FoundChange(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=again),
+        other=msgspec.structs.replace(change, confirmed=again),
         corners=corners,
         verdict=cause or f"unknown: {unclear}",
         seen=answer.seen + bench.seen(key, judge),
     )
 
 
-def _cause(
-    found: FoundChange, name: str, lower: str, upper: str, corners: Sequence[RungRun], noisy: bool = False
-) -> str:
+def _cause(found: FoundChange, other: FoundChange, corners: Sequence[RungRun], noisy: bool = False) -> str:
     """The conclusion from four corners; empty if there is none, for example if an exact one is like neither end."""
-    both = f"{found.library} ≥ {found.bad} together with {name} ≥ {upper}"
+    both = f"{found.library} ≥ {found.bad} together with {other.library} ≥ {other.bad}"
+    alone = "alone: the change is also there with"
     known: dict[tuple[bool | None, ...], str] = {
         (False, False, False, True): f"{both}: neither alone changes it",
-        (False, False, True, True): f"{name} {upper} alone: the change is also there with {found.library} {found.good}",
-        (False, True, False, True): f"{found.library} {found.bad} alone: the change is also there with {name} {lower}",
+        (False, False, True, True): f"{other.library} {other.bad} {alone} {found.library} {found.good}",
+        (False, True, False, True): f"{found.library} {found.bad} {alone} {other.library} {other.good}",
     }
     return known.get(tuple(None if corner.between and not noisy else corner.bad for corner in corners), "")

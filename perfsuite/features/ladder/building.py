@@ -18,26 +18,21 @@ from perfsuite.records import codec
 Tell = Callable[[Rung], None]
 
 
-def build(
-    folder: Path,
-    definition: Definition,
-    suite: Suite,
-    python_version: str,
-    tell: Tell,
-    leave: Callable[[Sequence[Rung]], None] = lambda _: None,
-) -> Ladder:
-    """Build the ladder, or its missing rungs. Existing rungs stay, even if the index no longer has their releases;
-    newer releases are added after them. ``leave`` gets the releases that are new, but of older versions.
+def build(folder: Path, ladder: Ladder, tell: Tell, leave: Callable[[Sequence[Rung]], None] = lambda _: None) -> Ladder:
+    """Build a ladder that has no rungs yet, or those that the folder lacks. Existing rungs stay, even if the index no
+    longer has their releases; newer releases are added after them. ``leave`` gets the releases that are new, but of
+    older versions.
 
     Raises UsageError if the folder contains another ladder, or if a rung can be locked neither now nor later, for
     example without a network.
     """
+    definition = ladder.definition
     known = read_ladder(folder).rungs if (folder / "ladder.json").is_file() else ()
     had = [index.Release(rung.name, datetime.fromisoformat(rung.date), by=rung.dated_by) for rung in known]
     asked = index.chosen(definition.library, definition.first, definition.last, definition.only, had, definition.dates)
     if definition.library in dict(map(lockfile.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
-    dates = dates_held(definition, suite)
+    dates = dates_held(definition, ladder.suite)
     wanted = [
         Rung(
             name=release.version,
@@ -47,7 +42,6 @@ def build(
         )
         for release in asked
     ]
-    ladder = Ladder(definition=definition, suite=suite, python_version=python_version)
     if (folder / "ladder.json").is_file():
         ladder, wanted, late = _continued(folder, ladder, wanted)
         if late:

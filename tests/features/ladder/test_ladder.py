@@ -894,7 +894,7 @@ def test_another_interpreter_of_the_same_version_is_no_other_ladder(version, ref
     moved = msgspec.structs.replace(known.definition, python="/elsewhere/python")
     ended = ""
     try:
-        build(tmp_path, moved, known.suite, version, lambda _: None)
+        build(tmp_path, Ladder(definition=moved, suite=known.suite, python_version=version), lambda _: None)
     except UsageError as error:
         ended = str(error)
 
@@ -920,7 +920,8 @@ def _locked(_, __, rung, *___):
 def _build(folder, definition, told=print):
     """The names of the rungs, and of the releases that were left out."""
     late: list[Rung] = []
-    built = build(folder, definition, _ladder(folder).suite, "3.11", told, late.extend)
+    asked = Ladder(definition=definition, suite=_ladder(folder).suite, python_version="3.11")
+    built = build(folder, asked, told, late.extend)
     return [rung.name for rung in built.rungs], [rung.name for rung in late]
 
 
@@ -1074,7 +1075,7 @@ def _runs(monkeypatch, answer):
     """Runs of rungs give what ``answer(rung, key, time)`` says, {} for nothing. Returns the rungs as they were run."""
     ran = []
 
-    def run(folder, ladder, rung, *, only=(), **_):
+    def run(folder, ladder, rung, kind, *, only=(), **_):
         ran.append(rung.name)
         values: dict[str, dict] = {}
         for name, parameters in only:
@@ -1095,8 +1096,8 @@ def test_a_quick_run_is_no_result(tmp_path, monkeypatch, capsys):
     codec.write(folder / "ladder.json", _ladder(folder, names="1"))
     asked = []
 
-    def run(_, __, rung, *, fresh=False, **___):
-        asked.append(fresh)
+    def run(_, __, rung, kind, **___):
+        asked.append(kind)
         return _gave(rung.name, values={"a": {"": Value(value=None)}, "b": {"": Value(value=1.0)}})
 
     monkeypatch.setattr(asv, "run", run)
@@ -1107,7 +1108,7 @@ def test_a_quick_run_is_no_result(tmp_path, monkeypatch, capsys):
 
     assert status == 1
     assert re.search(r"lib 1: no number of a\. See \S+1-fresh\.log", said)
-    assert asked == [True, False]
+    assert asked == [asv.RunKind.QUICK, asv.RunKind.RESULTS]
     assert len(list(folder.glob("runs/1/*.json"))) == 1
 
 
@@ -1220,9 +1221,8 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
     """It is an answer, where the change is there with the older release of the ladder's library too."""
     corners = [RungRun(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
 
-    assert _cause(FoundChange(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith(
-        "six 2.0 alone"
-    )
+    lib, six = FoundChange(library="lib", good="1", bad="2"), FoundChange(library="six", good="1.0", bad="2.0")
+    assert _cause(lib, six, corners).startswith("six 2.0 alone")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def _answers(monkeypatch, answer):
     """Fresh runs give what ``answer(rung, time)`` says: a text is the whole run's failure, None the benchmark's."""
     ran = []
 
-    def run(folder, ladder, rung, *, only=(), **_):
+    def run(folder, ladder, rung, kind, *, only=(), **_):
         ran.append(rung.name)
         number = answer(rung.name, ran.count(rung.name))
         if isinstance(number, str):
@@ -255,8 +255,8 @@ def _ran(folder, monkeypatch, *options):
     """``ladder run`` with runs that give 1: what asv was asked to add to."""
     added = []
 
-    def run(_, made, rung, *, again=False, **__):
-        added.append(again)
+    def run(_, made, rung, kind, **__):
+        added.append(kind == asv.RunKind.MORE)
         return results.made_here(made, _gave(rung.name, values={"b": {"": Value(value=1.0)}}))
 
     monkeypatch.setattr(asv, "run", run)

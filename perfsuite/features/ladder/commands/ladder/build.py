@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"Left out, since rungs of newer versions already exist: {named}", soft_wrap=True)
 
     with ladder.locked(folder):
-        built = building.build(folder, definition, suite, version, tell, leave)
+        asked = ladder.Ladder(definition=definition, suite=suite, python_version=version)
+        built = building.build(folder, asked, tell, leave)
         asv.configure(folder, built)
     failed = [rung.name for rung in built.rungs if rung.failure]
     console.print(f"{show_several(len(built.rungs), 'rung')} of {definition.library} in {folder}", soft_wrap=True)

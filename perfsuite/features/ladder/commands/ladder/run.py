@@ -85,17 +85,13 @@ def _run_all(
             def say(line: str, name: str = rung.name) -> None:
                 progress.update(task, description=f"{library} {name}  {escape(line[:60])}")
 
-            quick = arguments.quick
-            ran[rung.name] = done = asv.run(
-                folder,
-                ladder,
-                rung,
-                fresh=quick,
-                again=arguments.again and results.can_add(folder, ladder, rung.name),
-                quick=quick,
-                say=say,
-            )
-            if not quick:
+            kind = asv.RunKind.RESULTS
+            if arguments.quick:
+                kind = asv.RunKind.QUICK
+            elif arguments.again and results.can_add(folder, ladder, rung.name):
+                kind = asv.RunKind.MORE
+            ran[rung.name] = done = asv.run(folder, ladder, rung, kind, say=say)
+            if kind != asv.RunKind.QUICK:
                 results.keep(folder, done)
             progress.advance(task)
             progress.console.print(f"{library} {rung.name}  {_outcome(done)}", soft_wrap=True)
