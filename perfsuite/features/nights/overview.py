@@ -22,6 +22,7 @@ RECENT = datetime.timedelta(days=60)  # changes that the first page shows
 FEW = 10  # rows of a section that is not folded
 MOST = 200  # rows of changes and of movers
 PEAK = "peak_memory_bytes"
+OWNER = 1  # the column of tables from which one can be chosen
 Move = TypeVar("Move", ChangePoint, Mover)
 
 
@@ -63,19 +64,9 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iter
     )
 
 
-def _tabled(
-    heading: str,
-    head: Sequence[str],
-    rows: Sequence[Sequence[str | PageEntry]],
-    *,
-    name: str,
-    sentences: Sequence[str] = (),
-    numbers: Iterable[int] = (),
-    folded: bool | None = None,
-) -> Section:
-    """A section of sentences and a table, from which an owner can be chosen; without rows only the sentences."""
-    table = Table(head=head, rows=rows, name=name, choose=1, numbers=frozenset(numbers))
-    return Section(heading=heading, sentences=sentences, tables=[table] if rows else [], folded=folded)
+def _tabled(heading: str, table: Table, *, sentences: Sequence[str] = (), folded: bool | None = None) -> Section:
+    """A section of sentences and a table; without rows only the sentences."""
+    return Section(heading=heading, sentences=sentences, tables=[table] if table.rows else [], folded=folded)
 
 
 def _link(cell: str) -> PageEntry:
@@ -95,7 +86,8 @@ def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
         why = PageEntry(dashboard.why(summary.last), wide=True)
         rows.append([_link(cell), _owner(cell, dashboard), status, why, _where(summary)])
     head = ["cell", "owner", "status", "why", "machine"]
-    return _tabled("Red on the latest day", head, rows, name="red") if rows else None
+    table = Table(head=head, rows=rows, name="red", choose=OWNER)
+    return _tabled("Red on the latest day", table) if rows else None
 
 
 def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
@@ -123,7 +115,8 @@ def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     early = f"Too few results: a cell needs {NIGHTS_BEFORE} before the last seven days, and has at most {most}."
     nothing = early if most < NIGHTS_BEFORE else "Nothing moved."
     sentences = [sentence if rows else nothing, *_left(groups)]
-    return _tabled("Largest movers of the week", head, rows, name="movers", sentences=sentences, numbers=range(3, 7))
+    table = Table(head=head, rows=rows, name="movers", choose=OWNER, numbers=frozenset(range(3, 7)))
+    return _tabled("Largest movers of the week", table, sentences=sentences)
 
 
 def _weight(mover: Mover) -> tuple[bool, float]:
@@ -145,7 +138,8 @@ def _changes(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     head = ["cell", "owner", "date", "commit", "metric", "from", "to", "change", "changed with it", "confirmed"]
     sentences = _left(groups) if rows else [_still(max((summary.results for summary in summaries), default=0))]
     heading = f"Change points of the last {RECENT.days} days"
-    return _tabled(heading, head, rows, name="changes", sentences=sentences, numbers=range(5, 8))
+    table = Table(head=head, rows=rows, name="changes", choose=OWNER, numbers=frozenset(range(5, 8)))
+    return _tabled(heading, table, sentences=sentences)
 
 
 def _still(most: int) -> str:
@@ -198,7 +192,8 @@ def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: It
     head, heading = ["cell", "owner", "why", "machine"], f"Cells without a result: {len(rows) or 'none'}"
     share = show_part(covered, covered + len(rows), "cell", "has", "have")
     sentences = [f"{share} a result on the latest day of {'its' if covered == 1 else 'their'} machine."]
-    return _tabled(heading, head, rows, name="coverage", sentences=sentences, folded=len(rows) > FEW or None)
+    table = Table(head=head, rows=rows, name="coverage", choose=OWNER)
+    return _tabled(heading, table, sentences=sentences, folded=len(rows) > FEW or None)
 
 
 def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section | None:
@@ -214,7 +209,8 @@ def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section |
         rows.append([_link(cell), _owner(cell, dashboard), state, str(entry.until), status, entry.reason])
     head = ["cell", "owner", "state", "until", "last status", "reason"]
     sentence = "From their next run on, these cells are shown but not red, until their date has passed."
-    return _tabled("Quarantine", head, rows, name="quarantine", sentences=[sentence]) if rows else None
+    table = Table(head=head, rows=rows, name="quarantine", choose=OWNER)
+    return _tabled("Quarantine", table, sentences=[sentence]) if rows else None
 
 
 def _machines(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
@@ -250,7 +246,7 @@ def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
             ]
         )
     head = ["cell", "owner", "status", "newest result", peak.title, time.title, f"last {SPARK} results", "machine"]
-    return _tabled("All cells", head, rows, name="cells", numbers=(4, 5))
+    return _tabled("All cells", Table(head=head, rows=rows, name="cells", choose=OWNER, numbers=frozenset({4, 5})))
 
 
 def _where(summary: Summary) -> str:

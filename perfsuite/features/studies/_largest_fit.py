@@ -1,6 +1,6 @@
 """The largest micro-batch of a model, or the largest model of a family, that fits a capacity, by real runs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.cell import Cell, make_cell
@@ -64,36 +64,42 @@ class FitAnswer:
     unanswered: Measurement | None = None
 
 
-def of_micro_batches(
-    models: Iterable[Model],
-    strategies: Sequence[str],
-    hardware: str,
-    suffixes: Sequence[str],
-    most: int,
-    catalog: Catalog,
-) -> list[FitQuestion]:
-    """One question for each model and strategy, refused ones with the reason. Raises UsageError for an invalid cell."""
+@dataclass(frozen=True, kw_only=True)
+class FitScope:
+    """Where a frontier is sought: every model with every strategy on the hardware. ``suffixes`` are the part of the
+    workload that all cells have.
+    """
+
+    models: Sequence[Model]
+    strategies: Sequence[str]
+    hardware: str
+    suffixes: Sequence[str] = ()
+
+
+def of_micro_batches(scope: FitScope, most: int, catalog: Catalog) -> list[FitQuestion]:
+    """One question for each model and strategy, refused ones with the reason. ``most`` is the largest micro-batch.
+
+    Raises UsageError for an invalid cell.
+    """
 
     def question(model: Model, strategy: str) -> FitQuestion:
         def cell(number: int) -> Cell:
-            return make_cell(model.name, strategy, hardware, catalog, [f"b{number}", *suffixes])
+            return make_cell(model.name, strategy, scope.hardware, catalog, [f"b{number}", *scope.suffixes])
 
         return FitQuestion(name=model.name, strategy=strategy, most=most, cell=cell, refused=_why_refused(cell))
 
-    return [question(model, strategy) for model in models for strategy in strategies]
+    return [question(model, strategy) for model in scope.models for strategy in scope.strategies]
 
 
-def of_models(
-    models: Iterable[Model], strategies: Sequence[str], hardware: str, suffixes: Sequence[str], catalog: Catalog
-) -> list[FitQuestion]:
+def of_models(scope: FitScope, catalog: Catalog) -> list[FitQuestion]:
     """One question for each family (and task) and strategy: its models from small to large, each with its workload."""
     families: dict[tuple[str, str], list[Model]] = {}
-    for model in sorted(models, key=lambda model: model.parameters):
+    for model in sorted(scope.models, key=lambda model: model.parameters):
         families.setdefault((model.family, model.task), []).append(model)
 
     def question(family: str, task: str, sizes: list[Model], strategy: str) -> FitQuestion:
         def make(model: Model) -> Cell:
-            return make_cell(model.name, strategy, hardware, catalog, suffixes)
+            return make_cell(model.name, strategy, scope.hardware, catalog, scope.suffixes)
 
         def cell(number: int) -> Cell:
             return make(fitting[number - 1])
@@ -104,7 +110,9 @@ def of_models(
         return FitQuestion(name=f"{family} ({task})", strategy=strategy, most=len(fitting), cell=cell, refused=refused)
 
     return [
-        question(family, task, sizes, strategy) for (family, task), sizes in families.items() for strategy in strategies
+        question(family, task, sizes, strategy)
+        for (family, task), sizes in families.items()
+        for strategy in scope.strategies
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
+from perfsuite.catalog.cell import Cell, make_cell, parse_hardware
 from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
@@ -79,16 +79,12 @@ def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[PlannedStudy]
     if bench.micro_batch and named:
         raise UsageError(f"--micro-batch has no effect here: every cell of {study.name} has its own batch.")
     return [
-        _planned(model, row, column, where, bench, catalog)
-        for model in models
-        for row in study.rows
-        for column in columns
+        _planned(model, row, column, bench, catalog) for model in models for row in study.rows for column in columns
     ]
 
 
-def _planned(
-    base: Model, row: Variant, column: Variant, where: Hardware, bench: Workbench, catalog: Catalog
-) -> PlannedStudy:
+def _planned(base: Model, row: Variant, column: Variant, bench: Workbench, catalog: Catalog) -> PlannedStudy:
+    where = parse_hardware(bench.hardware, catalog)
     ranks = row.ranks or column.ranks or where.ranks
     hardware = str(HardwareName(where.kind, ranks, where.nodes))
     strategy = "+".join([row.engine or column.engine, *row.techniques, *column.techniques])

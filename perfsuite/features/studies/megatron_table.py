@@ -7,6 +7,7 @@ That software had no sequence parallelism, and hid no tensor-parallel message.
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.definitions import Model
@@ -23,18 +24,32 @@ NETWORK = 200e9  # bytes per second of a node: 8 cards of 200 Gbit/s
 OPTIONS = {"sequence_parallel": "off", "tensor_overlap": "none"}
 RATE = "FLOP/s per device"
 MEASURED_ON = "a100_80g"
-# Model, layout, samples of a batch, published TFLOP/s of a device; whether gradients are sent during backward.
+
+
+@dataclass(frozen=True)
+class PublishedStep:
+    """A row of the table: ``samples`` of a batch, the published TFLOP/s of a device, and whether gradients are sent
+    during backward.
+    """
+
+    model: str
+    layout: str
+    samples: int
+    teraflops: int
+    overlapped: bool
+
+
 ROWS = (
-    ("gpt_1b7", "tp1 pp1 dp32 b16 ckpt", 512, 137, True),
-    ("gpt_3b6", "tp2 pp1 dp32 b16 ckpt", 512, 138, True),
-    ("gpt_7b5", "tp4 pp1 dp32 b16 ckpt", 512, 142, True),
-    ("gpt_18b", "tp8 pp1 dp32 b8 ckpt", 1024, 135, True),
-    ("gpt_39b", "tp8 pp2 dp32 b4 ckpt", 1536, 138, False),
-    ("gpt_76b", "tp8 pp4 dp32 v3 b2 ckpt", 1792, 140, False),
-    ("gpt_145b", "tp8 pp8 dp24 v2 b2 ckpt", 2304, 148, False),
-    ("gpt_310b", "tp8 pp16 dp15 v2 b1 ckpt", 2160, 155, False),
-    ("gpt_530b", "tp8 pp35 dp9 v3 b1 ckpt", 2520, 163, False),
-    ("gpt_1t", "tp8 pp64 dp6 b1 ckpt", 3072, 163, False),
+    PublishedStep("gpt_1b7", "tp1 pp1 dp32 b16 ckpt", 512, 137, True),
+    PublishedStep("gpt_3b6", "tp2 pp1 dp32 b16 ckpt", 512, 138, True),
+    PublishedStep("gpt_7b5", "tp4 pp1 dp32 b16 ckpt", 512, 142, True),
+    PublishedStep("gpt_18b", "tp8 pp1 dp32 b8 ckpt", 1024, 135, True),
+    PublishedStep("gpt_39b", "tp8 pp2 dp32 b4 ckpt", 1536, 138, False),
+    PublishedStep("gpt_76b", "tp8 pp4 dp32 v3 b2 ckpt", 1792, 140, False),
+    PublishedStep("gpt_145b", "tp8 pp8 dp24 v2 b2 ckpt", 2304, 148, False),
+    PublishedStep("gpt_310b", "tp8 pp16 dp15 v2 b1 ckpt", 2160, 155, False),
+    PublishedStep("gpt_530b", "tp8 pp35 dp9 v3 b1 ckpt", 2520, 163, False),
+    PublishedStep("gpt_1t", "tp8 pp64 dp6 b1 ckpt", 3072, 163, False),
 )
 
 
@@ -43,41 +58,40 @@ def forecast(models: Sequence[Model], hardware: Hardware, catalog: Catalog) -> l
 
     Raises UsageError for a model that is none of them.
     """
-    known = [row[0] for row in ROWS]
+    known = [row.model for row in ROWS]
     if strange := [model.name for model in models if model.name not in known]:
         raise UsageError(f"{strange[0]} is no model of the table, which has {listed(known)}.")
     most = max(model.parameters for model in models)
-    return [_row(*row, hardware, catalog) for row in ROWS if catalog.get("model", row[0]).parameters <= most]
+    return [_forecast(row, hardware, catalog) for row in ROWS if catalog.get("model", row.model).parameters <= most]
 
 
-def _row(
-    name: str, layout: str, samples: int, published: int, overlapped: bool, node: Hardware, catalog: Catalog
-) -> Forecast:
-    widths = (int(word[2:]) for word in layout.split() if word[:2] in ("tp", "pp", "dp"))
+def _forecast(row: PublishedStep, node: Hardware, catalog: Catalog) -> Forecast:
+    """The prediction of a row on as many of these nodes as its layout needs, beside what was published."""
+    widths = (int(word[2:]) for word in row.layout.split() if word[:2] in ("tp", "pp", "dp"))
     ranks = 1
     for width in widths:
         ranks *= width
-    facts = {"layout": layout, "devices": str(ranks)}
+    facts = {"layout": row.layout, "devices": str(ranks)}
     wish = Wish(
         tokens=TOKENS,
-        samples=samples,
+        samples=row.samples,
         node_network=NETWORK,
         stack="megatron",
-        options=OPTIONS | {"gradient_overlap": "on" if overlapped else "off"},
-        layout=layout,
+        options=OPTIONS | {"gradient_overlap": "on" if row.overlapped else "off"},
+        layout=row.layout,
     )
     try:
         if ranks % node.ranks:
             raise Refused(f"{ranks} devices do not fill nodes of {node.ranks}.")
         where = dataclasses.replace(node, nodes=ranks // node.ranks)
         wish = dataclasses.replace(wish, node_network=NETWORK if where.nodes > 1 else None)
-        found = plan(of_model(catalog.get("model", name)), where, wish)
+        found = plan(of_model(catalog.get("model", row.model)), where, wish)
     except UsageError as error:
-        return Forecast(name=name, facts=facts, reason=str(error))
+        return Forecast(name=row.model, facts=facts, reason=str(error))
     (best,) = found.layouts
     assert node.device
     return Forecast(
-        name=name,
+        name=row.model,
         facts=facts | {"fits": "yes" if found.fitting else "no"},
         predicted={
             "memory": best.predicted_bytes,
@@ -85,7 +99,7 @@ def _row(
             RATE: best.predicted_hfu * node.device.dense_flops[found.precision],
             "days of 300B tokens": found.days[1],
         },
-        published={RATE: published * 1e12} if node.device.name == MEASURED_ON else {},
+        published={RATE: row.teraflops * 1e12} if node.device.name == MEASURED_ON else {},
     )
 
 

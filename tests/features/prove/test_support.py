@@ -13,7 +13,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.features.prove.compatibility import pairs as all_pairs
 from perfsuite.features.prove.compatibility.pages import markdown
-from perfsuite.features.prove.compatibility.proofs import ProofEntry, Prover, load, proof, prove_all, proven, refusal
+from perfsuite.features.prove.compatibility.proofs import ProofEntry, Prover, load, proof, proven, refusal
 
 DOCS = Path(__file__).parents[3] / "docs"
 SAMPLE = 2  # pairs that are trained again; others every day
@@ -180,7 +180,7 @@ class FakeRunner:
 def prove(catalog, path, runner, wanted=lambda claim: claim.engine == "ddp", fresh=False):
     told, claims = [], claims_of_mine(*catalog.folders, "ddp", "zero3")
     prover = Prover(runner, lambda *_: None)
-    prove_all(claims, path, prover, wanted=wanted, fresh=fresh, tell=lambda entry, left: told.append(entry))
+    prover.prove_all(claims, path, wanted=wanted, fresh=fresh, tell=lambda entry, left: told.append(entry))
     return told
 
 

@@ -8,7 +8,7 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
-from perfsuite.features.studies._largest_fit import FitQuestion, answer, largest, of_micro_batches, of_models
+from perfsuite.features.studies._largest_fit import FitQuestion, FitScope, answer, largest, of_micro_batches, of_models
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
 
@@ -27,6 +27,10 @@ def test_the_search_finds_every_limit(most):
         assert len(set(tried)) == len(tried) and set(tried) <= set(range(1, most + 1))
 
 
+def scope_of(model, strategy, hardware="cpu_x1", **fields):
+    return FitScope(models=[model], strategies=[strategy], hardware=hardware, **fields)
+
+
 def test_the_search_doubles_then_halves():
     """1, 2, 4, 8, 16, then between 8 and 16."""
     tried = []
@@ -42,7 +46,7 @@ def test_the_search_doubles_then_halves():
 def test_models_of_a_family_stand_from_small_to_large(catalog):
     """One question per family and task; each model with its own workload."""
     models = [model for model in catalog.all("model").values() if model.name.startswith("bloom")]
-    questions = of_models(reversed(models), ["single"], "cpu_x1", (), catalog)
+    questions = of_models(FitScope(models=models[::-1], strategies=["single"], hardware="cpu_x1"), catalog)
     names = {q.name: [q.cell(number).model.name for number in range(1, q.most + 1)] for q in questions}
 
     assert names["bloom (sequence_classification)"][0] == "bloom_tiny_cls"
@@ -54,7 +58,7 @@ def test_models_of_a_family_stand_from_small_to_large(catalog):
 def test_what_is_refused_is_answered_with_the_reason(catalog):
     """A strategy that a model cannot have is a row, not a run."""
     model = catalog.get("model", "gpt2_tiny")
-    (question,) = of_micro_batches([model], ["forward+adafactor"], "cpu_x1", (), 8, catalog)
+    (question,) = of_micro_batches(scope_of(model, "forward+adafactor"), 8, catalog)
 
     unused: Any = None
 
@@ -74,7 +78,7 @@ class Failing:
 def test_a_fault_is_no_edge(catalog):
     """A cell that failed neither fits nor is out of memory: the question has no answer."""
     model = catalog.get("model", "gpt2_tiny")
-    (question,) = of_micro_batches([model], ["single"], "cpu_x1", (), 8, catalog)
+    (question,) = of_micro_batches(scope_of(model, "single"), 8, catalog)
     found = answer(question, cast(Runner, Failing()), lambda cell, measurement: None, unwatched)
 
     assert (found.fitting, found.failing, found.unanswered.outcome) == (None, None, "failed")
@@ -83,7 +87,7 @@ def test_a_fault_is_no_edge(catalog):
 def test_a_typo_is_an_error_before_anything_trains(catalog):
     """An unknown technique is not a row."""
     with pytest.raises(UsageError, match="Did you mean 'bf16'"):
-        of_micro_batches([catalog.get("model", "gpt2_tiny")], ["single+bf61"], "cpu_x1", (), 8, Catalog())
+        of_micro_batches(scope_of(catalog.get("model", "gpt2_tiny"), "single+bf61"), 8, Catalog())
 
 
 @pytest.mark.slow
@@ -141,7 +145,7 @@ def test_bad_input_is_one_sentence(arguments, sentence, capsys):
 def test_a_question_is_of_cells_in_order(catalog):
     """The number is the micro-batch, the suffix is on every cell."""
     model = catalog.get("model", "gpt2_tiny")
-    (question,) = of_micro_batches([model], ["ddp"], "cpu_x2", ["s32"], 8, catalog)
+    (question,) = of_micro_batches(scope_of(model, "ddp", hardware="cpu_x2", suffixes=["s32"]), 8, catalog)
 
     assert isinstance(question, FitQuestion)
     assert question.cell(8).id == "gpt2_tiny-ddp-cpu_x2-b8-s32"

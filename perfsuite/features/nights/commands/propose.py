@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         files = made.files(store, commit_of(store.root), catalog, here or "proposed by hand")
         named = {f"{root}/{path.as_posix()}": text for path, text in files.items()}
         metrics = list(catalog.all("metric").values())
-        print(proposal.put(repository, pull, commit, named, made.title, made.body(metrics, here)))
+        proposal.move_branch(repository, commit, named, made.title)
+        print(proposal.put(repository, pull, made.title, made.body(metrics, here)))
     return 0
 
 

@@ -114,8 +114,8 @@ def open_pull(repository: Any) -> Any:
     return next(iter(repository.get_pulls(state="open", head=head)), None)
 
 
-def put(repository: Any, pull: Any, commit: str, files: Mapping[str, bytes], title: str, body: str) -> str:
-    """Move the branch to a commit of these files on top of ``commit``, and open or update its pull request."""
+def move_branch(repository: Any, commit: str, files: Mapping[str, bytes], title: str) -> None:
+    """Move the branch to a commit of these files on top of ``commit``."""
     from github import GithubException, InputGitTreeElement
 
     parent = repository.get_git_commit(commit)
@@ -128,6 +128,10 @@ def put(repository: Any, pull: Any, commit: str, files: Mapping[str, bytes], tit
         if error.status != 404:
             raise
         repository.create_git_ref(f"refs/heads/{BRANCH}", made.sha)
+
+
+def put(repository: Any, pull: Any, title: str, body: str) -> str:
+    """Update the pull request of the branch, or open one if there is none."""
     if pull is not None:
         pull.edit(title=title, body=body)
         return f"updated #{pull.number} {title}"

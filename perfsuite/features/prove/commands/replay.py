@@ -6,7 +6,7 @@ Exit code 1 if one is missed, caught falsely or fails.
 import argparse
 import dataclasses
 import textwrap
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from perfsuite.features.prove.replay.replay_outcome import Outcome, outcome_of
 from perfsuite.features.prove.replay.replay_page import QUIET, SYMBOLS, markdown, summary
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
-from perfsuite.run.releases_compared import SETTINGS, Seen, compare_releases, find, keep, load
+from perfsuite.run.releases_compared import SETTINGS, Pair, Seen, compare_releases, find, keep, load
 from perfsuite.run.runner import Settings, Watch
 from perfsuite.settings.keys import CATALOG, PATIENCE, TIMEOUT
 from perfsuite.show.html.document import Command, Document, Section, Table, Tone
@@ -65,16 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         records = load(arguments.file)
     else:
         with changing(arguments.file), closing(LiveLine(SETTINGS.all_steps_of)) as live:
-            records = replay(
-                chosen,
-                load(arguments.file),
-                catalog,
-                live.show,
-                arguments.file,
-                settings,
-                fresh=arguments.fresh,
-                tell=print,
-            )
+            waiting = lacking(chosen, [] if arguments.fresh else load(arguments.file))
+            records = replay(waiting, arguments.file, catalog, live.show, settings)
         codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {regression.name: outcome_of(regression, records) for regression in chosen}
     _print(chosen, outcomes)
@@ -82,27 +74,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(outcome.state in BAD for outcome in outcomes.values()) else 0
 
 
+def lacking(chosen: list[Regression], records: list[Seen]) -> dict[tuple[str, Pair], str]:
+    """The comparisons that have no record, by cell and pair, and the command of each."""
+    asked = [(regression, pair) for regression in chosen for pair in regression.comparisons]
+    return {
+        (regression.cell, pair): regression.command(pair)
+        for regression, pair in asked
+        if not find(records, regression.cell, pair)
+    }
+
+
 def replay(
-    chosen: list[Regression],
-    records: list[Seen],
-    catalog: Catalog,
-    watch: Watch,
-    file: Path,
-    settings: Settings,
-    *,
-    fresh: bool,
-    tell: Callable[[str], None],
+    waiting: Mapping[tuple[str, Pair], str], file: Path, catalog: Catalog, watch: Watch, settings: Settings
 ) -> list[Seen]:
-    """Run the comparisons that the file lacks, and keep it up to date after each."""
+    """Run the comparisons, keep the file up to date after each, and return all records. Prints each command."""
     kept: dict[tuple[str, str], Measurement] = {}
     wanted = {(regression.cell, *pair) for regression in all_regressions().values() for pair in regression.comparisons}
-    records = [seen for seen in records if (seen.cell, seen.a, seen.b) in wanted]  # a definition may have changed
-    for regression in chosen:
-        for pair in regression.comparisons:
-            if find(records, regression.cell, pair) and not fresh:
-                continue
-            tell(regression.command(pair))
-            records = keep(file, records, compare_releases(pair, regression.cell, catalog, watch, kept, settings))
+    records = [seen for seen in load(file) if (seen.cell, seen.a, seen.b) in wanted]  # a definition may have changed
+    for (cell, pair), command in waiting.items():
+        print(command)
+        records = keep(file, records, compare_releases(pair, cell, catalog, watch, kept, settings))
     return records
 
 

@@ -9,7 +9,7 @@ from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, s
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.compatibility.pages import markdown, matrix
 from perfsuite.features.prove.compatibility.pairs import Claim, claims
-from perfsuite.features.prove.compatibility.proofs import ProofEntry, Prover, prove_all
+from perfsuite.features.prove.compatibility.proofs import ProofEntry, Prover
 from perfsuite.features.prove.support_table import add_file
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"[{left} left] {entry.engine} × {entry.technique}  {entry.state}  {entry.cell}{reason}", flush=True)
 
         prover = Prover(runner, live.show)
-        entries = prove_all(pairs, arguments.file, prover, wanted=wanted, fresh=arguments.fresh, tell=tell)
+        entries = prover.prove_all(pairs, arguments.file, wanted=wanted, fresh=arguments.fresh, tell=tell)
     page = arguments.file.with_suffix(".md")
     known = {(entry.engine, entry.technique): entry for entry in entries}
     codec.write_text(page, markdown(catalog, pairs, known))

@@ -127,6 +127,48 @@ class Prover:
                 return _entry(claim, cell, state, reason)
         return _entry(claim, first[0], "refused", first[1])
 
+    def prove_all(
+        self,
+        pairs: list[Claim],
+        path: Path,
+        *,
+        wanted: Callable[[Claim], bool],
+        fresh: bool,
+        tell: Callable[[ProofEntry, int], None],
+    ) -> list[ProofEntry]:
+        """Prove every wanted pair that is not proven, update the file after each, and return all entries.
+
+        Entries of pairs that are no longer in the catalog are dropped. ``tell`` gets each new entry, and how many are
+        left.
+        """
+        before = load(path)
+        entries: dict[tuple[str, str], ProofEntry] = {}
+        waiting = []
+        for claim in pairs:
+            key = (claim.engine, claim.technique)
+            old = before.get(key)
+            if not claim.cells:
+                entries[key] = refusal(claim)
+            elif old and proven(claim, old, self.runner.catalog) and not (fresh and wanted(claim)):
+                entries[key] = old
+                if not fresh:
+                    self.known.setdefault(old.cell, (old.state, old.reason, ()))
+            else:
+                waiting += [claim] if wanted(claim) else []
+                if old and old.cell:
+                    entries[key] = old  # until it is proven again; if it is not wanted now, it stays
+
+        def ordered() -> list[ProofEntry]:
+            return [entries[key] for claim in pairs if (key := (claim.engine, claim.technique)) in entries]
+
+        for number, claim in enumerate(waiting):
+            entry = self.prove(claim)
+            entries[claim.engine, claim.technique] = entry
+            save(path, ordered())
+            tell(entry, len(waiting) - number - 1)
+        save(path, ordered())
+        return ordered()
+
     def _try(self, cell: Cell) -> tuple[str, str, tuple[str, ...]]:
         """What is known of one cell, measured once."""
         if cell.id not in self.known:
@@ -138,48 +180,6 @@ class Prover:
             else:
                 self.known[cell.id] = _verdict(self.runner.measure(cell, self.watch))
         return self.known[cell.id]
-
-
-def prove_all(
-    pairs: list[Claim],
-    path: Path,
-    prover: Prover,
-    *,
-    wanted: Callable[[Claim], bool],
-    fresh: bool,
-    tell: Callable[[ProofEntry, int], None],
-) -> list[ProofEntry]:
-    """Prove every wanted pair that is not proven, update the file after each, and return all entries.
-
-    Entries of pairs that are no longer in the catalog are dropped. ``tell`` gets each new entry and how many are left.
-    """
-    before = load(path)
-    entries: dict[tuple[str, str], ProofEntry] = {}
-    waiting = []
-    for claim in pairs:
-        key = (claim.engine, claim.technique)
-        old = before.get(key)
-        if not claim.cells:
-            entries[key] = refusal(claim)
-        elif old and proven(claim, old, prover.runner.catalog) and not (fresh and wanted(claim)):
-            entries[key] = old
-            if not fresh:
-                prover.known.setdefault(old.cell, (old.state, old.reason, ()))
-        else:
-            waiting += [claim] if wanted(claim) else []
-            if old and old.cell:
-                entries[key] = old  # until it is proven again; if it is not wanted now, it stays
-
-    def ordered() -> list[ProofEntry]:
-        return [entries[key] for claim in pairs if (key := (claim.engine, claim.technique)) in entries]
-
-    for number, claim in enumerate(waiting):
-        entry = prover.prove(claim)
-        entries[claim.engine, claim.technique] = entry
-        save(path, ordered())
-        tell(entry, len(waiting) - number - 1)
-    save(path, ordered())
-    return ordered()
 
 
 _line = functools.cache(codec.encode_line)  # the file is rewritten after each proof

@@ -20,7 +20,7 @@ from perfsuite.cli.shared_options import (
 )
 from perfsuite.compare.capacity import capacity_of, headroom_of, largest
 from perfsuite.errors import UsageError
-from perfsuite.features.studies._largest_fit import FitAnswer, answer, of_micro_batches, of_models
+from perfsuite.features.studies._largest_fit import FitAnswer, FitScope, answer, of_micro_batches, of_models
 from perfsuite.launch.hardware_here import require_here
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import part_name
@@ -71,12 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
         near = hint(arguments.expression, known)
         raise UsageError(f"No model matches -k {arguments.expression!r}.{near} Known: {', '.join(known)}.")
     settings = settings_of(arguments)
-    length = [f"s{arguments.sequence_length}"] if arguments.sequence_length else []
+    workload = {"b": arguments.micro_batch, "s": arguments.sequence_length}
+    suffixes = [f"{letter}{number}" for letter, number in workload.items() if number]
+    scope = FitScope(models=models, strategies=arguments.strategy, hardware=hardware.name, suffixes=suffixes)
     if arguments.models:
-        suffix = [*([f"b{arguments.micro_batch}"] if arguments.micro_batch else []), *length]
-        questions = of_models(models, arguments.strategy, hardware.name, suffix, catalog)
+        questions = of_models(scope, catalog)
     else:
-        questions = of_micro_batches(models, arguments.strategy, hardware.name, length, arguments.most, catalog)
+        questions = of_micro_batches(scope, arguments.most, catalog)
     if all(question.refused for question in questions):
         raise UsageError(questions[0].refused)
     with closing(LiveLine(settings.all_steps_of)) as live, closing(Runner(catalog, settings)) as runner:
