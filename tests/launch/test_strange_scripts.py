@@ -169,7 +169,7 @@ def test_a_strange_script_is_measured(tmp_path, monkeypatch, capsys, text):
     (tmp_path / "train.py").write_text(text)
 
     assert run(tmp_path, monkeypatch, "python", "train.py") == 0, capsys.readouterr().out
-    assert "peak memory" in capsys.readouterr().out
+    assert "at the peak" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("text", "said"), parameters(REFUSED))

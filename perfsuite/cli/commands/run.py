@@ -4,13 +4,12 @@ Exit code 1 if it could not be measured.
 """
 
 import argparse
-import json
 import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from perfsuite.catalog.cell import Cell, make_cell
+from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
@@ -18,15 +17,16 @@ from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of,
 from perfsuite.compare.merge_launches import merge
 from perfsuite.launch.hardware_here import largest_here, local_hardware
 from perfsuite.records import codec
+from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
 from perfsuite.settings.keys import KERNELS, LAUNCHES, TIMEOUT, WARMUP
 from perfsuite.settings.options import LONG, STEPS
 from perfsuite.show.html.measured import measured_page
+from perfsuite.show.text.first_screen import first_screen
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.measured import render_measured
 from perfsuite.show.text.verdict_text import last_lines
 from perfsuite.system.paths import check_output
-from perfsuite.system.units import show_several
 
 HELP = "Measure a training script as it is, started by its own launcher."
 QUESTION = "guard"
@@ -40,6 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_own(parser, LAUNCHES, 2)  # one alone does not say which numbers repeat
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the measurement as JSON.")
     add_shared(parser, STEPS, WARMUP, KERNELS, TIMEOUT, LONG)
+    parser.add_argument("--all", action="store_true", help="Print every number, not only what matters first.")
     add_html(parser)
 
 
@@ -73,18 +74,15 @@ def run(arguments: argparse.Namespace) -> int:
         said = f"{cell.id if is_known else model.name}: {measurement.failure.message}"
         print("\n".join([said, *last_lines(measurement.failure)]))
     else:
-        emulated = ", on emulated GPUs, no real one" if measurement.machine.emulated else ""
-        print(f"{cell.id}: measured in {show_several(len(measured), 'launch', 'launches')}{emulated}")
-        print(render_measured(measurement, metrics))
-        print("" if emulated else guard(cell, words))
+        print(first_screen(measurement))
+        if arguments.all:
+            print(render_measured(measurement, metrics))
+        print(_next(measurement, words, arguments.all))
     write_html(page, measured_page(measurement, metrics))
     return 1 if measurement.failure else 0
 
 
-def guard(cell: Cell, words: Sequence[str]) -> str:
-    """How the script gets a baseline."""
-    return (
-        "To guard it, add to pyproject.toml:\n"
-        f"  [tool.perfsuite.scripts]\n  {cell.model.name} = {json.dumps(shlex.join(words))}\n"
-        f'and a test with @pytest.mark.perf_cell("{cell.id}"), then run: pytest --perf --perf-update=new'
-    )
+def _next(measurement: Measurement, words: Sequence[str], is_all: bool) -> str:
+    """What to do next. A baseline is of a real device."""
+    more = "" if is_all else "All numbers: add --all before --. "
+    return more + ("" if measurement.machine.emulated else f"Guard it: perfsuite init -- {shlex.join(words)}")

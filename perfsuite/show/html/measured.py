@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.standing_out import standing_out
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.show.html.cell_evidence import Evidence, kind_of
 from perfsuite.show.html.document import Document, PageEntry, Section, Table
+from perfsuite.show.text.first_screen import said_of
 from perfsuite.show.text.measured import DETAILED, in_order, largest
 from perfsuite.system.units import show_several
 
@@ -29,6 +31,7 @@ def measured_page(measurement: Measurement, metrics: Iterable[Metric]) -> Docume
         for name, metric in known.items()
         if name in DETAILED and measurement.readings[name].parts
     ]
+    signs = [f"{said_of(one)}." for one in standing_out(measurement)]
     libraries = ", ".join(f"{name} {version}" for name, version in measurement.versions.items())
     active = ", ".join(f"{name} {fact}" for name, fact in measurement.engine.items())
     section = Section(
@@ -42,7 +45,7 @@ def measured_page(measurement: Measurement, metrics: Iterable[Metric]) -> Docume
     )
     return Document(
         title="Training script",
-        verdict=failure.message if failure else f"{measurement.cell} was measured in {launches}.",
+        verdict=failure.message if failure else " ".join([f"{measurement.cell} was measured in {launches}.", *signs]),
         facts=[fact for fact in (libraries, f"Active: {active}" if active else "") if fact],
         tone="red" if failure else "",
         sections=[section],

@@ -1,0 +1,134 @@
+"""What stands out in one measurement, without anything to compare it with: what hurts first.
+
+Every sign rests on a number that was measured. A share is one of a whole iteration (its phases) or of the peak.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.suspects import AT, EXPOSED, seconds_by_phase
+
+LARGE = 0.2  # of an iteration, or of the peak
+LOOPS = 100  # operators of an optimizer that handles its tensors one by one
+TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
+LOGITS = ("log_softmax", "cross_entropy", "nll_loss", "lm_head", "logits")
+
+
+class Sign(StrEnum):
+    """What it is."""
+
+    KEPT_TENSORS = "tensors kept"
+    KEPT_OBJECTS = "objects kept"
+    KEPT_HOST = "host memory kept"
+    OPEN_FILES = "files left open"
+    RECOMPILES = "recompilation"
+    GRAPH_BREAKS = "graph breaks"
+    DATA = "waiting for data"
+    RANKS = "waiting for ranks"
+    SAVES = "saves"
+    SYNCHRONISES = "synchronisations"
+    LOOPS = "optimizer loops"
+    LOGITS = "logits kept"
+
+
+@dataclass(frozen=True)
+class StandOut:
+    """``number`` is in the sign's unit: bytes, objects or files a step, a count, or a share of the step or the peak.
+    ``where`` is the largest evidence, as "operator @ module"; empty if there is none.
+    """
+
+    sign: Sign
+    number: float
+    where: str = ""
+
+
+def standing_out(measurement: Measurement) -> list[StandOut]:
+    """All that stands out, what hurts first; empty if nothing does."""
+    return [found for look in LOOKS for found in look(measurement)]
+
+
+def shares(measurement: Measurement) -> dict[str, float]:
+    """Of an iteration, by phase, the largest first; empty if no phase is known."""
+    seconds = seconds_by_phase(measurement.readings)
+    whole = sum(seconds.values())
+    return {name: part / whole for name, part in sorted(seconds.items(), key=lambda item: -item[1]) if whole and part}
+
+
+def _counts(sign: Sign, *metrics: str) -> Callable[[Measurement], Iterator[StandOut]]:
+    """A sign that is there if one of these metrics is more than zero."""
+
+    def look(measurement: Measurement) -> Iterator[StandOut]:
+        for name in metrics:
+            reading = measurement.readings.get(name)
+            if reading and reading.value > 0 and name not in measurement.unrepeated:
+                yield StandOut(sign, reading.value, _where(measurement, name))
+                return
+
+    return look
+
+
+def _phase(sign: Sign, phase: str) -> Callable[[Measurement], Iterator[StandOut]]:
+    """A sign that is there if the phase takes a large share of an iteration."""
+
+    def look(measurement: Measurement) -> Iterator[StandOut]:
+        share = shares(measurement).get(phase, 0.0)
+        if share >= LARGE:
+            yield StandOut(sign, share)
+
+    return look
+
+
+def _ranks(measurement: Measurement) -> Iterator[StandOut]:
+    exposed, step = measurement.readings.get(EXPOSED), measurement.readings.get("step_time_seconds")
+    if exposed and step and step.value > 0 and exposed.value / step.value >= LARGE:
+        yield StandOut(Sign.RANKS, exposed.value / step.value)
+
+
+def _saves(measurement: Measurement) -> Iterator[StandOut]:
+    stall, step = measurement.readings.get("save_stall_seconds"), measurement.readings.get("step_time_seconds")
+    if stall and step and stall.value > step.value > 0:
+        yield StandOut(Sign.SAVES, stall.value / step.value)
+
+
+def _optimizer_loops(measurement: Measurement) -> Iterator[StandOut]:
+    operators, share = measurement.readings.get("operators"), shares(measurement).get("optimizer", 0.0)
+    if operators is None or share < LARGE or operators.parts.get("optimizer", 0) < LOOPS:
+        return
+    names = [name for name in operators.suspects if name.startswith("optimizer: ")]
+    if names and not any(word in name for name in names for word in TOGETHER):
+        yield StandOut(Sign.LOOPS, operators.parts["optimizer"], names[0].removeprefix("optimizer: "))
+
+
+def _logits(measurement: Measurement) -> Iterator[StandOut]:
+    peak = measurement.readings.get("peak_memory_bytes")
+    if peak is None or peak.value <= 0:
+        return
+    named = {name: size for name, size in peak.suspects.items() if any(word in name for word in LOGITS)}
+    kept = {name: size for name, size in named.items() if not name.startswith(("parameters", "gradients", "optimizer"))}
+    if sum(kept.values()) / peak.value >= LARGE:
+        yield StandOut(Sign.LOGITS, sum(kept.values()) / peak.value, next(iter(kept)).partition(": ")[2])
+
+
+def _where(measurement: Measurement, metric: str) -> str:
+    """The largest evidence of a metric, without its part."""
+    suspects = measurement.readings[metric].suspects
+    largest = max(suspects, key=lambda name: suspects[name], default="")
+    return largest.partition(": ")[2] if ": " in largest and AT not in largest.partition(": ")[0] else largest
+
+
+LOOKS: tuple[Callable[[Measurement], Iterator[StandOut]], ...] = (
+    _counts(Sign.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes"),
+    _counts(Sign.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
+    _counts(Sign.KEPT_HOST, "kept_host_bytes", "host_grown_bytes"),
+    _counts(Sign.OPEN_FILES, "kept_files", "open_files_left"),
+    _counts(Sign.RECOMPILES, "recompilations"),
+    _counts(Sign.GRAPH_BREAKS, "graph_breaks"),
+    _phase(Sign.DATA, "data"),
+    _ranks,
+    _saves,
+    _counts(Sign.SYNCHRONISES, "synchronisations"),
+    _optimizer_loops,
+    _logits,
+)

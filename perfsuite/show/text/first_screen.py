@@ -1,0 +1,88 @@
+"""What ``perfsuite run`` says first, on a terminal of 80 columns: what was trained, how fast, how full, and what is
+wrong with it. All numbers are in show/text/measured.py.
+"""
+
+import textwrap
+from collections.abc import Callable, Mapping
+
+from perfsuite.compare.standing_out import Sign, StandOut, shares, standing_out
+from perfsuite.records.measurement import STEP_TIME, Measurement
+from perfsuite.records.suspects import part_name
+from perfsuite.system.units import show_bytes, show_ratio, show_seconds, show_several
+
+WIDTH = 80
+MOST_SIGNS = 2  # each may need a line
+SMALLEST = 0.05  # share of a part that is worth a word
+
+
+def first_screen(measurement: Measurement) -> str:
+    """At most five lines; the caller adds the next command."""
+    lines = [_trained(measurement), _fast(measurement), _full(measurement)]
+    signs = standing_out(measurement)
+    lines += [said_of(one) for one in signs[:MOST_SIGNS]] or ["Nothing stands out."]
+    return "\n".join(textwrap.shorten(line, WIDTH, placeholder=" …") for line in lines if line)
+
+
+def _count(noun: str) -> Callable[[float], str]:
+    return lambda number: show_several(int(number), noun)
+
+
+# What a person would say, and how the sign's number is written in it.
+SAID: Mapping[Sign, tuple[str, Callable[[float], str]]] = {
+    Sign.KEPT_TENSORS: ("It leaks {} of tensors in every step", show_bytes),
+    Sign.KEPT_OBJECTS: ("It leaks {} in every step", _count("object")),
+    Sign.KEPT_HOST: ("It leaks {} of host memory in every step", show_bytes),
+    Sign.OPEN_FILES: ("It leaks {} in every step", _count("open file")),
+    Sign.RECOMPILES: ("It compiles again and again: {}", _count("recompilation")),
+    Sign.GRAPH_BREAKS: ("torch.compile cannot go through: {}", _count("graph break")),
+    Sign.DATA: ("It waits for data, {} of an iteration", show_ratio),
+    Sign.RANKS: ("Ranks wait for each other, {} of a step", show_ratio),
+    Sign.SAVES: ("A save stops training for {}", _count("step")),
+    Sign.SYNCHRONISES: ("A step waits for the GPU: {}", _count("synchronization")),
+    Sign.LOOPS: ("The optimizer takes tensors one by one: {}", _count("operator")),
+    Sign.LOGITS: ("Logits are {} of the peak", show_ratio),
+}
+
+
+def said_of(one: StandOut) -> str:
+    """The sign in a sentence, with its number and where it was seen."""
+    sentence, show = SAID[one.sign]
+    return sentence.format(show(one.number)) + (f" ({one.where})" if one.where else "")
+
+
+def _trained(measurement: Measurement) -> str:
+    """The cell, its size, its engine as it was active, and its machine."""
+    facts = [str(measurement.engine.get(name, "")) for name in ("wrappers", "optimizers")]
+    active = [fact.rpartition(".")[2] for fact in facts if fact and fact != "none"]
+    readings = measurement.readings
+    if "parameters_bytes" in readings:
+        active.insert(0, f"{show_bytes(readings['parameters_bytes'].value)} of parameters")
+    emulated = " (emulated)" if measurement.machine.emulated else ""
+    active.append(f"{show_several(measurement.world_size, 'rank')} on {measurement.machine.device}{emulated}")
+    return f"{measurement.cell}: {', '.join(active)}"
+
+
+def _fast(measurement: Measurement) -> str:
+    """A step, its largest phases, and how much of the machine it uses."""
+    step, mfu = measurement.readings.get(STEP_TIME), measurement.readings.get("mfu")
+    if step is None:
+        return ""
+    used = f"; MFU {show_ratio(mfu.value)}" if mfu else ""
+    return _with_parts(f"{show_seconds(step.value)} a step", shares(measurement), used)
+
+
+def _full(measurement: Measurement) -> str:
+    """The peak and its largest parts."""
+    peak = measurement.readings.get("peak_memory_bytes")
+    if peak is None or peak.value <= 0:
+        return ""
+    parts = {name: size / peak.value for name, size in sorted(peak.parts.items(), key=lambda item: -item[1])}
+    return _with_parts(f"{show_bytes(peak.value)} at the peak", parts, "")
+
+
+def _with_parts(head: str, parts: Mapping[str, float], tail: str) -> str:
+    """``12.5 ms a step: backward 41 %, forward 22 %; MFU 10.6 %``: as many of the large parts as fit."""
+    named = [f"{part_name(name)} {100 * share:.0f} %" for name, share in parts.items() if share > SMALLEST]
+    while named and len(line := f"{head}: {', '.join(named)}{tail}") > WIDTH:
+        named.pop()
+    return line if named else head + tail
