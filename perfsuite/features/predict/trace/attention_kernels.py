@@ -106,7 +106,12 @@ def cuda_kernels(recorder: Any, newest: bool, capability: float | None) -> Abstr
                 query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
             )[0]
         if fits_flash(query, attn_mask, newest):
-            return _flash(query, key, value, dropout_p, is_causal, scale)
+            head = query.shape[-1]
+            apart = head % FLASH_MULTIPLE > 0
+            scale = head**-0.5 if apart and scale is None else scale
+            padded = [_padded(one) for one in (query, key, value)]
+            out = torch.ops.aten._scaled_dot_product_flash_attention(*padded, dropout_p, is_causal, scale=scale)[0]
+            return out[..., :head] if apart else out
         if fits_efficient(query, enable_gqa, newest):
             mask = _bias(query, key, attn_mask)
             keeps = torch.is_grad_enabled() and any(
@@ -127,14 +132,10 @@ def cuda_kernels(recorder: Any, newest: bool, capability: float | None) -> Abstr
     return mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention)
 
 
-def _flash(query: Any, key: Any, value: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Any:
-    head = query.shape[-1]
-    if head % FLASH_MULTIPLE:
-        pad = functools.partial(torch.nn.functional.pad, pad=(0, -head % FLASH_MULTIPLE))
-        query, key, value = pad(query), pad(key), pad(value)
-        scale = head**-0.5 if scale is None else scale
-    out = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
-    return out[..., :head] if head % FLASH_MULTIPLE else out
+def _padded(heads: Any) -> Any:
+    """Heads as wide as the flash kernel needs them."""
+    lacking = -heads.shape[-1] % FLASH_MULTIPLE
+    return torch.nn.functional.pad(heads, (0, lacking)) if lacking else heads
 
 
 def _bias(query: Any, key: Any, mask: Any) -> Any:
