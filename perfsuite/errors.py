@@ -28,17 +28,23 @@ class UsageError(PerfsuiteError):
     """The request cannot be satisfied."""
 
 
+FEW_NAMES, MOST_NEAR = 12, 3  # names that a message lists
+
+
 class UnknownName(UsageError):
-    """A name that no definition has; the text gives the nearest names, the known names and the file to add.
+    """A name that no definition has; the text gives the nearest names and the file to add. It gives the known names if
+    they are few, and some of them if none is near.
 
     The nearest are those of ``nearest``, or ``near`` if the names have another order.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], add: str, near: str = "") -> None:
         known = list(known) if near else sorted(known)
-        meant = ", ".join(map(repr, [near] if near else sorted(nearest(name, known))))
+        meant = ", ".join(map(repr, [near] if near else sorted(nearest(name, known)[:MOST_NEAR])))
         hint = f" Did you mean {' or '.join(meant.rsplit(', ', 1))}?" if meant else ""
-        super().__init__(f"No {kind} named {name!r}.{hint} Known: {', '.join(known)}. {add}")
+        more = f" and {len(known) - FEW_NAMES} more" if len(known) > FEW_NAMES else ""
+        names = "" if meant and more else f" Known: {', '.join(known[:FEW_NAMES])}{more}."
+        super().__init__(f"No {kind} named {name!r}.{hint}{names} {add}")
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

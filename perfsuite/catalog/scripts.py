@@ -1,6 +1,7 @@
 """A training script as a model of the catalog: ``train-script-cpu_x2`` is the cell of the script named train."""
 
 import dataclasses
+import difflib
 import itertools
 import re
 import shlex
@@ -22,6 +23,9 @@ LAUNCHERS: dict[str, Callable[[int, int], str]] = {
     ),
     "deepspeed": lambda ranks, port: f"deepspeed --num_gpus {ranks} --master_port {port}",
 }
+
+
+STARTERS = ("python", "python3", "torchrun", "accelerate", "deepspeed")  # whose first file is the script
 
 
 def script(name: str, command: str, folder: Path) -> Model:
@@ -85,6 +89,22 @@ def name_of(words: Sequence[str]) -> str:
     files = [Path(word).stem for word in words if word.endswith((".py", ".sh"))]
     name = re.sub(r"\W+", "_", [*files, *modules[-1:], Path(words[0]).stem][0]).strip("_").lower()
     return name if name[:1].isalpha() else f"script_{name}"
+
+
+def check_script(words: Sequence[str], folder: Path) -> None:
+    """Raise UsageError if the file that a command trains with is not in the folder: a launcher would say it at length.
+    A module is found by Python, and a shell or a tool may go elsewhere first.
+    """
+    words = assignments(words)[1]
+    if not words or Path(words[0]).name not in STARTERS:
+        return
+    before = [*itertools.takewhile(lambda word: not word.endswith(".py"), words)]
+    if "-m" in before or "-c" in before or len(before) == len(words) or (folder / words[len(before)]).is_file():
+        return
+    file = words[len(before)]
+    near = difflib.get_close_matches(file, [path.name for path in folder.glob("*.py")], n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UsageError(f"There is no file {file} in {folder}.{hint}")
 
 
 def _shells(before: str, word: str) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from perfsuite.cli.command_files import QUESTIONS, CommandFile, command_files
-from perfsuite.errors import PerfsuiteError
+from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.system.processes import require_linux
 from perfsuite.system.units import printable
 
@@ -95,7 +95,11 @@ def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
-    """The command line. Importing a command takes a moment, within which a Ctrl-C is no traceback either."""
+    """The command line. Importing a command takes a moment, within which a Ctrl-C is no traceback either. Raises
+    UnknownName for a command that there is not.
+    """
+    if words and not words[0].startswith("-") and words[0] not in command_files():
+        raise UnknownName("command", words[0], command_files(), "perfsuite --help lists all.")
     parsed, unknown = parser_of(words[:1]).parse_known_args(words)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # refers to the command's own --help

@@ -11,12 +11,17 @@ _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _BYTES |= {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
+_COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
 def parse_count(text: str) -> int:
-    """Return the whole number that e.g. ``4096``, ``300_000`` or ``1.5e9`` stands for. Raises UsageError for others."""
-    match = re.fullmatch(r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE]\+?[0-9]{1,2})?", text.strip())
-    count = Decimal(text) if match else Decimal(-1)
+    """Return the whole number that e.g. ``4096``, ``300_000``, ``1.5e9`` or ``300B`` stands for: K, M, B and T are
+    thousands, millions, billions and trillions, as in the sizes of models. Raises UsageError for others.
+    """
+    match = re.fullmatch(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?)([KMBTkmbt]?)", text.strip())
+    count = Decimal(match[1]) * _COUNTS.get(match[2].upper(), 1) if match else Decimal(-1)
     if not 0 <= count < 2**63 or count % 1:
-        raise UsageError(f"{text[:80]!r} is not a count: write a whole number, e.g. 4096, 300_000 or 1e9.")
+        raise UsageError(f"{text[:80]!r} is not a count: write a whole number, e.g. 4096, 300_000, 1e9 or 300B.")
     return int(count)
 
 

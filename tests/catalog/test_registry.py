@@ -15,7 +15,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import KINDS, Catalog
 from perfsuite.compare.rules import RULES, compare_metric, rule_of
 from perfsuite.compare.scope import Scope
-from perfsuite.errors import FileError, UnknownName, UsageError
+from perfsuite.errors import FEW_NAMES, FileError, UnknownName, UsageError
 from perfsuite.records.sample import Reading
 
 RULE_NAMES = ", ".join(RULES)
@@ -205,7 +205,7 @@ def test_a_metric_that_cannot_be_held(tmp_path: Path, files: dict[str, str], sen
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unknown_name_teaches(kind: str) -> None:
-    """An unknown name gives the nearest, the known ones, and the file in which to add it."""
+    """An unknown name gives the nearest, the known ones if they are few, and the file in which to add it."""
     known = Catalog().all(kind)
     near = next(iter(known))
     with pytest.raises(UnknownName) as caught:
@@ -213,9 +213,15 @@ def test_an_unknown_name_teaches(kind: str) -> None:
     ours, yours = KINDS[kind].package.replace(".", "/"), KINDS[kind].folder
     file = f"{near.replace('-', '_')}_.py"
 
-    assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? Known: ")
+    assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? ")
     assert f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add " in str(caught.value)
-    assert all(name in str(caught.value) for name in known)
+    assert all(name in str(caught.value) for name in known) == (len(known) <= FEW_NAMES)
+
+
+def test_a_name_that_is_near_none_has_some_of_them() -> None:
+    """And how many more there are."""
+    with pytest.raises(UnknownName, match=r"No model named 'xyzzy'\. Known: \w+(, \w+){11} and \d+ more\. To add"):
+        Catalog().get("model", "xyzzy")
 
 
 def test_an_unknown_model_may_be_a_conftest_s() -> None:

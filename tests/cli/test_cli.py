@@ -88,7 +88,7 @@ def write_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["lst"], "invalid choice: 'lst'"),
+        (["lst"], "No command named 'lst'. Did you mean 'list'?"),
         ([], "the following arguments are required: COMMAND"),
         (["list", "model"], "invalid choice: 'model'"),
         (["list", "models", "--support"], "--support is a table of its own: leave out models."),
@@ -108,7 +108,7 @@ def write_refused(folder: Path) -> None:
         (["study", "zero2-vs-zero3", "--out", "/dev/null/x"], "/dev/null is not a folder"),
         (["time", "--cell", "gpt2_tiny-single-cpu_x1", "--train-steps", "5"], "is measured neither in"),
         (["time", "--cell", "gpt2_tiny", "--train-steps", "5"], "'gpt2_tiny' is not a cell"),
-        (["time", "--cell", "gpt2_tiny-single-cpu_x1", "--tokens", "1B"], "argument --tokens: '1B' is not a count"),
+        (["time", "--cell", "gpt2_tiny-single-cpu_x1", "--tokens", "1GB"], "argument --tokens: '1GB' is not a count"),
         (["fit", "t5_base", "--hardware", "t4_x1", "-b", "1.5"], "argument -b/--micro-batch: '1.5' is not a count"),
         (["time", "--cell", "gpt2_tiny-single-cpu_x1"], "--train-steps --tokens is required"),
         (["support", "run", "--engine", "zero9"], "No engine named 'zero9'."),

@@ -40,6 +40,7 @@ def test_the_one_script_that_trains_is_found(folder, capsys):
 
 def test_a_command_is_taken_as_it_is(folder):
     """With its quotes."""
+    (folder / "my-train.py").touch()
     assert main(["init", "--", "python", "my-train.py", "--name", "a b"]) == 0
 
     scripts = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["perfsuite"]["scripts"]

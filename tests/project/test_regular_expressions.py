@@ -161,7 +161,7 @@ EXPRESSIONS = {
     },
     "system/units.py": {
         r"\x1b\[[\d;]*m": "foreign text: a terminal's colours",
-        r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE]\+?[0-9]{1,2})?": "an option: a count",
+        r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?)([KMBTkmbt]?)": "an option: a count",
         r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]*)\s*": "an option: memory, a network's rate, days, a duration",
     },
 }

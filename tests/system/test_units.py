@@ -61,7 +61,17 @@ def test_parse_bytes_any_text(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("0", 0), ("4096", 4096), ("300_000", 300_000), ("1e9", 10**9), ("1.5E+3", 1500), ("2.0", 2), (" 7 ", 7)],
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("300_000", 300_000),
+        ("1e9", 10**9),
+        ("1.5E+3", 1500),
+        ("2.0", 2),
+        (" 7 ", 7),
+        ("300B", 300 * 10**9),
+        ("1.5k", 1500),
+    ],
 )
 def test_parse_count(text: str, count: int) -> None:
     """A power of ten is a whole number too."""
@@ -72,11 +82,29 @@ def test_parse_count(text: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "1B", "-1", "1.5", "15e-1", "1e", "1,000", "1__0", "_1", "1 0", "0x10", "nan", "inf", "9.3e18", "1e99"],
+    [
+        "",
+        "x",
+        "1GB",
+        "B",
+        "-1",
+        "1.5",
+        "15e-1",
+        "1e",
+        "1,000",
+        "1__0",
+        "_1",
+        "1 0",
+        "0x10",
+        "nan",
+        "inf",
+        "9.3e18",
+        "1e99",
+    ],
 )
 def test_parse_count_refuses(text: str) -> None:
     """What is not whole, or larger than any count, is refused with examples that are accepted."""
-    with pytest.raises(UsageError, match=r"is not a count: .*e\.g\. 4096, 300_000 or 1e9\.") as refused:
+    with pytest.raises(UsageError, match=r"is not a count: .*e\.g\. 4096, 300_000, 1e9 or 300B\.") as refused:
         units.parse_count(text)
 
     assert [units.parse_count(one) for one in re.findall(r"\d\w+", str(refused.value).partition("e.g.")[2])]

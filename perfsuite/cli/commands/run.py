@@ -12,7 +12,7 @@ from pathlib import Path
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.scripts import ENGINE, name_of, script
+from perfsuite.catalog.scripts import ENGINE, check_script, name_of, script
 from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
 from perfsuite.launch.hardware_here import largest_here, local_hardware
@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure the command, and print what is known of it."""
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     model = script(name_of(words), shlex.join(words), Path.cwd())
+    check_script(words, Path.cwd())
     settings, page = settings_of(arguments), html_of(arguments)
     check_output("--json", arguments.json)
     catalog = Catalog(extra_models=(model,))

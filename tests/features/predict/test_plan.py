@@ -642,7 +642,7 @@ def test_the_largest_model(capsys):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--tokens=-1", "--tokens must be a number above 0"),
+        ("--tokens=0", "--tokens must be a number above 0"),
         ("--batch=0", "--batch must be a number above 0"),
         ("--top=0", "--top must be 1 or more"),
         ("--deadline=soon", "write days or hours"),

@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = "A model of `perfsuite list models`, one that a plan knows besides, a config.json, or a name for your own."
     parser.add_argument("model", metavar="MODEL", help=text)
     parser.add_argument("--hardware", required=True, metavar="H", help="Device, ranks and nodes, e.g. a100_80g_x8n16.")
-    parser.add_argument("--tokens", type=float, required=True, metavar="N", help="Tokens of the training, e.g. 300e9.")
+    parser.add_argument("--tokens", type=count, required=True, metavar="N", help="Tokens of the training, e.g. 300B.")
     parser.add_argument("--batch", type=count, metavar="N", help="Samples of a global batch (4 Mi tokens).")
     parser.add_argument("-s", "--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
     parser.add_argument("-t", "--target-length", type=count, metavar="N", help="Tokens that a decoder generates.")
@@ -174,7 +174,7 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
         stack = stack or usual(model.shape, hardware.device, hardware.ranks)
     network = network_from(arguments.network, hardware, stack or "", catalog)
     return Wish(
-        tokens=int(arguments.tokens),
+        tokens=arguments.tokens,
         samples=arguments.batch,
         node_network=network.rate if network else None,
         latency=network.latency if network else 1.0,
