@@ -16,7 +16,7 @@ TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's 
 LOGITS = ("log_softmax", "cross_entropy", "nll_loss", "lm_head", "logits")
 
 
-class Sign(StrEnum):
+class Symptom(StrEnum):
     """What it is."""
 
     KEPT_TENSORS = "tensors kept"
@@ -39,7 +39,7 @@ class StandOut:
     ``where`` is the largest evidence, as "operator @ module"; empty if there is none.
     """
 
-    sign: Sign
+    sign: Symptom
     number: float
     where: str = ""
 
@@ -56,7 +56,7 @@ def shares(measurement: Measurement) -> dict[str, float]:
     return {name: part / whole for name, part in sorted(seconds.items(), key=lambda item: -item[1]) if whole and part}
 
 
-def _counts(sign: Sign, *metrics: str) -> Callable[[Measurement], Iterator[StandOut]]:
+def _counts(sign: Symptom, *metrics: str) -> Callable[[Measurement], Iterator[StandOut]]:
     """A sign that is there if one of these metrics is more than zero."""
 
     def look(measurement: Measurement) -> Iterator[StandOut]:
@@ -69,7 +69,7 @@ def _counts(sign: Sign, *metrics: str) -> Callable[[Measurement], Iterator[Stand
     return look
 
 
-def _phase(sign: Sign, phase: str) -> Callable[[Measurement], Iterator[StandOut]]:
+def _phase(sign: Symptom, phase: str) -> Callable[[Measurement], Iterator[StandOut]]:
     """A sign that is there if the phase takes a large share of an iteration."""
 
     def look(measurement: Measurement) -> Iterator[StandOut]:
@@ -83,13 +83,13 @@ def _phase(sign: Sign, phase: str) -> Callable[[Measurement], Iterator[StandOut]
 def _ranks(measurement: Measurement) -> Iterator[StandOut]:
     exposed, step = measurement.readings.get(EXPOSED), measurement.readings.get("step_time_seconds")
     if exposed and step and step.value > 0 and exposed.value / step.value >= LARGE:
-        yield StandOut(Sign.RANKS, exposed.value / step.value)
+        yield StandOut(Symptom.RANKS, exposed.value / step.value)
 
 
 def _saves(measurement: Measurement) -> Iterator[StandOut]:
     stall, step = measurement.readings.get("save_stall_seconds"), measurement.readings.get("step_time_seconds")
     if stall and step and stall.value > step.value > 0:
-        yield StandOut(Sign.SAVES, stall.value / step.value)
+        yield StandOut(Symptom.SAVES, stall.value / step.value)
 
 
 def _optimizer_loops(measurement: Measurement) -> Iterator[StandOut]:
@@ -98,7 +98,7 @@ def _optimizer_loops(measurement: Measurement) -> Iterator[StandOut]:
         return
     names = [name for name in operators.suspects if name.startswith("optimizer: ")]
     if names and not any(word in name for name in names for word in TOGETHER):
-        yield StandOut(Sign.LOOPS, operators.parts["optimizer"], names[0].removeprefix("optimizer: "))
+        yield StandOut(Symptom.LOOPS, operators.parts["optimizer"], names[0].removeprefix("optimizer: "))
 
 
 def _logits(measurement: Measurement) -> Iterator[StandOut]:
@@ -108,7 +108,7 @@ def _logits(measurement: Measurement) -> Iterator[StandOut]:
     named = {name: size for name, size in peak.suspects.items() if any(word in name for word in LOGITS)}
     kept = {name: size for name, size in named.items() if not name.startswith(("parameters", "gradients", "optimizer"))}
     if sum(kept.values()) / peak.value >= LARGE:
-        yield StandOut(Sign.LOGITS, sum(kept.values()) / peak.value, next(iter(kept)).partition(": ")[2])
+        yield StandOut(Symptom.LOGITS, sum(kept.values()) / peak.value, next(iter(kept)).partition(": ")[2])
 
 
 def _where(measurement: Measurement, metric: str) -> str:
@@ -119,16 +119,16 @@ def _where(measurement: Measurement, metric: str) -> str:
 
 
 LOOKS: tuple[Callable[[Measurement], Iterator[StandOut]], ...] = (
-    _counts(Sign.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes"),
-    _counts(Sign.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
-    _counts(Sign.KEPT_HOST, "kept_host_bytes", "host_grown_bytes"),
-    _counts(Sign.OPEN_FILES, "kept_files", "open_files_left"),
-    _counts(Sign.RECOMPILES, "recompilations"),
-    _counts(Sign.GRAPH_BREAKS, "graph_breaks"),
-    _phase(Sign.DATA, "data"),
+    _counts(Symptom.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes"),
+    _counts(Symptom.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
+    _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes"),
+    _counts(Symptom.OPEN_FILES, "kept_files", "open_files_left"),
+    _counts(Symptom.RECOMPILES, "recompilations"),
+    _counts(Symptom.GRAPH_BREAKS, "graph_breaks"),
+    _phase(Symptom.DATA, "data"),
     _ranks,
     _saves,
-    _counts(Sign.SYNCHRONISES, "synchronisations"),
+    _counts(Symptom.SYNCHRONISES, "synchronisations"),
     _optimizer_loops,
     _logits,
 )

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from gate_samples import measurement
 
-from perfsuite.compare.standing_out import LARGE, Sign, standing_out
+from perfsuite.compare.standing_out import LARGE, Symptom, standing_out
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 
@@ -17,7 +17,7 @@ def of(**readings: Reading | float) -> Measurement:
     return msgspec.structs.replace(measurement(), readings=given)
 
 
-def signs(**readings: Reading | float) -> list[Sign]:
+def signs(**readings: Reading | float) -> list[Symptom]:
     """Those of such a measurement."""
     return [one.sign for one in standing_out(of(**readings))]
 
@@ -32,17 +32,17 @@ def test_nothing_stands_out() -> None:
 @pytest.mark.parametrize(
     ("metric", "sign"),
     [
-        ("grown_bytes", Sign.KEPT_TENSORS),
-        ("kept_tensor_bytes", Sign.KEPT_TENSORS),
-        ("leaked_objects", Sign.KEPT_OBJECTS),
-        ("host_grown_bytes", Sign.KEPT_HOST),
-        ("open_files_left", Sign.OPEN_FILES),
-        ("recompilations", Sign.RECOMPILES),
-        ("graph_breaks", Sign.GRAPH_BREAKS),
-        ("synchronisations", Sign.SYNCHRONISES),
+        ("grown_bytes", Symptom.KEPT_TENSORS),
+        ("kept_tensor_bytes", Symptom.KEPT_TENSORS),
+        ("leaked_objects", Symptom.KEPT_OBJECTS),
+        ("host_grown_bytes", Symptom.KEPT_HOST),
+        ("open_files_left", Symptom.OPEN_FILES),
+        ("recompilations", Symptom.RECOMPILES),
+        ("graph_breaks", Symptom.GRAPH_BREAKS),
+        ("synchronisations", Symptom.SYNCHRONISES),
     ],
 )
-def test_a_number_that_should_be_zero(metric: str, sign: Sign) -> None:
+def test_a_number_that_should_be_zero(metric: str, sign: Symptom) -> None:
     """With the largest evidence; one that another launch does not repeat says nothing."""
     reading = Reading(value=3, suspects={"data: aten::zeros @ (data)": 2, "data: aten::cat @ (data)": 1})
     (found,) = standing_out(of(**{metric: reading}))
@@ -57,15 +57,15 @@ def test_a_phase_counts_from_its_share_on() -> None:
     whole = sum(QUIET.values()) - QUIET["data_seconds"]
     enough = whole * LARGE / (1 - LARGE)
 
-    assert signs(data_seconds=enough * 1.01) == [Sign.DATA]
+    assert signs(data_seconds=enough * 1.01) == [Symptom.DATA]
     assert signs(data_seconds=enough * 0.99) == []
 
 
 def test_ranks_and_saves_are_measured_in_steps() -> None:
     """Of the fenced step."""
-    assert signs(step_time_seconds=1.0, exposed_communication_seconds=0.3) == [Sign.RANKS]
+    assert signs(step_time_seconds=1.0, exposed_communication_seconds=0.3) == [Symptom.RANKS]
     assert signs(step_time_seconds=1.0, exposed_communication_seconds=0.1) == []
-    assert signs(step_time_seconds=1.0, save_stall_seconds=4.0) == [Sign.SAVES]
+    assert signs(step_time_seconds=1.0, save_stall_seconds=4.0) == [Symptom.SAVES]
     assert signs(step_time_seconds=1.0, save_stall_seconds=0.5) == []
 
 
@@ -75,7 +75,7 @@ def test_an_optimizer_that_loops() -> None:
     each = Reading(value=400, parts={"optimizer": 400}, suspects={"optimizer: aten::add_ @ AdamW.step": 400})
     fused = Reading(value=400, parts={"optimizer": 400}, suspects={"optimizer: aten::_foreach_add_ @ AdamW.step": 400})
 
-    assert signs(operators=each, **slow) == [Sign.LOOPS]
+    assert signs(operators=each, **slow) == [Symptom.LOOPS]
     assert signs(operators=each) == []
     assert signs(operators=fused, **slow) == []
 
@@ -85,10 +85,10 @@ def test_logits_that_fill_the_memory() -> None:
     kept = Reading(value=100, suspects={"activations: aten::_log_softmax @ (other)": 30})
     head = Reading(value=100, suspects={"parameters: aten::empty @ lm_head": 30})
 
-    assert signs(peak_memory_bytes=kept) == [Sign.LOGITS]
+    assert signs(peak_memory_bytes=kept) == [Symptom.LOGITS]
     assert signs(peak_memory_bytes=head) == []
 
 
 def test_what_hurts_comes_first() -> None:
     """A leak before a slow loader."""
-    assert signs(grown_bytes=64, data_seconds=5.0)[0] == Sign.KEPT_TENSORS
+    assert signs(grown_bytes=64, data_seconds=5.0)[0] == Symptom.KEPT_TENSORS

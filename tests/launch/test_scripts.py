@@ -502,18 +502,23 @@ def test_a_program_that_is_not_there_is_told(tmp_path):
 
 
 def test_the_command_prints_and_writes_what_it_measured(tmp_path):
-    """And says how the script is guarded."""
+    """What matters first, then with --all every number, and how the script is guarded."""
     (tmp_path / "my-train.py").write_text(START + "for _ in range(60): step()")
     command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--steps", "3", "--warmup", "1", "--json", "m.json"]
 
     done = subprocess.run(
-        [*command, "--launches", "1", "--", "python", "my-train.py"], cwd=tmp_path, capture_output=True, text=True
+        [*command, "--launches", "1", "--all", "--", "python", "my-train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
+    lines = done.stdout.splitlines()
 
     assert done.returncode == 0, done.stderr
-    assert "peak memory" in done.stdout
+    assert " a step: " in lines[1] and " at the peak: " in lines[2]
+    assert any(line.startswith("  peak memory ") for line in lines)
     assert "step by step:" in done.stdout
-    assert 'my_train = "python my-train.py"' in done.stdout
+    assert lines[-1] == "Guard it: perfsuite init -- python my-train.py"
     assert json.loads((tmp_path / "m.json").read_text())["cell"] == "my_train-script-cpu_x1"
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from gate_samples import measurement
 
-from perfsuite.compare.standing_out import Sign, StandOut
+from perfsuite.compare.standing_out import StandOut, Symptom
 from perfsuite.records.sample import Reading
 from perfsuite.show.text.first_screen import SAID, WIDTH, first_screen, said_of
 
@@ -48,8 +48,8 @@ def test_a_measurement_without_numbers_says_what_it_is() -> None:
     assert len(first_screen(msgspec.structs.replace(measurement(), readings={})).splitlines()) == 2
 
 
-@pytest.mark.parametrize("sign", Sign)
-def test_every_sign_is_said(sign: Sign) -> None:
+@pytest.mark.parametrize("sign", Symptom)
+def test_every_sign_is_said(sign: Symptom) -> None:
     """With its number and its evidence."""
     assert SAID[sign]
     assert said_of(StandOut(sign, 1, "aten::mm @ head")).endswith("(aten::mm @ head)")

@@ -187,7 +187,7 @@ def other_weights(session, trainer, meters):
     changed = onnx.numpy_helper.to_array(matrix) * numpy.float32(2)
     matrix.CopyFrom(onnx.numpy_helper.from_array(changed, matrix.name))
     onnx.save(model, path)
-    inputs = make_batch(session, 0)[0].inputs
+    inputs = make_batch(session, 0)[0].named
     (logits,) = trainer.onnx.run(["logits"], {name: tensor.numpy() for name, tensor in inputs.items()})
     trainer.start(path, inputs, torch.from_numpy(logits))
     trainer.check()

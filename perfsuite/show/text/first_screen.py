@@ -5,7 +5,7 @@ wrong with it. All numbers are in show/text/measured.py.
 import textwrap
 from collections.abc import Callable, Mapping
 
-from perfsuite.compare.standing_out import Sign, StandOut, shares, standing_out
+from perfsuite.compare.standing_out import StandOut, Symptom, shares, standing_out
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.system.units import show_bytes, show_ratio, show_seconds, show_several
@@ -28,19 +28,19 @@ def _count(noun: str) -> Callable[[float], str]:
 
 
 # What a person would say, and how the sign's number is written in it.
-SAID: Mapping[Sign, tuple[str, Callable[[float], str]]] = {
-    Sign.KEPT_TENSORS: ("It leaks {} of tensors in every step", show_bytes),
-    Sign.KEPT_OBJECTS: ("It leaks {} in every step", _count("object")),
-    Sign.KEPT_HOST: ("It leaks {} of host memory in every step", show_bytes),
-    Sign.OPEN_FILES: ("It leaks {} in every step", _count("open file")),
-    Sign.RECOMPILES: ("It compiles again and again: {}", _count("recompilation")),
-    Sign.GRAPH_BREAKS: ("torch.compile cannot go through: {}", _count("graph break")),
-    Sign.DATA: ("It waits for data, {} of an iteration", show_ratio),
-    Sign.RANKS: ("Ranks wait for each other, {} of a step", show_ratio),
-    Sign.SAVES: ("A save stops training for {}", _count("step")),
-    Sign.SYNCHRONISES: ("A step waits for the GPU: {}", _count("synchronization")),
-    Sign.LOOPS: ("The optimizer takes tensors one by one: {}", _count("operator")),
-    Sign.LOGITS: ("Logits are {} of the peak", show_ratio),
+SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
+    Symptom.KEPT_TENSORS: ("It leaks {} of tensors in every step", show_bytes),
+    Symptom.KEPT_OBJECTS: ("It leaks {} in every step", _count("object")),
+    Symptom.KEPT_HOST: ("It leaks {} of host memory in every step", show_bytes),
+    Symptom.OPEN_FILES: ("It leaks {} in every step", _count("open file")),
+    Symptom.RECOMPILES: ("It compiles again and again: {}", _count("recompilation")),
+    Symptom.GRAPH_BREAKS: ("torch.compile cannot go through: {}", _count("graph break")),
+    Symptom.DATA: ("It waits for data, {} of an iteration", show_ratio),
+    Symptom.RANKS: ("Ranks wait for each other, {} of a step", show_ratio),
+    Symptom.SAVES: ("A save stops training for {}", _count("step")),
+    Symptom.SYNCHRONISES: ("A step waits for the GPU: {}", _count("synchronization")),
+    Symptom.LOOPS: ("The optimizer takes tensors one by one: {}", _count("operator")),
+    Symptom.LOGITS: ("Logits are {} of the peak", show_ratio),
 }
 
 
