@@ -137,8 +137,9 @@ def _place(stack: list[tuple[str, str, int]]) -> str:
 
 
 def _short(file: str) -> str:
-    """The end of a path: the file and its folder."""
-    return "/".join(Path(file).parts[-2:])
+    """A file of the user's from where he stands, or the end of a path: the file and its folder."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else "/".join(path.parts[-2:])
 
 
 def _descriptors() -> set[str]:

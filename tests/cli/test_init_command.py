@@ -1,8 +1,10 @@
 """perfsuite init: what guards a script is written for the user to read, and nothing of the user's is overwritten."""
 
+import sys
 import tomllib
 
 import pytest
+import yaml
 
 from perfsuite.cli.main import main
 
@@ -66,3 +68,33 @@ def test_what_cannot_be_written_is_told(folder, capsys, files, said):
 
     assert said in capsys.readouterr().err
     assert {path.name: path.read_text() for path in folder.iterdir()} == files
+
+
+@pytest.mark.parametrize(
+    ("files", "install"),
+    [
+        ({"requirements.txt": "torch"}, 'pip install -r requirements.txt "perfsuite[report]"'),
+        ({"pyproject.toml": "[project]\nname = 'mine'"}, 'pip install . "perfsuite[report]"'),
+        ({"pyproject.toml": "[tool.other]"}, 'pip install torch "perfsuite[report]"'),
+        ({}, 'pip install torch "perfsuite[report]"'),
+    ],
+)
+def test_the_workflow_is_whole(folder, files, install):
+    """It ends in time, reads alone, installs by the project's own files, and keeps what it found, red or not."""
+    for name, text in ({"train.py": TRAINS} | files).items():
+        (folder / name).write_text(text)
+
+    assert main(["init"]) == 0
+
+    workflow = yaml.safe_load((folder / ".github/workflows/perf.yml").read_text())
+    job = workflow["jobs"]["perf"]
+    checkout, python, *runs, keep = job["steps"]
+    assert (workflow["permissions"], job["permissions"]) == ({}, {"contents": "read"})
+    assert job["timeout-minutes"] and checkout["with"]["fetch-depth"] == 0
+    assert python["with"]["python-version"] == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert [step["run"] for step in runs] == [
+        install,
+        "pytest --perf test_perf.py --perf-report=report.jsonl --perf-html=report.html",
+        'perfsuite summary --brief --conclusion "${{ job.status }}" report.jsonl | tee -a "$GITHUB_STEP_SUMMARY"',
+    ]
+    assert [step.get("if") for step in (runs[-1], keep)] == ["always()", "always()"]

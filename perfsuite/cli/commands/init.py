@@ -8,6 +8,7 @@ import ast
 import json
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
                 raise UsageError(f"{path.relative_to(here)} is there already: nothing is written.")
         workflow.parent.mkdir(parents=True, exist_ok=True)
         codec.write_text(test, _filled("test_perf.py.txt", name=name, cell=cell))
-        codec.write_text(workflow, _filled("perf.yml.txt", name=name, test=TEST))
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        codec.write_text(workflow, _filled("perf.yml.txt", test=TEST, python=python, install=install_of(here)))
         codec.write_text(here / PROJECT, project)
         baselines = baselines_of(ini_of(here))
         let_git_merge(baselines)
@@ -71,6 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{name}: {command}\nRead what is written: {written}. Commit it, then run:")
     print(f"  pytest --perf {TEST} --perf-update=new\n  pytest --perf {TEST}")
     return 0
+
+
+def install_of(folder: Path) -> str:
+    """What installs the script's packages and perfsuite in a workflow: by the project's own files, if there are any."""
+    ours = '"perfsuite[report]"'
+    if (folder / "requirements.txt").is_file():
+        return f"pip install -r requirements.txt {ours}"
+    project = folder / PROJECT
+    if project.is_file() and "project" in tomllib.loads(project.read_text()):
+        return f"pip install . {ours}"
+    return f"pip install torch {ours}  # and what else the script imports"
 
 
 def _filled(template: str, **values: str) -> str:
