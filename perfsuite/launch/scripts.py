@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.scripts import assignments, words_of
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
+from perfsuite.environments.training_python import training_python
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.script_copy import copy_folder, copy_neighbours, moved, place_below
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
@@ -62,6 +64,9 @@ class ScriptServer:
     def __init__(self, kind: ServerKind) -> None:
         assert kind.script
         self.model, self.kind, self.environment = kind.script, kind, kind.environment
+        if self.environment.python == sys.executable:
+            python = training_python(Path(self.model.folder))
+            self.environment = dataclasses.replace(self.environment, python=python)
         self._held = Workspace("script")
         self.workspace = self._held.folder
         self._process: subprocess.Popen[bytes] | None = None

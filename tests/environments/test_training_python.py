@@ -1,0 +1,53 @@
+"""Without torch in its own environment, perfsuite trains with the Python that the user's shell would start."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfsuite.environments.training_python import training_python
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An environment of each kind, all of them there, none active, in a project without torch beside perfsuite."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = {}
+    for name in ("active", "project/.venv", "conda", "path"):
+        python = tmp_path / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.touch(mode=0o755)
+        found[name] = str(python)
+    (tmp_path / "project" / "deep").mkdir()
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    own = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", os.pathsep.join([own, str(tmp_path / "path" / "bin")]))
+    return found
+
+
+def test_with_torch_it_is_this_one(tmp_path: Path) -> None:
+    """As in an environment that has both."""
+    assert training_python(tmp_path) == sys.executable
+
+
+def test_the_nearest_is_taken(places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active one, the project's, conda's, then that on PATH, where perfsuite's own folder does not count."""
+    assert training_python(tmp_path / "nowhere") == places["path"]
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
+    assert training_python(tmp_path / "nowhere") == places["conda"]
+    assert training_python(tmp_path / "project" / "deep") == places["project/.venv"]
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
+    assert training_python(tmp_path / "project") == places["active"]
+
+
+def test_perfsuite_s_own_environment_is_none(
+    places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Active or not: it has no torch. With nothing else there, its Python says so."""
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    assert training_python(tmp_path / "nowhere") == places["path"]
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert training_python(tmp_path / "nowhere") == sys.executable
