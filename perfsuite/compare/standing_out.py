@@ -1,6 +1,6 @@
 """What stands out in one measurement, without anything to compare it with: what hurts first.
 
-Every sign rests on a number that was measured. A share is one of a whole iteration (its phases) or of the peak.
+Every symptom rests on a number that was measured. A share is one of a whole iteration (its phases) or of the peak.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import AT, EXPOSED, seconds_by_phase
 
 LARGE = 0.2  # of an iteration, or of the peak
+MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
 LOGITS = ("log_softmax", "cross_entropy", "nll_loss", "lm_head", "logits")
@@ -26,6 +27,7 @@ class Symptom(StrEnum):
     RECOMPILES = "recompilation"
     GRAPH_BREAKS = "graph breaks"
     DATA = "waiting for data"
+    OUTSIDE = "outside of the step"
     RANKS = "waiting for ranks"
     SAVES = "saves"
     SYNCHRONISES = "synchronisations"
@@ -35,11 +37,11 @@ class Symptom(StrEnum):
 
 @dataclass(frozen=True)
 class StandOut:
-    """``number`` is in the sign's unit: bytes, objects or files a step, a count, or a share of the step or the peak.
+    """``number`` is in the symptom's unit: bytes, objects or files a step, a count, or a share of the step or the peak.
     ``where`` is the largest evidence, as "operator @ module"; empty if there is none.
     """
 
-    sign: Symptom
+    symptom: Symptom
     number: float
     where: str = ""
 
@@ -56,26 +58,26 @@ def shares(measurement: Measurement) -> dict[str, float]:
     return {name: part / whole for name, part in sorted(seconds.items(), key=lambda item: -item[1]) if whole and part}
 
 
-def _counts(sign: Symptom, *metrics: str) -> Callable[[Measurement], Iterator[StandOut]]:
-    """A sign that is there if one of these metrics is more than zero."""
+def _counts(symptom: Symptom, *metrics: str) -> Callable[[Measurement], Iterator[StandOut]]:
+    """A symptom that is there if one of these metrics is more than zero."""
 
     def look(measurement: Measurement) -> Iterator[StandOut]:
         for name in metrics:
             reading = measurement.readings.get(name)
             if reading and reading.value > 0 and name not in measurement.unrepeated:
-                yield StandOut(sign, reading.value, _where(measurement, name))
+                yield StandOut(symptom, reading.value, _where(measurement, name))
                 return
 
     return look
 
 
-def _phase(sign: Symptom, phase: str) -> Callable[[Measurement], Iterator[StandOut]]:
-    """A sign that is there if the phase takes a large share of an iteration."""
+def _phase(symptom: Symptom, phase: str, least: float) -> Callable[[Measurement], Iterator[StandOut]]:
+    """A symptom that is there if the phase takes at least such a share of an iteration."""
 
     def look(measurement: Measurement) -> Iterator[StandOut]:
         share = shares(measurement).get(phase, 0.0)
-        if share >= LARGE:
-            yield StandOut(sign, share)
+        if share >= least:
+            yield StandOut(symptom, share)
 
     return look
 
@@ -120,12 +122,13 @@ def _where(measurement: Measurement, metric: str) -> str:
 
 LOOKS: tuple[Callable[[Measurement], Iterator[StandOut]], ...] = (
     _counts(Symptom.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes"),
-    _counts(Symptom.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
-    _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes"),
     _counts(Symptom.OPEN_FILES, "kept_files", "open_files_left"),
+    _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes"),
+    _counts(Symptom.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
     _counts(Symptom.RECOMPILES, "recompilations"),
     _counts(Symptom.GRAPH_BREAKS, "graph_breaks"),
-    _phase(Symptom.DATA, "data"),
+    _phase(Symptom.DATA, "data", LARGE),
+    _phase(Symptom.OUTSIDE, "other", MOSTLY),
     _ranks,
     _saves,
     _counts(Symptom.SYNCHRONISES, "synchronisations"),

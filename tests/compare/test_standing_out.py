@@ -17,20 +17,20 @@ def of(**readings: Reading | float) -> Measurement:
     return msgspec.structs.replace(measurement(), readings=given)
 
 
-def signs(**readings: Reading | float) -> list[Symptom]:
+def symptoms(**readings: Reading | float) -> list[Symptom]:
     """Those of such a measurement."""
-    return [one.sign for one in standing_out(of(**readings))]
+    return [one.symptom for one in standing_out(of(**readings))]
 
 
 def test_nothing_stands_out() -> None:
     """Numbers of zero are none, and so are usual phases."""
-    assert signs() == []
-    assert signs(grown_bytes=0, leaked_objects=0, recompilations=0, synchronisations=0) == []
+    assert symptoms() == []
+    assert symptoms(grown_bytes=0, leaked_objects=0, recompilations=0, synchronisations=0) == []
     assert standing_out(msgspec.structs.replace(measurement(), readings={})) == []
 
 
 @pytest.mark.parametrize(
-    ("metric", "sign"),
+    ("metric", "symptom"),
     [
         ("grown_bytes", Symptom.KEPT_TENSORS),
         ("kept_tensor_bytes", Symptom.KEPT_TENSORS),
@@ -42,13 +42,13 @@ def test_nothing_stands_out() -> None:
         ("synchronisations", Symptom.SYNCHRONISES),
     ],
 )
-def test_a_number_that_should_be_zero(metric: str, sign: Symptom) -> None:
+def test_a_number_that_should_be_zero(metric: str, symptom: Symptom) -> None:
     """With the largest evidence; one that another launch does not repeat says nothing."""
     reading = Reading(value=3, suspects={"data: aten::zeros @ (data)": 2, "data: aten::cat @ (data)": 1})
     (found,) = standing_out(of(**{metric: reading}))
     again = msgspec.structs.replace(of(**{metric: reading}), unrepeated={metric: 0})
 
-    assert (found.sign, found.number, found.where) == (sign, 3, "aten::zeros @ (data)")
+    assert (found.symptom, found.number, found.where) == (symptom, 3, "aten::zeros @ (data)")
     assert standing_out(again) == []
 
 
@@ -57,16 +57,18 @@ def test_a_phase_counts_from_its_share_on() -> None:
     whole = sum(QUIET.values()) - QUIET["data_seconds"]
     enough = whole * LARGE / (1 - LARGE)
 
-    assert signs(data_seconds=enough * 1.01) == [Symptom.DATA]
-    assert signs(data_seconds=enough * 0.99) == []
+    assert symptoms(data_seconds=enough * 1.01) == [Symptom.DATA]
+    assert symptoms(data_seconds=enough * 0.99) == []
+    assert symptoms(other_seconds=2.0) == [Symptom.OUTSIDE]
+    assert symptoms(other_seconds=0.5) == []
 
 
 def test_ranks_and_saves_are_measured_in_steps() -> None:
     """Of the fenced step."""
-    assert signs(step_time_seconds=1.0, exposed_communication_seconds=0.3) == [Symptom.RANKS]
-    assert signs(step_time_seconds=1.0, exposed_communication_seconds=0.1) == []
-    assert signs(step_time_seconds=1.0, save_stall_seconds=4.0) == [Symptom.SAVES]
-    assert signs(step_time_seconds=1.0, save_stall_seconds=0.5) == []
+    assert symptoms(step_time_seconds=1.0, exposed_communication_seconds=0.3) == [Symptom.RANKS]
+    assert symptoms(step_time_seconds=1.0, exposed_communication_seconds=0.1) == []
+    assert symptoms(step_time_seconds=1.0, save_stall_seconds=4.0) == [Symptom.SAVES]
+    assert symptoms(step_time_seconds=1.0, save_stall_seconds=0.5) == []
 
 
 def test_an_optimizer_that_loops() -> None:
@@ -75,9 +77,9 @@ def test_an_optimizer_that_loops() -> None:
     each = Reading(value=400, parts={"optimizer": 400}, suspects={"optimizer: aten::add_ @ AdamW.step": 400})
     fused = Reading(value=400, parts={"optimizer": 400}, suspects={"optimizer: aten::_foreach_add_ @ AdamW.step": 400})
 
-    assert signs(operators=each, **slow) == [Symptom.LOOPS]
-    assert signs(operators=each) == []
-    assert signs(operators=fused, **slow) == []
+    assert symptoms(operators=each, **slow) == [Symptom.LOOPS]
+    assert symptoms(operators=each) == []
+    assert symptoms(operators=fused, **slow) == []
 
 
 def test_logits_that_fill_the_memory() -> None:
@@ -85,10 +87,10 @@ def test_logits_that_fill_the_memory() -> None:
     kept = Reading(value=100, suspects={"activations: aten::_log_softmax @ (other)": 30})
     head = Reading(value=100, suspects={"parameters: aten::empty @ lm_head": 30})
 
-    assert signs(peak_memory_bytes=kept) == [Symptom.LOGITS]
-    assert signs(peak_memory_bytes=head) == []
+    assert symptoms(peak_memory_bytes=kept) == [Symptom.LOGITS]
+    assert symptoms(peak_memory_bytes=head) == []
 
 
 def test_what_hurts_comes_first() -> None:
     """A leak before a slow loader."""
-    assert signs(grown_bytes=64, data_seconds=5.0)[0] == Symptom.KEPT_TENSORS
+    assert symptoms(grown_bytes=64, data_seconds=5.0)[0] == Symptom.KEPT_TENSORS

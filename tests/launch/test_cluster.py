@@ -143,7 +143,7 @@ def test_a_script_of_srun_is_measured(cluster: slurm_cluster.Slurm, tmp_path: Pa
     """With one rank on each node, which are one machine here, so that they share the folder."""
     (tmp_path / "train.py").write_text(SCRIPT)
     told = subprocess.run(
-        ["perfsuite", "run", "--steps", "1", "--", "srun", "-N", "2", "-n", "2", "python", "train.py"],
+        ["perfsuite", "run", "--steps", "1", "--all", "--", "srun", "-N", "2", "-n", "2", "python", "train.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -32,7 +32,7 @@ def test_what_was_trained_how_fast_and_how_full() -> None:
 
 
 def test_no_line_is_too_long() -> None:
-    """A long name of a cell and of an operator are cut; two signs are the most."""
+    """A long name of a cell and of an operator are cut; two symptoms are the most."""
     where = {f"data: aten::{'zeros' * 20} @ (data)": 1}
     wrong = {name: Reading(value=5, suspects=where) for name in ("grown_bytes", "leaked_objects", "open_files_left")}
     one = msgspec.structs.replace(measurement(), cell=f"{'a' * 90}-script-cpu_x2", readings=READINGS | wrong)
@@ -40,7 +40,7 @@ def test_no_line_is_too_long() -> None:
 
     assert len(said) == 5
     assert max(map(len, said)) <= WIDTH
-    assert said[3].startswith("It leaks 5 B of tensors in every step") and said[4].startswith("It leaks 5 objects")
+    assert said[3].startswith("It leaks 5 B of tensors in every step") and said[4].startswith("It leaks 5 open files")
 
 
 def test_a_measurement_without_numbers_says_what_it_is() -> None:
@@ -48,8 +48,8 @@ def test_a_measurement_without_numbers_says_what_it_is() -> None:
     assert len(first_screen(msgspec.structs.replace(measurement(), readings={})).splitlines()) == 2
 
 
-@pytest.mark.parametrize("sign", Symptom)
-def test_every_sign_is_said(sign: Symptom) -> None:
+@pytest.mark.parametrize("symptom", Symptom)
+def test_every_symptom_is_said(symptom: Symptom) -> None:
     """With its number and its evidence."""
-    assert SAID[sign]
-    assert said_of(StandOut(sign, 1, "aten::mm @ head")).endswith("(aten::mm @ head)")
+    assert SAID[symptom]
+    assert said_of(StandOut(symptom, 1, "aten::mm @ head")).endswith("(aten::mm @ head)")

@@ -31,7 +31,7 @@ def measured_page(measurement: Measurement, metrics: Iterable[Metric]) -> Docume
         for name, metric in known.items()
         if name in DETAILED and measurement.readings[name].parts
     ]
-    signs = [f"{said_of(one)}." for one in standing_out(measurement)]
+    found = [f"{said_of(one)}." for one in standing_out(measurement)]
     libraries = ", ".join(f"{name} {version}" for name, version in measurement.versions.items())
     active = ", ".join(f"{name} {fact}" for name, fact in measurement.engine.items())
     section = Section(
@@ -45,7 +45,7 @@ def measured_page(measurement: Measurement, metrics: Iterable[Metric]) -> Docume
     )
     return Document(
         title="Training script",
-        verdict=failure.message if failure else " ".join([f"{measurement.cell} was measured in {launches}.", *signs]),
+        verdict=failure.message if failure else " ".join([f"{measurement.cell} was measured in {launches}.", *found]),
         facts=[fact for fact in (libraries, f"Active: {active}" if active else "") if fact],
         tone="red" if failure else "",
         sections=[section],

@@ -11,15 +11,15 @@ from perfsuite.records.suspects import part_name
 from perfsuite.system.units import show_bytes, show_ratio, show_seconds, show_several
 
 WIDTH = 80
-MOST_SIGNS = 2  # each may need a line
+MOST_SYMPTOMS = 2  # each may need a line
 SMALLEST = 0.05  # share of a part that is worth a word
 
 
 def first_screen(measurement: Measurement) -> str:
     """At most five lines; the caller adds the next command."""
     lines = [_trained(measurement), _fast(measurement), _full(measurement)]
-    signs = standing_out(measurement)
-    lines += [said_of(one) for one in signs[:MOST_SIGNS]] or ["Nothing stands out."]
+    found = standing_out(measurement)
+    lines += [said_of(one) for one in found[:MOST_SYMPTOMS]] or ["Nothing stands out."]
     return "\n".join(textwrap.shorten(line, WIDTH, placeholder=" …") for line in lines if line)
 
 
@@ -27,7 +27,7 @@ def _count(noun: str) -> Callable[[float], str]:
     return lambda number: show_several(int(number), noun)
 
 
-# What a person would say, and how the sign's number is written in it.
+# What a person would say, and how the symptom's number is written in it.
 SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.KEPT_TENSORS: ("It leaks {} of tensors in every step", show_bytes),
     Symptom.KEPT_OBJECTS: ("It leaks {} in every step", _count("object")),
@@ -36,6 +36,10 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.RECOMPILES: ("It compiles again and again: {}", _count("recompilation")),
     Symptom.GRAPH_BREAKS: ("torch.compile cannot go through: {}", _count("graph break")),
     Symptom.DATA: ("It waits for data, {} of an iteration", show_ratio),
+    Symptom.OUTSIDE: (
+        "It is outside of the step for {} of an iteration: the loop's own code, such as data",
+        show_ratio,
+    ),
     Symptom.RANKS: ("Ranks wait for each other, {} of a step", show_ratio),
     Symptom.SAVES: ("A save stops training for {}", _count("step")),
     Symptom.SYNCHRONISES: ("A step waits for the GPU: {}", _count("synchronization")),
@@ -45,8 +49,8 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
 
 
 def said_of(one: StandOut) -> str:
-    """The sign in a sentence, with its number and where it was seen."""
-    sentence, show = SAID[one.sign]
+    """The symptom in a sentence, with its number and where it was seen."""
+    sentence, show = SAID[one.symptom]
     return sentence.format(show(one.number)) + (f" ({one.where})" if one.where else "")
 
 
