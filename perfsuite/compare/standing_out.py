@@ -64,7 +64,7 @@ def _counts(symptom: Symptom, *metrics: str) -> Callable[[Measurement], Iterator
     def look(measurement: Measurement) -> Iterator[StandOut]:
         for name in metrics:
             reading = measurement.readings.get(name)
-            if reading and reading.value > 0 and name not in measurement.unrepeated:
+            if reading and reading.value > 0 and measurement.unrepeated.get(name, reading.value) > 0:
                 yield StandOut(symptom, reading.value, _where(measurement, name))
                 return
 

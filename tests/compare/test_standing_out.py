@@ -43,13 +43,15 @@ def test_nothing_stands_out() -> None:
     ],
 )
 def test_a_number_that_should_be_zero(metric: str, symptom: Symptom) -> None:
-    """With the largest evidence; one that another launch does not repeat says nothing."""
+    """With the largest evidence; one that is zero in another launch says nothing."""
     reading = Reading(value=3, suspects={"data: aten::zeros @ (data)": 2, "data: aten::cat @ (data)": 1})
     (found,) = standing_out(of(**{metric: reading}))
     again = msgspec.structs.replace(of(**{metric: reading}), unrepeated={metric: 0})
+    alike = msgspec.structs.replace(of(**{metric: reading}), unrepeated={metric: 2})
 
     assert (found.symptom, found.number, found.where) == (symptom, 3, "aten::zeros @ (data)")
     assert standing_out(again) == []
+    assert standing_out(alike) == [found]
 
 
 def test_a_phase_counts_from_its_share_on() -> None:
