@@ -12,6 +12,7 @@ from perfsuite.records.suspects import AT, EXPOSED, seconds_by_phase
 
 LARGE = 0.2  # of an iteration, or of the peak
 MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own
+HOST_LEAST = 2**16  # bytes a step: libraries keep up to 40 KiB of each of the first steps
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
 LOGITS = ("log_softmax", "cross_entropy", "nll_loss", "lm_head", "logits")
@@ -47,8 +48,12 @@ class StandOut:
 
 
 def standing_out(measurement: Measurement) -> list[StandOut]:
-    """All that stands out, what hurts first; empty if nothing does."""
-    return [found for look in LOOKS for found in look(measurement)]
+    """All that stands out, what hurts first; empty if nothing does. Objects that have the kept bytes or files are no
+    symptom of their own.
+    """
+    found = [one for look in LOOKS for one in look(measurement)]
+    has_more = any(one.symptom in (Symptom.KEPT_TENSORS, Symptom.OPEN_FILES, Symptom.KEPT_HOST) for one in found)
+    return [one for one in found if not (has_more and one.symptom == Symptom.KEPT_OBJECTS)]
 
 
 def shares(measurement: Measurement) -> dict[str, float]:
@@ -58,13 +63,13 @@ def shares(measurement: Measurement) -> dict[str, float]:
     return {name: part / whole for name, part in sorted(seconds.items(), key=lambda item: -item[1]) if whole and part}
 
 
-def _counts(symptom: Symptom, *metrics: str) -> Callable[[Measurement], Iterator[StandOut]]:
-    """A symptom that is there if one of these metrics is more than zero."""
+def _counts(symptom: Symptom, *metrics: str, least: int = 1) -> Callable[[Measurement], Iterator[StandOut]]:
+    """A symptom that is there if one of these metrics is at least so large, in all launches."""
 
     def look(measurement: Measurement) -> Iterator[StandOut]:
         for name in metrics:
             reading = measurement.readings.get(name)
-            if reading and reading.value > 0 and measurement.unrepeated.get(name, reading.value) > 0:
+            if reading and min(reading.value, measurement.unrepeated.get(name, reading.value)) >= least:
                 yield StandOut(symptom, reading.value, _where(measurement, name))
                 return
 
@@ -123,7 +128,7 @@ def _where(measurement: Measurement, metric: str) -> str:
 LOOKS: tuple[Callable[[Measurement], Iterator[StandOut]], ...] = (
     _counts(Symptom.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes"),
     _counts(Symptom.OPEN_FILES, "kept_files", "open_files_left"),
-    _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes"),
+    _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes", least=HOST_LEAST),
     _counts(Symptom.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
     _counts(Symptom.RECOMPILES, "recompilations"),
     _counts(Symptom.GRAPH_BREAKS, "graph_breaks"),

@@ -35,7 +35,6 @@ def test_nothing_stands_out() -> None:
         ("grown_bytes", Symptom.KEPT_TENSORS),
         ("kept_tensor_bytes", Symptom.KEPT_TENSORS),
         ("leaked_objects", Symptom.KEPT_OBJECTS),
-        ("host_grown_bytes", Symptom.KEPT_HOST),
         ("open_files_left", Symptom.OPEN_FILES),
         ("recompilations", Symptom.RECOMPILES),
         ("graph_breaks", Symptom.GRAPH_BREAKS),
@@ -52,6 +51,12 @@ def test_a_number_that_should_be_zero(metric: str, symptom: Symptom) -> None:
     assert (found.symptom, found.number, found.where) == (symptom, 3, "aten::zeros @ (data)")
     assert standing_out(again) == []
     assert standing_out(alike) == [found]
+
+
+def test_host_memory_counts_from_what_libraries_keep_on() -> None:
+    """They keep some of the first steps in every script."""
+    assert symptoms(host_grown_bytes=2**16) == [Symptom.KEPT_HOST]
+    assert symptoms(host_grown_bytes=40_000) == []
 
 
 def test_a_phase_counts_from_its_share_on() -> None:
@@ -91,6 +96,12 @@ def test_logits_that_fill_the_memory() -> None:
 
     assert symptoms(peak_memory_bytes=kept) == [Symptom.LOGITS]
     assert symptoms(peak_memory_bytes=head) == []
+
+
+def test_objects_are_told_where_nothing_tells_more() -> None:
+    """A tensor that is kept is an object, too."""
+    assert symptoms(grown_bytes=64, leaked_objects=1) == [Symptom.KEPT_TENSORS]
+    assert symptoms(leaked_objects=1) == [Symptom.KEPT_OBJECTS]
 
 
 def test_what_hurts_comes_first() -> None:

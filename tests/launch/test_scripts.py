@@ -515,7 +515,7 @@ def test_the_command_prints_and_writes_what_it_measured(tmp_path):
     lines = done.stdout.splitlines()
 
     assert done.returncode == 0, done.stderr
-    assert " a step: " in lines[1] and " at the peak: " in lines[2]
+    assert " a step on " in lines[1] and " at the peak: " in lines[2]
     assert any(line.startswith("  peak memory ") for line in lines)
     assert "step by step:" in done.stdout
     assert lines[-1] == "Guard it: perfsuite init -- python my-train.py"

@@ -103,4 +103,4 @@ def test_without_a_feature_cells_and_scripts_are_measured(without: Path) -> None
     (without / "train.py").write_text(SCRIPT)
 
     assert "1 passed" in run(without, "-m", "pytest", "--perf", "--perf-update=new", "test_it.py")
-    assert "a step: " in run(without, "-m", "perfsuite.cli.main", "run", "--", sys.executable, "train.py")
+    assert " a step on " in run(without, "-m", "perfsuite.cli.main", "run", "--", sys.executable, "train.py")

@@ -55,24 +55,22 @@ def said_of(one: StandOut) -> str:
 
 
 def _trained(measurement: Measurement) -> str:
-    """The cell, its size, its engine as it was active, and its machine."""
+    """The cell, its size, and its engine as it was active."""
     facts = [str(measurement.engine.get(name, "")) for name in ("wrappers", "optimizers")]
     active = [fact.rpartition(".")[2] for fact in facts if fact and fact != "none"]
     readings = measurement.readings
     if "parameters_bytes" in readings:
         active.insert(0, f"{show_bytes(readings['parameters_bytes'].value)} of parameters")
-    emulated = " (emulated)" if measurement.machine.emulated else ""
-    active.append(f"{show_several(measurement.world_size, 'rank')} on {measurement.machine.device}{emulated}")
     return f"{measurement.cell}: {', '.join(active)}"
 
 
 def _fast(measurement: Measurement) -> str:
-    """A step, its largest phases, and how much of the machine it uses."""
+    """A step, where it ran, its largest phases, and how much of the machine it uses."""
     step, mfu = measurement.readings.get(STEP_TIME), measurement.readings.get("mfu")
     if step is None:
         return ""
     used = f"; MFU {show_ratio(mfu.value)}" if mfu else ""
-    return _with_parts(f"{show_seconds(step.value)} a step", shares(measurement), used)
+    return _with_parts(f"{show_seconds(step.value)} a step on {measurement.machine.device}", shares(measurement), used)
 
 
 def _full(measurement: Measurement) -> str:
