@@ -141,6 +141,7 @@ def watch() -> AskedInputs:
     if _here is not None:
         return _here
     asked = _here = AskedInputs()
+    is_installed(__file__)  # this asks sysconfig once, which since Python 3.13 reads all variables itself
     kind: Any = type(os.environ)
     look_up, iterate = kind.__getitem__, kind.__iter__
 

@@ -235,3 +235,23 @@ def test_all_that_a_script_with_workers_imports_counts(tmp_path: Path) -> None:
 
     assert "sympy" in alone.loaded and "sympy" not in alone.in_steps
     assert set(several.in_steps) == set(several.loaded)
+
+
+SYSCONFIG = """
+import os, sysconfig
+usual = sysconfig.get_path
+sysconfig.get_path = lambda name: dict(os.environ) and usual(name)
+from perfsuite.rank.asked import watch
+asked = watch()
+os.environ.get("DELAY")
+print("noted" if asked is watch() else "")
+"""
+
+
+def test_what_tells_whose_code_asks_may_ask_itself(tmp_path: Path) -> None:
+    """As sysconfig does since Python 3.13: it would be asked again and again."""
+    script = tmp_path / "asks.py"
+    script.write_text(SYSCONFIG)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env={**os.environ})
+
+    assert done.stdout == "noted\n", done.stderr
