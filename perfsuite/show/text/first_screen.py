@@ -36,10 +36,7 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.RECOMPILES: ("It compiles again and again: {}", _count("recompilation")),
     Symptom.GRAPH_BREAKS: ("torch.compile cannot go through: {}", _count("graph break")),
     Symptom.DATA: ("It waits for data, {} of an iteration", show_ratio),
-    Symptom.OUTSIDE: (
-        "It is outside of the step for {} of an iteration: the loop's own code, such as data",
-        show_ratio,
-    ),
+    Symptom.OUTSIDE: ("{} of an iteration is outside of its step, in the loop's own code", show_ratio),
     Symptom.RANKS: ("Ranks wait for each other, {} of a step", show_ratio),
     Symptom.SAVES: ("A save stops training for {}", _count("step")),
     Symptom.SYNCHRONISES: ("A step waits for the GPU: {}", _count("synchronization")),
