@@ -49,6 +49,16 @@ def test_a_measurement_without_numbers_says_what_it_is() -> None:
     assert len(first_screen(msgspec.structs.replace(measurement(), readings={})).splitlines()) == 2
 
 
+def test_emulated_numbers_never_look_measured() -> None:
+    """Without a step time, the device stands nowhere else."""
+    machine = msgspec.structs.replace(measurement().machine, device="emulated NVIDIA H100")
+    known = {"parameters_bytes": Reading(value=2**21)}
+    one = msgspec.structs.replace(measurement(), machine=machine, readings=known)
+
+    assert f"{one.cell} on emulated GPUs, no real one: " in first_screen(one)
+    assert "emulated" not in first_screen(measurement())
+
+
 @pytest.mark.parametrize("symptom", Symptom)
 def test_every_symptom_is_said(symptom: Symptom) -> None:
     """With its number and its evidence."""

@@ -5,6 +5,7 @@ wrong with it. All numbers are in show/text/measured.py.
 import textwrap
 from collections.abc import Callable, Mapping
 
+from perfsuite.compare.capacity import PEAK
 from perfsuite.compare.standing_out import StandOut, Symptom, shares, standing_out
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.suspects import part_name
@@ -52,13 +53,14 @@ def said_of(one: StandOut) -> str:
 
 
 def _trained(measurement: Measurement) -> str:
-    """The cell, its size, and its engine as it was active."""
+    """The cell, whether its GPUs are emulated, its size, and its engine as it was active."""
     facts = [str(measurement.engine.get(name, "")) for name in ("wrappers", "optimizers")]
     active = [fact.rpartition(".")[2] for fact in facts if fact and fact != "none"]
     readings = measurement.readings
     if "parameters_bytes" in readings:
         active.insert(0, f"{show_bytes(readings['parameters_bytes'].value)} of parameters")
-    return f"{measurement.cell}: {', '.join(active)}"
+    emulated = " on emulated GPUs, no real one" if measurement.machine.emulated else ""
+    return f"{measurement.cell}{emulated}: {', '.join(active)}"
 
 
 def _fast(measurement: Measurement) -> str:
@@ -72,7 +74,7 @@ def _fast(measurement: Measurement) -> str:
 
 def _full(measurement: Measurement) -> str:
     """The peak and its largest parts."""
-    peak = measurement.readings.get("peak_memory_bytes")
+    peak = measurement.readings.get(PEAK)
     if peak is None or peak.value <= 0:
         return ""
     parts = {name: size / peak.value for name, size in sorted(peak.parts.items(), key=lambda item: -item[1])}
