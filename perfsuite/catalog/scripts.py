@@ -25,7 +25,8 @@ LAUNCHERS: dict[str, Callable[[int, int], str]] = {
 }
 
 
-STARTERS = ("python", "python3", "torchrun", "accelerate", "deepspeed")  # whose first file is the script
+PYTHONS = ("python", "python3")
+STARTERS = {*PYTHONS, *(launcher.partition(" ")[0] for launcher in LAUNCHERS)}  # whose first file is the script
 
 
 def script(name: str, command: str, folder: Path) -> Model:

@@ -4,6 +4,7 @@
 """
 
 import ast
+import functools
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class CommandFile:
         return str(ast.literal_eval(values[0]))
 
 
+@functools.cache
 def command_files() -> Mapping[str, CommandFile]:
     """Every command, by its name, in the order of the alphabet."""
     found = {}

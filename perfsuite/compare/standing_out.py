@@ -3,12 +3,13 @@
 Every symptom rests on a number that was measured. A share is one of a whole iteration (its phases) or of the peak.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from perfsuite.records.measurement import Measurement
-from perfsuite.records.suspects import AT, EXPOSED, seconds_by_phase
+from perfsuite.compare.capacity import PEAK
+from perfsuite.records.measurement import STEP_TIME, Measurement
+from perfsuite.records.suspects import EXPOSED, seconds_by_phase
 
 LARGE = 0.2  # of an iteration, or of the peak
 MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own
@@ -70,7 +71,7 @@ def _counts(symptom: Symptom, *metrics: str, least: int = 1) -> Callable[[Measur
         for name in metrics:
             reading = measurement.readings.get(name)
             if reading and min(reading.value, measurement.unrepeated.get(name, reading.value)) >= least:
-                yield StandOut(symptom, reading.value, _where(measurement, name))
+                yield StandOut(symptom, reading.value, _largest(reading.suspects))
                 return
 
     return look
@@ -87,42 +88,45 @@ def _phase(symptom: Symptom, phase: str, least: float) -> Callable[[Measurement]
     return look
 
 
+def _in_steps(measurement: Measurement, metric: str) -> float:
+    """The seconds of a metric by those of a step; 0 if either is unknown."""
+    seconds, step = measurement.readings.get(metric), measurement.readings.get(STEP_TIME)
+    return seconds.value / step.value if seconds and step and step.value > 0 else 0.0
+
+
 def _ranks(measurement: Measurement) -> Iterator[StandOut]:
-    exposed, step = measurement.readings.get(EXPOSED), measurement.readings.get("step_time_seconds")
-    if exposed and step and step.value > 0 and exposed.value / step.value >= LARGE:
-        yield StandOut(Symptom.RANKS, exposed.value / step.value)
+    if (share := _in_steps(measurement, EXPOSED)) >= LARGE:
+        yield StandOut(Symptom.RANKS, share)
 
 
 def _saves(measurement: Measurement) -> Iterator[StandOut]:
-    stall, step = measurement.readings.get("save_stall_seconds"), measurement.readings.get("step_time_seconds")
-    if stall and step and stall.value > step.value > 0:
-        yield StandOut(Symptom.SAVES, stall.value / step.value)
+    if (steps := _in_steps(measurement, "save_stall_seconds")) > 1:
+        yield StandOut(Symptom.SAVES, steps)
 
 
 def _optimizer_loops(measurement: Measurement) -> Iterator[StandOut]:
     operators, share = measurement.readings.get("operators"), shares(measurement).get("optimizer", 0.0)
     if operators is None or share < LARGE or operators.parts.get("optimizer", 0) < LOOPS:
         return
-    names = [name for name in operators.suspects if name.startswith("optimizer: ")]
+    names = {name: size for name, size in operators.suspects.items() if name.startswith("optimizer: ")}
     if names and not any(word in name for name in names for word in TOGETHER):
-        yield StandOut(Symptom.LOOPS, operators.parts["optimizer"], names[0].removeprefix("optimizer: "))
+        yield StandOut(Symptom.LOOPS, operators.parts["optimizer"], _largest(names))
 
 
 def _logits(measurement: Measurement) -> Iterator[StandOut]:
-    peak = measurement.readings.get("peak_memory_bytes")
+    peak = measurement.readings.get(PEAK)
     if peak is None or peak.value <= 0:
         return
     named = {name: size for name, size in peak.suspects.items() if any(word in name for word in LOGITS)}
     kept = {name: size for name, size in named.items() if not name.startswith(("parameters", "gradients", "optimizer"))}
-    if sum(kept.values()) / peak.value >= LARGE:
-        yield StandOut(Symptom.LOGITS, sum(kept.values()) / peak.value, next(iter(kept)).partition(": ")[2])
+    if (share := sum(kept.values()) / peak.value) >= LARGE:
+        yield StandOut(Symptom.LOGITS, share, _largest(kept))
 
 
-def _where(measurement: Measurement, metric: str) -> str:
-    """The largest evidence of a metric, without its part."""
-    suspects = measurement.readings[metric].suspects
-    largest = max(suspects, key=lambda name: suspects[name], default="")
-    return largest.partition(": ")[2] if ": " in largest and AT not in largest.partition(": ")[0] else largest
+def _largest(suspects: Mapping[str, int]) -> str:
+    """The largest evidence, without its part; empty if there is none."""
+    name = max(suspects, key=lambda name: suspects[name], default="")
+    return name.partition(": ")[2] or name
 
 
 LOOKS: tuple[Callable[[Measurement], Iterator[StandOut]], ...] = (

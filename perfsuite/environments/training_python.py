@@ -9,8 +9,6 @@ import shutil
 import sys
 from pathlib import Path
 
-ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")  # variables that name the active environment's folder
-
 
 def training_python(folder: Path) -> str:
     """This process' Python if it has torch. Else that of the active virtual environment, of the ``.venv`` of the folder
@@ -18,12 +16,12 @@ def training_python(folder: Path) -> str:
     """
     if importlib.util.find_spec("torch"):
         return sys.executable
-    virtual, conda = (os.environ.get(name, "") for name in ACTIVE)
-    own = [str(above / ".venv") for above in (folder.resolve(), *folder.resolve().parents)]
-    for place in filter(None, [virtual, *own, conda]):
+    here = folder.resolve()
+    own = [str(above / ".venv") for above in (here, *here.parents)]
+    for place in filter(None, [os.environ.get("VIRTUAL_ENV"), *own, os.environ.get("CONDA_PREFIX")]):
         python = Path(place) / "bin" / "python"
         if python.is_file() and Path(place).resolve() != Path(sys.prefix).resolve():
             return str(python)
-    here = str(Path(sys.executable).parent)
-    path = os.pathsep.join(one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != here)
+    ours = str(Path(sys.executable).parent)
+    path = os.pathsep.join(one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != ours)
     return shutil.which("python", path=path) or shutil.which("python3", path=path) or sys.executable

@@ -23,7 +23,7 @@ import msgspec
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.catalog.definitions import Model
-from perfsuite.catalog.scripts import assignments, words_of
+from perfsuite.catalog.scripts import PYTHONS, assignments, words_of
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment
 from perfsuite.environments.training_python import training_python
@@ -52,7 +52,6 @@ ROOT = "root"  # the folder with the script's copy, whose path in it is that of 
 REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
 MOST_OF_ERROR = 500  # characters
 END_SECONDS = 10.0
-PYTHONS = ("python", "python3")
 
 
 class ScriptServer:

@@ -3,6 +3,7 @@
 The feature's ``result_view.py`` has a VIEW, a ResultView for the class of its ``result.py``. The core shows Result.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -35,10 +36,15 @@ class ResultView(Protocol):
         """The fields of the cell's section of a page (show/html/document.py) that tell its numbers."""
 
 
+@functools.cache
+def _views() -> list[ResultView]:
+    """Those of all features, looked for once: a page asks for each of its cells."""
+    return [module.VIEW for module in features.modules("result_view")]
+
+
 def view_of(result: CellResult) -> ResultView:
     """That of a result which is no Result."""
-    views: list[ResultView] = [module.VIEW for module in features.modules("result_view")]
-    return next(view for view in views if isinstance(result, view.of))
+    return next(view for view in _views() if isinstance(result, view.of))
 
 
 def by_view(results: Sequence[CellResult]) -> Iterator[tuple[ResultView, list[CellResult]]]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from perfsuite.features.predict.prediction import PredictedTime, Prediction
+from perfsuite.records.measurement import STEP_TIME
 from perfsuite.records.result import CellResult
 from perfsuite.records.sample import Reading
 
@@ -43,7 +44,7 @@ class PredictedResult(CellResult, frozen=True, kw_only=True, tag_field="line", t
         time = self.time or PredictedTime(cell=self.cell)
         known = {
             "peak_memory_bytes": self.prediction.peak_bytes,
-            "step_time_seconds": time.predicted_step_seconds,
+            STEP_TIME: time.predicted_step_seconds,
             "tokens_per_second": time.predicted_tokens_per_second,
             "mfu": time.predicted_mfu,
         }
