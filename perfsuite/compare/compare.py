@@ -9,8 +9,7 @@ Statuses, worst first
         improved    B needs less or is certainly faster
         immaterial  an exact metric differs by less than matters
         ok          as good as A; of a time, any difference is smaller than the tolerance
-A line can also be "not compared", or "differs": two strategies may count and compute differently
-without one being worse.
+A line can also be "not compared": two strategies may count and compute differently without one being worse.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from perfsuite.compare.scope import Scope
 from perfsuite.compare.settings import changed_settings
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.reasons import Reason, SideFailed, SidesEnded
+from perfsuite.records.reasons import OtherStrategy, Reason, SideFailed, SidesEnded
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status, Verdict
@@ -181,10 +180,9 @@ def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
 
 
 def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
-    status = _STATUS.get(line.status, line.status)
     if rivals and (line.status == Status.MISSING or (line.status == Status.REGRESSED and metric.worse == "different")):
-        status = Status.DIFFERS
-    return msgspec.structs.replace(line, status=status, detects=None)
+        return msgspec.structs.replace(line, status=Status.NOT_COMPARED, reason=OtherStrategy(), detects=None)
+    return msgspec.structs.replace(line, status=_STATUS.get(line.status, line.status), detects=None)
 
 
 def _pieces(old: Reading, new: Reading) -> Iterator[Piece]:

@@ -197,6 +197,10 @@ class NotAllTried(_Because, frozen=True):
     """A change that could not be tried may be the cause."""
 
 
+class OtherStrategy(_Because, frozen=True):
+    """The sides are two strategies, which compute and count differently without one being worse."""
+
+
 class BySteps(_Because, frozen=True):
     """The trial compared single steps instead of this time."""
 
@@ -303,7 +307,7 @@ class SidesEnded(WithMessage, frozen=True, kw_only=True):
 OfNumbers = (
     Wrong | OtherRelease | BadNumber | Absent | Uncounted | Unrepeated | OtherTraining | NoMetric | NothingGrew | Own
 )
-OfSteps = FewerSamples | StepDiffers | NoCommonStep | SomeSteps | BySteps
+OfSteps = FewerSamples | StepDiffers | NoCommonStep | SomeSteps | BySteps | OtherStrategy
 OtherMachine = OtherGpus | NoIdentity | OtherComputer | OtherDriver
 OfTimes = OtherMachine | Capped | NoTimes | Drifted | NotRuledOut | Slower
 OfPairs = NoInterval | WithGroup | NothingShown | Undecided | BeyondHarmless | NotAllTried

@@ -1,10 +1,9 @@
 """The verdict on one cell, as data: show/text/words.py makes sentences of it, and nothing reads those back."""
 
-from enum import StrEnum
-
 from perfsuite.records.change import Change, TrialReport
 from perfsuite.records.reasons import Reason
 from perfsuite.records.record import Record
+from perfsuite.system.enums import StrEnum
 
 Number = int | float
 
@@ -22,10 +21,9 @@ class Status(StrEnum):
     IMMATERIAL = "immaterial"
     OK = "ok"
     UNSUPPORTED = "unsupported"
-    DIFFERS = "differs"  # of a line alone: two strategies count and compute differently
 
 
-ORDER = tuple(Status)[: tuple(Status).index(Status.DIFFERS)]  # of a cell, worst first
+ORDER = tuple(Status)  # worst first
 OPEN = frozenset({Status.OPEN, Status.NOT_COMPARED})  # neither green nor red
 GREEN = frozenset({Status.OK, Status.IMMATERIAL})
 RED = frozenset(ORDER) - OPEN - GREEN - {Status.UNSUPPORTED}  # statuses that fail a test

@@ -23,7 +23,6 @@ TONES: dict[str, Tone] = {
     "ok": "green",
     "immaterial": "green",
     "improved": "blue",
-    "differs": "yellow",
     "unsupported": "muted",
 }  # any other: by RED
 EXACT = "exact"

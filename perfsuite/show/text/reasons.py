@@ -74,6 +74,8 @@ def _of_steps(reason: reasons.OfSteps) -> str:
             return "no step in common"
         case reasons.SomeSteps(median=median):
             return f"the mean of all steps; the median step {100 * median:+.1f} %"
+        case reasons.OtherStrategy():
+            return "two strategies compute differently"
         case reasons.BySteps():
             return "the trial compared single steps"
     assert_never(reason)
