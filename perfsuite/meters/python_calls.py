@@ -3,7 +3,8 @@
 One step runs under a profile function (``sys.setprofile``) and under no dispatch mode or module hook, which would call
 functions of torch themselves. It computes no gradient norm of perfsuite's own, just as a timed step. Calls of C
 functions do not count; each time that a generator is resumed does. Counted are the packages whose versions a
-measurement records; "yours" is everything else except the standard library and perfsuite itself.
+measurement records; "yours" is everything else except the standard library and perfsuite itself. In a script, every
+installed package has its own name.
 
 The count repeats exactly. Garbage is not collected meanwhile, so no finalizer runs by chance. Other threads do not
 count, and autograd runs CUDA's backward in the rank's own thread for this step. Comparisons (``__eq__``) do not count:
@@ -25,6 +26,7 @@ from typing import Any
 from perfsuite.catalog.definitions import OF_A_STEP, Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.installed import tops
+from perfsuite.rank.loaded import is_installed
 from perfsuite.rank.meter import Meter, Order, by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
@@ -62,8 +64,7 @@ class PythonCalls(Meter):
         with _uncollected(), torch.autograd.set_multithreading_enabled(False), counter.counting():
             yield
         self.session.called = frozenset(module for _, module in counter.known.values())
-        ours = (OURS,) if self.session.strategy.engine.own else (OURS, "__main__")
-        self.calls = counter.by_function(self.packages, ours)  # a rank's main module is the rank server, or the script
+        self.calls = counter.by_function(self.packages, self.session.strategy.engine.own)
 
     def readings(self) -> dict[str, Reading]:
         return {"python_calls": by_part(self.calls, None)}
@@ -111,17 +112,31 @@ class CallCounter:
 
         return profile
 
-    def by_function(self, packages: tuple[str, ...], ours: tuple[str, ...] = (OURS, "__main__")) -> Counter[str]:
-        """The calls by ``package: function @ module``, without those of the standard library and of perfsuite."""
+    def by_function(self, packages: tuple[str, ...], is_script: bool = False) -> Counter[str]:
+        """The calls by ``package: function @ module``, without those of the standard library and of perfsuite. In a
+        script, what is installed beside the ``packages`` has its own name, too.
+        """
         calls: Counter[str] = Counter()
+        ours = (OURS,) if is_script else (OURS, "__main__")  # the main module is the script, or else the rank server
         for number, count in self.counts.items():
             code, module = self.known[number]
             top = module.partition(".")[0]
             if top in ours or top in sys.stdlib_module_names or module.startswith(("namedtuple_", *WRAPPERS)):
                 continue
-            package = top if top in packages else YOURS
-            calls[f"{package}: {code.co_qualname}{AT}{module or code.co_filename}"] += count
+            package = top if top in packages or (is_script and _is_installed(module)) else YOURS
+            calls[f"{package}: {_qualified(code)}{AT}{module or code.co_filename}"] += count
         return calls
+
+
+def _qualified(code: CodeType) -> str:
+    """The name of a function with that of its class; alone in Python 3.10, whose code objects lack it."""
+    return str(getattr(code, "co_qualname", code.co_name))
+
+
+def _is_installed(module: str) -> bool:
+    """Whether the module is a package's, and not the user's own."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is not None and is_installed(file)
 
 
 def _modules_of(name: str) -> set[str]:
