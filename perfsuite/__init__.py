@@ -1,5 +1,7 @@
 """perfsuite: stops LLM-training performance from regressing. Start with `pytest --perf -k zero3`."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
 from typing import TYPE_CHECKING, Any

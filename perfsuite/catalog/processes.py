@@ -1,9 +1,10 @@
 """What the cells of an engine do, and the tasks of models. Data only; processes.toml has the rows."""
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from perfsuite.catalog.definitions import Model
@@ -47,7 +48,7 @@ class Task:
     items: str = "perfsuite.rank.tasks:labels"
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("processes.toml").read_text(encoding="utf-8"))
+_TABLES = msgspec.toml.decode(Path(__file__).with_name("processes.toml").read_bytes())
 PROCESSES = {name: Process(name=name, **facts) for name, facts in _TABLES.items()}
 WITH_WEIGHTS = {
     "causal_lm": Task(items="perfsuite.rank.tasks:next_tokens"),

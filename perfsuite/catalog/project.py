@@ -21,7 +21,6 @@ partition = "gpu"
 import datetime
 import difflib
 import re
-import tomllib
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -134,10 +133,10 @@ def read_project(folder: Path) -> Project:
     """The project of a folder; an empty one without a file or a table. Raises FileError for an invalid entry."""
     path = folder / FILE
     try:
-        table = tomllib.loads(path.read_text()).get("tool", {}).get("perfsuite", {})
+        table = msgspec.toml.decode(path.read_bytes()).get("tool", {}).get("perfsuite", {})
     except FileNotFoundError:
         return Project()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise FileError(f"{path} cannot be read: {error}.") from error
     _check(path, table)
     try:
@@ -174,4 +173,4 @@ def _check(path: Path, table: dict[str, Any]) -> None:
 
 def today() -> datetime.date:
     """In UTC, as all dates of records."""
-    return datetime.datetime.now(datetime.UTC).date()
+    return datetime.datetime.now(datetime.timezone.utc).date()

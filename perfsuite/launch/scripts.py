@@ -39,14 +39,13 @@ from perfsuite.records.job import ATTACHED, PID
 from perfsuite.records.measurement import COMMAND
 from perfsuite.records.progress import read_progress
 from perfsuite.records.sample import RankSample
-from perfsuite.system.paths import code_folders
+from perfsuite.system.paths import PACKAGE, code_folders
 from perfsuite.system.processes import end_with_parent
 from perfsuite.system.units import printable, show_several
 from perfsuite.system.waits import wait_readable
 from perfsuite.system.workspaces import Workspace
 
-HOME = Path(__file__).resolve().parents[2]  # the folder that has the package
-HOOK = HOME / "perfsuite" / "rank" / "script" / "attach"
+HOOK = PACKAGE / "rank" / "script" / "attach"
 LOG = "script.log"
 ROOT = "root"  # the folder with the script's copy, whose path in it is that of the user's folder
 REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
@@ -143,7 +142,8 @@ class ScriptServer:
         path = os.pathsep.join(moved(variables.get("PYTHONPATH", "").split(os.pathsep), top, copy))
         ours = {
             "PERFSUITE_SCRIPT": str(self.folder),
-            "PERFSUITE_HOME": str(HOME),
+            "PERFSUITE_HOME": str(PACKAGE),
+            "PERFSUITE_PYTHON": sys.executable,
             "PERFSUITE_COPY": f"{copy}{os.pathsep}{top}",
             "PERFSUITE_ROOT": str(self.folder / ROOT),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), path])),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
@@ -20,6 +20,9 @@ from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.rank.torch_types import DeviceMesh, DType, TorchDevice
 from perfsuite.records.job import Job
 from perfsuite.system.machine import EMULATED
+
+if TYPE_CHECKING:
+    from typing import Self
 
 Listener = Callable[[str], None]
 
@@ -50,7 +53,7 @@ class Session:
     called: frozenset[str] = frozenset()  # modules of which a step has called functions
 
     @classmethod
-    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Self:
+    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> "Self":
         """Load the catalog that the parent used and resolve the strategy with it."""
         for entry in job.import_path:
             if entry not in sys.path:

@@ -1,10 +1,9 @@
 """How two environments differ, and which differences a trial found to be the cause."""
 
-from enum import StrEnum
-
 import msgspec
 
 from perfsuite.records.record import Record
+from perfsuite.system.enums import StrEnum
 
 CODE = "your code"  # the name of a change of it
 NONE = "none"  # the text of a name that one side lacks

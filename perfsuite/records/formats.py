@@ -21,4 +21,4 @@ FORMATS = (1, 2, 3, 4, 5)  # readable ones
 
 def timestamp() -> str:
     """The current time, in UTC and to the second, as a record's date."""
-    return datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
+    return datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat()

@@ -1,8 +1,7 @@
 """The gradients of a script's first optimizer steps, of which two accumulations are compared."""
 
-from enum import StrEnum
-
 from perfsuite.records.record import Record
+from perfsuite.system.enums import StrEnum
 
 
 class StepGradients(Record, frozen=True, kw_only=True):

@@ -1,8 +1,7 @@
 """The kinds of steps of a rank, and how many of each."""
 
-from enum import StrEnum
-
 from perfsuite.catalog.processes import PROCESSES
+from perfsuite.system.enums import StrEnum
 
 
 class StepKind(StrEnum):

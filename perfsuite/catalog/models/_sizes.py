@@ -1,7 +1,6 @@
 """A model family: a TOML file, with the sizes of an architecture and the source of every number."""
 
 import functools
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def models_of(path: Path) -> Iterator[Model]:
 
 @functools.cache
 def _table(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
+    return msgspec.toml.decode(path.with_suffix(".toml").read_bytes(), type=dict[str, Any])
 
 
 def _of_config(architecture: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

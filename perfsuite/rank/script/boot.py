@@ -3,10 +3,11 @@
 A library asks ``find_spec("torch")`` long before it imports torch, so the finder stays until the module is executed.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import importlib.util
-import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 from perfsuite.rank.asked import watch
 from perfsuite.rank.script import started as starting
+from perfsuite.rank.script.needs import provide
 from perfsuite.rank.script.outside import outside_of_copy
 from perfsuite.rank.script.started import Started
 
@@ -83,7 +85,7 @@ def _hide_imports(error: BaseException | None) -> None:
             if entry.tb_next is None or entry.tb_frame.f_code.co_filename not in WATCHERS:
                 frames.append(entry)
             entry = entry.tb_next
-        for one, following in itertools.pairwise(frames):
+        for one, following in zip(frames, [*frames[1:], None]):  # noqa: B905, older Pythons lack strict=
             one.tb_next = following
         error.__traceback__ = frames[0] if frames else None
         error = error.__cause__ or error.__context__
@@ -117,6 +119,7 @@ def _call_after(spec: ModuleSpec, reference: str) -> None:
         del loader.exec_module  # the loader is the ordinary one again
         where, _, function = reference.partition(":")
         with started.ours() if started else contextlib.nullcontext():
+            provide(started_with)
             getattr(importlib.import_module(where), function)(module)
 
     loader.exec_module = exec_module  # on the instance: its type stays

@@ -1,5 +1,7 @@
 """What a script misses because it runs in a copy of its repository: a relative path that leaves the repository."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping
 

@@ -4,6 +4,8 @@ Watched from the start of Python on, so nothing but the standard library is impo
 timed by Python's own function for them, which is the plain one again when the first iteration begins.
 """
 
+from __future__ import annotations
+
 import builtins
 import contextlib
 import os

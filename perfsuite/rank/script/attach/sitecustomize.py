@@ -8,11 +8,13 @@ import sys
 
 
 def _attach() -> None:
-    if not os.environ.get("PERFSUITE_SCRIPT"):
+    if not os.environ.get("PERFSUITE_SCRIPT") or sys.version_info < (3, 9):  # a build tool's: no torch is so old
         return
-    home = os.environ["PERFSUITE_HOME"]
-    if home not in sys.path:
-        sys.path.append(home)  # last: what the script's environment has comes first
+    file = os.path.join(os.environ["PERFSUITE_HOME"], "__init__.py")
+    spec = importlib.util.spec_from_file_location("perfsuite", file)
+    assert spec and spec.loader
+    package = sys.modules["perfsuite"] = importlib.util.module_from_spec(spec)  # and nothing else that lies beside it
+    spec.loader.exec_module(package)
     from perfsuite.rank.script.boot import boot
 
     boot()

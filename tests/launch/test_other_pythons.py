@@ -1,0 +1,133 @@
+"""perfsuite measures training environments of other Pythons, and runs in other Pythons itself: those that are here."""
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from perfsuite.environments.environments import uv_command, uv_variables
+from perfsuite.environments.lockfile import find_python
+from perfsuite.errors import UsageError
+from perfsuite.launch.rank_packages import rank_packages
+from perfsuite.rank.script.needs import NEEDS, OLDEST
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(60):
+    optimizer.zero_grad()
+    net(torch.rand(16, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@functools.cache
+def other_pythons() -> dict[tuple[int, int], str]:
+    """The interpreters of other minor versions that this machine has."""
+    found = {}
+    for minor in range(9, 15):
+        try:
+            version, path = find_python(f"3.{minor}")
+        except UsageError:
+            continue
+        if version == f"3.{minor}" and minor != sys.version_info.minor:
+            found[3, minor] = path
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _downloads_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+
+
+def run(*command: object, folder: Path = REPOSITORY, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The finished command, in none of the environments that are active here."""
+    kept = {name: value for name, value in uv_variables().items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=folder, env=kept | variables, capture_output=True, text=True, check=False)
+
+
+def test_what_waits_for_torch_needs_the_standard_library_alone() -> None:
+    """Each Python of a command is watched: that of a build tool may be old, and has nothing of perfsuite's."""
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import perfsuite.rank.script.boot as boot; boot.boot(); "
+    code += "print(sorted(name for name in sys.modules if name.partition('.')[0] in sys.argv[2:]))"
+    for python in (sys.executable, *other_pythons().values()):
+        done = run(python, "-I", "-S", "-c", code, REPOSITORY, *NEEDS)
+        assert (done.stdout, done.stderr) == ("[]\n", ""), python
+
+
+def test_an_old_python_is_refused_by_its_number() -> None:
+    """Python 3.9 lacks what a rank's code is written in."""
+    old = [path for version, path in other_pythons().items() if version < OLDEST]
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from perfsuite.rank.script.needs import provide; provide({})"
+    for python in old:
+        done = run(python, "-I", "-S", "-c", code, REPOSITORY)
+        assert "perfsuite measures Python 3.10 and newer" in done.stderr.splitlines()[-1]
+    if not old:
+        pytest.skip("This machine has no Python 3.9.")
+
+
+def test_for_the_same_python_they_are_perfsuite_s_own() -> None:
+    """Nothing is installed, and nothing else of perfsuite's environment can be imported."""
+    folder = rank_packages(sys.executable, EXTENSION_SUFFIXES[0], sys.version_info[:2])
+    code = f"import sys; sys.path.append({str(folder)!r}); import {', '.join(NEEDS)}; import pytest"
+    done = run(sys.executable, "-I", "-S", "-c", code)
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'pytest'"
+
+
+@pytest.fixture(scope="module")
+def torch_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes an environment with torch and transformers for a Python; the same for all tests."""
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    release = next(line for line in lines if line.startswith("torch=="))
+
+    @functools.cache
+    def make(python: str) -> Path:
+        folder = tmp_path_factory.mktemp("environment") / ".venv"
+        assert run(*uv_command(), "venv", "--quiet", "--python", python, folder).returncode == 0
+        install = [*uv_command(), "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
+        done = run(*install, release.split(";")[0].strip(), "numpy", "transformers", "pytest-benchmark")
+        assert done.returncode == 0, done.stderr
+        return folder
+
+    return make
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("minor", range(10, 15))
+def test_a_script_trains_on_another_python(minor: int, torch_environment, tmp_path: Path) -> None:
+    """Its environment has torch and numpy, and nothing of perfsuite's, before and after."""
+    if (3, minor) not in other_pythons():
+        pytest.skip(f"This machine has no Python 3.{minor} beside the one that runs.")
+    environment = torch_environment(other_pythons()[3, minor])
+    (tmp_path / "train.py").write_text(SCRIPT)
+    before = os.listdir(environment / "lib" / f"python3.{minor}" / "site-packages")
+    python = environment / "bin" / "python"
+    done = run(sys.executable, "-m", "perfsuite", "run", "--", python, "train.py", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "steps" in done.stdout and "ms" in done.stdout
+    assert os.listdir(environment / "lib" / f"python3.{minor}" / "site-packages") == before
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("minor", range(11, 15))
+def test_perfsuite_runs_on_another_python(minor: int, torch_environment, tmp_path: Path) -> None:
+    """It is installed there, and measures a cell and a script."""
+    if (3, minor) not in other_pythons():
+        pytest.skip(f"This machine has no Python 3.{minor} beside the one that runs.")
+    python = torch_environment(other_pythons()[3, minor]) / "bin" / "python"
+    done = run(*uv_command(), "pip", "install", "--quiet", "--python", python, "-e", REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = run(python, "-m", "perfsuite", "run", "--", "python", "train.py", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(python, "-m", "pytest", "--perf", "-k", "gpt2_tiny-single-cpu_x1", "-p", "no:cacheprovider")
+    assert done.returncode == 0, done.stdout + done.stderr
