@@ -1,6 +1,6 @@
 """Builds a model with random weights from its definition. The same code runs on a CPU, on CUDA and on fake tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Model
@@ -68,16 +68,31 @@ def build_for_counting(session: Session) -> Module:
     return model.train()
 
 
+STORED = ("dtype", "torch_dtype", "quantization_config")  # of a config: how a checkpoint's weights are stored
+
+
 def from_transformers(definition: Model, attention: str | None = None) -> Module:
-    """A transformers model with random weights. ``attention`` None leaves the choice to transformers."""
+    """A transformers model with random weights. ``attention`` None leaves the choice to transformers.
+
+    Its parameters are in fp32, however a config says that those of a checkpoint are stored: the strategy casts them.
+    """
     import transformers
 
-    config = getattr(transformers, definition.config_class)(**definition.config)
+    config = getattr(transformers, definition.config_class)(**_trained(definition.config))
     options = {} if attention is None else {"attn_implementation": attention}
     model: Module = getattr(transformers, definition.model_class)._from_config(config, **options)
     for path in definition.frozen:
         model.get_submodule(path).requires_grad_(False)
     return model
+
+
+def _trained(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config, and those nested in it, without what says how weights are stored."""
+    return {
+        name: _trained(value) if isinstance(value, Mapping) else value
+        for name, value in config.items()
+        if name not in STORED
+    }
 
 
 def without_weights(definition: Model) -> Module:

@@ -67,3 +67,17 @@ def test_fit_traces_your_own_model(folder, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("own_my_llama on rtx3090_x1: predicted, not measured")
     assert " fits " in printed
+
+
+@pytest.mark.parametrize("stored", ["dtype", "torch_dtype"])
+def test_how_weights_are_stored_is_not_how_one_trains(folder, capsys, stored):
+    """The strategy alone says how: a file's bfloat16 changes no byte, and pure_bf16 needs less."""
+
+    def needs(config, *strategies):
+        (folder / "config.json").write_text(json.dumps(config))
+        main(["fit", str(folder), "--hardware=rtx3090_x1", "--strategy", *strategies, "-s", "64", "--whole"])
+        return [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("single")]
+
+    mixed, pure = needs(CONFIG | {stored: "bfloat16"}, "single+bf16", "single+pure_bf16")
+    assert mixed[:4] == needs(CONFIG, "single+bf16")[0][:4]
+    assert float(pure[2]) < float(mixed[2]) and pure[3] == mixed[3]
