@@ -11,9 +11,12 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import (
     AT,
     EXPOSED,
+    LINE,
     PHASES,
     expand,
     layer_of,
+    line_of,
+    moved_line,
     seconds_by_phase,
     with_layers,
     without_module,
@@ -44,7 +47,7 @@ def explain(metric: Metric, new: Reading, old: Reading) -> list[Move]:
 
 
 def _explain_part(part: str, sign: int, by: int, new: Reading, old: Reading) -> list[Move]:
-    whole = Move(part=part, by=by)
+    whole = Move(part=part, line=line_of(new, LINE) if by > 0 else "", by=by)
     if not new.suspects or (not old.suspects and old.parts.get(part)):
         return [whole]
     moved = [(suspect, sign * size) for suspect, size in moves(part, new, old).items()]
@@ -54,12 +57,16 @@ def _explain_part(part: str, sign: int, by: int, new: Reading, old: Reading) -> 
     enough = SMALL * moved[0][1]
     named = [(suspect, size) for suspect, size in moved[:NAMED] if size >= enough]
     named += [(suspect, size) for suspect, size in moved[-1:] if size <= -enough]  # replaced by what grew
-    return [whole, *(_move(part, suspect, sign * size) for suspect, size in named)]
+    whole = Move(part=part, by=by)
+    return [whole, *(_move(f"{part}: {suspect}", sign * size, new, old) for suspect, size in named)]
 
 
-def _move(part: str, suspect: str, by: int) -> Move:
-    operator, _, module = suspect.partition(AT)
-    return Move(part=part, operator=operator, module=module, by=by)
+def _move(suspect: str, by: int, new: Reading, old: Reading) -> Move:
+    """What has come is in a line of the new side, and what has gone was in one of the old."""
+    line = moved_line(new, old, suspect) if by > 0 else line_of(old, suspect)
+    part, _, place = suspect.partition(": ")
+    operator, _, module = place.partition(AT)
+    return Move(part=part, operator=operator, module=module, line=line, by=by)
 
 
 def explain_time(new: Measurement, old: Measurement) -> list[Move]:

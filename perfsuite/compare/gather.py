@@ -202,9 +202,8 @@ def _fold(metric: Metric, ranks: Sequence[RankSample], alone: bool) -> Reading |
         for reading in (by_rank.get(sample.rank, Reading(value=0)) for sample in ranks)
         for one in (reading.ranks or [reading.value])
     ]
-    return Reading(
-        value=value, parts=parts, suspects=fullest.suspects, phases=fullest.phases, samples=samples, ranks=every
-    )
+    evidence: Any = {"suspects": fullest.suspects, "lines": fullest.lines, "phases": fullest.phases}
+    return Reading(value=value, parts=parts, samples=samples, ranks=every, **evidence)
 
 
 def _check(metric: Metric, rank: int, reading: Reading) -> None:

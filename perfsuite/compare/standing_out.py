@@ -1,46 +1,65 @@
 """What stands out in one measurement, without anything to compare it with: what hurts first.
 
-Every symptom rests on a number that was measured. A share is one of a whole iteration (its phases) or of the peak.
+Every symptom rests on a number that was measured. A share is one of a whole iteration (its phases, or samples of its
+lines) or of the peak.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from perfsuite.compare.capacity import PEAK
 from perfsuite.records.measurement import STEP_TIME, Measurement
-from perfsuite.records.suspects import EXPOSED, seconds_by_phase
+from perfsuite.records.suspects import EXPOSED, LINE, line_of, seconds_by_phase
 
 LARGE = 0.2  # of an iteration, or of the peak
-MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own
+WAITS = 1 / 3  # of an iteration, for a DataLoader: to collate a batch takes as long as a very small step
+MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own; of the peak
+RARE = 0.1  # of the time, of what some steps have alone: evaluations and saves
+SMALL = 0.02  # of the peak
+SAMPLED = 0.02  # seconds of samples from which on their shares count
 HOST_LEAST = 2**16  # bytes a step: libraries keep up to 40 KiB of each of the first steps
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
+CALLS = 150  # of one line in a step: a loop over the layers of a model has fewer
+LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
+UNEVEN, FEWEST = 1.5, 10  # the largest step by the median one, and the steps that are needed to say so
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
-LOGITS = ("log_softmax", "cross_entropy", "nll_loss", "lm_head", "logits")
+SUMMED, CLEARED = "never cleared", "zeros"  # parts of the gradients that a step begins with (meters/own_lines.py)
 
 
 class Symptom(StrEnum):
-    """What it is."""
+    """What it is, in the order in which it hurts."""
 
+    GRADIENTS_SUMMED = "gradients never cleared"
     KEPT_TENSORS = "tensors kept"
-    KEPT_OBJECTS = "objects kept"
-    KEPT_HOST = "host memory kept"
     OPEN_FILES = "files left open"
+    KEPT_HOST = "host memory kept"
+    KEPT_OBJECTS = "objects kept"
+    LOGITS = "logits kept"
+    SCORES = "attention not fused"
+    GRADIENTS_ZEROED = "gradients kept as zeros"
     RECOMPILES = "recompilation"
     GRAPH_BREAKS = "graph breaks"
     DATA = "waiting for data"
-    OUTSIDE = "outside of the step"
-    RANKS = "waiting for ranks"
+    EVALUATES = "evaluation in the steps"
     SAVES = "saves"
-    SYNCHRONISES = "synchronisations"
+    OUTSIDE = "outside of the step"
     LOOPS = "optimizer loops"
-    LOGITS = "logits kept"
+    HOST = "host-bound"
+    WIDE = "cast up"
+    UNEVEN = "uneven batches"
+    RANKS = "waiting for ranks"
+    SYNCHRONISES = "synchronisations"
+    READS = "tensor values read"
+    PRINTS = "printing"
 
 
 @dataclass(frozen=True)
 class StandOut:
     """``number`` is in the symptom's unit: bytes, objects or files a step, a count, or a share of the step or the peak.
-    ``where`` is the largest evidence, as "operator @ module"; empty if there is none.
+    ``where`` is the user's line or, if none is known, the largest evidence, as "operator @ module"; empty without.
     """
 
     symptom: Symptom
@@ -49,98 +68,189 @@ class StandOut:
 
 
 def standing_out(measurement: Measurement) -> list[StandOut]:
-    """All that stands out, what hurts first; empty if nothing does. Objects that have the kept bytes or files are no
-    symptom of their own.
-    """
-    found = [one for look in LOOKS for one in look(measurement)]
-    has_more = any(one.symptom in (Symptom.KEPT_TENSORS, Symptom.OPEN_FILES, Symptom.KEPT_HOST) for one in found)
-    return [one for one in found if not (has_more and one.symptom == Symptom.KEPT_OBJECTS)]
+    """All that stands out, what hurts first; empty if nothing does. What follows from another symptom is none."""
+    seen = Seen(measurement)
+    found = {one.symptom: one for look in LOOKS for one in look(seen)}
+    for symptom, effects in EFFECTS.items():
+        if symptom in found:
+            found = {name: one for name, one in found.items() if name not in effects}
+    return [found[symptom] for symptom in Symptom if symptom in found]
 
 
 def shares(measurement: Measurement) -> dict[str, float]:
     """Of an iteration, by phase, the largest first; empty if no phase is known."""
-    seconds = seconds_by_phase(measurement.readings)
+    return _shares(seconds_by_phase(measurement.readings))
+
+
+def _shares(seconds: dict[str, float]) -> dict[str, float]:
     whole = sum(seconds.values())
     return {name: part / whole for name, part in sorted(seconds.items(), key=lambda item: -item[1]) if whole and part}
 
 
-def _counts(symptom: Symptom, *metrics: str, least: int = 1) -> Callable[[Measurement], Iterator[StandOut]]:
+class Seen:
+    """The numbers of a measurement as symptoms ask for them; what is not known is 0."""
+
+    def __init__(self, measurement: Measurement) -> None:
+        self.readings = measurement.readings
+        self.unrepeated = measurement.unrepeated
+        self.phases = shares(measurement)
+        sampled = self.readings.get("line_seconds")
+        self.sampled = _shares(sampled.phases) if sampled and sampled.value >= SAMPLED else {}
+
+    def value(self, metric: str) -> float:
+        """The least of all launches."""
+        reading = self.readings.get(metric)
+        return min(reading.value, self.unrepeated.get(metric, reading.value)) if reading else 0
+
+    def part(self, metric: str, part: str) -> int:
+        """A part of a number."""
+        return self.readings[metric].parts.get(part, 0) if self.value(metric) else 0
+
+    def of_peak(self, size: float) -> float:
+        """Its share of the peak."""
+        return size / self.value(PEAK) if self.value(PEAK) > 0 else 0.0
+
+    def of_step(self, metric: str) -> float:
+        """The seconds of a metric by those of a step."""
+        return self.value(metric) / self.value(STEP_TIME) if self.value(STEP_TIME) > 0 else 0.0
+
+    def where(self, metric: str, prefix: str = "") -> str:
+        """The user's line that most of the number comes from, or else its largest evidence."""
+        reading = self.readings[metric]
+        suspects = {name: size for name, size in reading.suspects.items() if name.startswith(prefix)}
+        largest = max(suspects, key=lambda name: suspects[name], default="")
+        return line_of(reading, largest or LINE) or largest.partition(": ")[2] or largest
+
+    def line(self, *phases: str) -> str:
+        """The line in which samples of these phases are most often; empty if there are none."""
+        found: Counter[str] = Counter()
+        for phase in phases if self.sampled else ():
+            found.update(self.readings["line_seconds"].lines.get(phase, {}))
+        return max(found, key=lambda line: found[line], default="")
+
+
+Look = Callable[[Seen], Iterator[StandOut]]
+
+
+def _counts(symptom: Symptom, *metrics: str, least: float = 1) -> Look:
     """A symptom that is there if one of these metrics is at least so large, in all launches."""
 
-    def look(measurement: Measurement) -> Iterator[StandOut]:
+    def look(seen: Seen) -> Iterator[StandOut]:
         for name in metrics:
-            reading = measurement.readings.get(name)
-            if reading and min(reading.value, measurement.unrepeated.get(name, reading.value)) >= least:
-                yield StandOut(symptom, reading.value, _largest(reading.suspects))
+            if seen.value(name) >= least:
+                yield StandOut(symptom, seen.readings[name].value, seen.where(name))
                 return
 
     return look
 
 
-def _phase(symptom: Symptom, phase: str, least: float) -> Callable[[Measurement], Iterator[StandOut]]:
-    """A symptom that is there if the phase takes at least such a share of an iteration."""
+def _of_peak(symptom: Symptom, metric: str, least: float) -> Look:
+    """A symptom that is there if so many bytes are at least such a share of the peak."""
 
-    def look(measurement: Measurement) -> Iterator[StandOut]:
-        share = shares(measurement).get(phase, 0.0)
-        if share >= least:
-            yield StandOut(symptom, share)
+    def look(seen: Seen) -> Iterator[StandOut]:
+        if (share := seen.of_peak(seen.value(metric))) >= least:
+            yield StandOut(symptom, share, seen.where(metric))
 
     return look
 
 
-def _in_steps(measurement: Measurement, metric: str) -> float:
-    """The seconds of a metric by those of a step; 0 if either is unknown."""
-    seconds, step = measurement.readings.get(metric), measurement.readings.get(STEP_TIME)
-    return seconds.value / step.value if seconds and step and step.value > 0 else 0.0
+def _gradients(seen: Seen) -> Iterator[StandOut]:
+    held = "gradients_held_bytes"
+    if summed := seen.part(held, SUMMED):
+        yield StandOut(Symptom.GRADIENTS_SUMMED, summed)
+    elif seen.of_peak(cleared := seen.part(held, CLEARED)) >= SMALL:
+        zeroes = {name: one for name, one in seen.readings["operators"].suspects.items() if "zero_" in name}
+        where = line_of(seen.readings["operators"], max(zeroes, key=lambda name: zeroes[name])) if zeroes else ""
+        yield StandOut(Symptom.GRADIENTS_ZEROED, cleared, where)
 
 
-def _ranks(measurement: Measurement) -> Iterator[StandOut]:
-    if (share := _in_steps(measurement, EXPOSED)) >= LARGE:
-        yield StandOut(Symptom.RANKS, share)
+def _data(seen: Seen) -> Iterator[StandOut]:
+    """What a DataLoader takes, or the loop's own code before it trains."""
+    loader, loop = seen.phases.get("data", 0.0), seen.sampled.get("batch", 0.0)
+    if loader >= WAITS or loop >= MOSTLY:
+        yield StandOut(Symptom.DATA, max(loader, loop), seen.line("data" if loader >= loop else "batch"))
+    elif seen.phases.get("other", 0.0) - loop >= MOSTLY:
+        rare = sum(seen.sampled.get(name, 0.0) for name in ("evaluation", "save"))
+        if (share := seen.phases["other"]) - rare >= MOSTLY:
+            yield StandOut(Symptom.OUTSIDE, share, seen.line("other", "batch"))
 
 
-def _saves(measurement: Measurement) -> Iterator[StandOut]:
-    if (steps := _in_steps(measurement, "save_stall_seconds")) > 1:
-        yield StandOut(Symptom.SAVES, steps)
+def _rare(symptom: Symptom, phase: str) -> Look:
+    """A symptom that is there if what some steps have alone takes such a share of the time."""
+
+    def look(seen: Seen) -> Iterator[StandOut]:
+        if (share := seen.sampled.get(phase, 0.0)) >= RARE:
+            yield StandOut(symptom, share, seen.line(phase))
+
+    return look
 
 
-def _optimizer_loops(measurement: Measurement) -> Iterator[StandOut]:
-    operators, share = measurement.readings.get("operators"), shares(measurement).get("optimizer", 0.0)
-    if operators is None or share < LARGE or operators.parts.get("optimizer", 0) < LOOPS:
+def _ranks(seen: Seen) -> Iterator[StandOut]:
+    if (share := seen.of_step(EXPOSED)) >= LARGE:
+        yield StandOut(Symptom.RANKS, share, seen.where("communication_bytes"))
+
+
+def _optimizer_loops(seen: Seen) -> Iterator[StandOut]:
+    """An optimizer of the user's own, or one of torch's that takes no tensors together."""
+    if seen.value("optimizer_calls") >= LOOPS:
+        yield StandOut(Symptom.LOOPS, seen.part("operators", "optimizer"), seen.where("optimizer_calls"))
         return
-    names = {name: size for name, size in operators.suspects.items() if name.startswith("optimizer: ")}
+    number, share = seen.part("operators", "optimizer"), seen.phases.get("optimizer", 0.0)
+    if number < LOOPS or share < LARGE:
+        return
+    names = [name for name in seen.readings["operators"].suspects if name.startswith("optimizer: ")]
     if names and not any(word in name for name in names for word in TOGETHER):
-        yield StandOut(Symptom.LOOPS, operators.parts["optimizer"], _largest(names))
+        yield StandOut(Symptom.LOOPS, number, seen.where("operators", "optimizer: "))
 
 
-def _logits(measurement: Measurement) -> Iterator[StandOut]:
-    peak = measurement.readings.get(PEAK)
-    if peak is None or peak.value <= 0:
-        return
-    named = {name: size for name, size in peak.suspects.items() if any(word in name for word in LOGITS)}
-    kept = {name: size for name, size in named.items() if not name.startswith(("parameters", "gradients", "optimizer"))}
-    if (share := sum(kept.values()) / peak.value) >= LARGE:
-        yield StandOut(Symptom.LOGITS, share, _largest(kept))
+def _host(seen: Seen) -> Iterator[StandOut]:
+    """A loop in Python, or so many operators that each takes as long as its call."""
+    number = seen.part("operators", "forward") + seen.part("operators", "backward") + seen.part("operators", "other")
+    if seen.value("loop_calls") >= CALLS:
+        yield StandOut(Symptom.HOST, number, seen.where("loop_calls"))
+    elif number >= LAUNCHES and seen.value(STEP_TIME) / number < HOST_SECONDS:
+        yield StandOut(Symptom.HOST, number, seen.where("operators", "forward: "))
 
 
-def _largest(suspects: Mapping[str, int]) -> str:
-    """The largest evidence, without its part; empty if there is none."""
-    name = max(suspects, key=lambda name: suspects[name], default="")
-    return name.partition(": ")[2] or name
+def _wide(seen: Seen) -> Iterator[StandOut]:
+    if (share := seen.value("wide_share")) >= RARE:
+        yield StandOut(Symptom.WIDE, share, seen.where("wide_share"))
+    elif (share := seen.of_peak(seen.value("cast_up_bytes"))) >= LARGE:
+        yield StandOut(Symptom.WIDE, share, seen.where("cast_up_bytes"))
 
 
-LOOKS: tuple[Callable[[Measurement], Iterator[StandOut]], ...] = (
+def _uneven(seen: Seen) -> Iterator[StandOut]:
+    reading = seen.readings.get("input_elements")
+    sizes = [one for one in reading.samples if one] if reading else []
+    if len(sizes) >= FEWEST and (ratio := max(sizes) / statistics.median(sizes)) >= UNEVEN:
+        yield StandOut(Symptom.UNEVEN, ratio)
+
+
+LOOKS: tuple[Look, ...] = (
+    _gradients,
     _counts(Symptom.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes"),
     _counts(Symptom.OPEN_FILES, "kept_files", "open_files_left"),
     _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes", least=HOST_LEAST),
     _counts(Symptom.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
+    _of_peak(Symptom.LOGITS, "logit_bytes", MOSTLY),
+    _of_peak(Symptom.SCORES, "score_bytes", SMALL),
     _counts(Symptom.RECOMPILES, "recompilations"),
     _counts(Symptom.GRAPH_BREAKS, "graph_breaks"),
-    _phase(Symptom.DATA, "data", LARGE),
-    _phase(Symptom.OUTSIDE, "other", MOSTLY),
-    _ranks,
-    _saves,
-    _counts(Symptom.SYNCHRONISES, "synchronisations"),
+    _data,
+    _rare(Symptom.EVALUATES, "evaluation"),
+    _rare(Symptom.SAVES, "save"),
     _optimizer_loops,
-    _logits,
+    _host,
+    _wide,
+    _uneven,
+    _ranks,
+    _counts(Symptom.SYNCHRONISES, "synchronisations"),
+    _counts(Symptom.READS, "values_read"),
+    _counts(Symptom.PRINTS, "printed_lines"),
 )
+LEAKS = (Symptom.KEPT_TENSORS, Symptom.OPEN_FILES, Symptom.KEPT_HOST)
+EFFECTS = {  # symptoms that follow from another one
+    **dict.fromkeys(LEAKS, (Symptom.KEPT_OBJECTS,)),
+    Symptom.RECOMPILES: (Symptom.GRAPH_BREAKS,),  # torch gives up after some
+    Symptom.SYNCHRONISES: (Symptom.READS,),
+}

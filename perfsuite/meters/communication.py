@@ -9,7 +9,7 @@ a group of one rank exchanges nothing.
 """
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,6 +70,7 @@ class Communication(Meter):
         self.bytes: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.groups: Counter[str] = Counter()
+        self.lines: dict[str, Counter[str]] = defaultdict(Counter)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -81,12 +82,16 @@ class Communication(Meter):
         suspect = f"{collective}: {call}"
         self.bytes[suspect] += size
         self.calls[suspect] += 1
+        self.lines[suspect][self.whereabouts.line(False)] += size
 
     def _join(self, collective: str, ranks: int) -> None:
         self.groups[f"{collective} of {show_several(ranks, 'rank')}"] += 1
 
     def readings(self) -> dict[str, Reading]:
-        readings = {"communication_bytes": by_part(self.bytes), "collectives": by_part(self.calls)}
+        readings = {
+            "communication_bytes": by_part(self.bytes, lines=self.lines),
+            "collectives": by_part(self.calls, lines=self.lines),
+        }
         if self.session.world_size > 1:
             readings["joined_groups"] = Reading(value=self.groups.total(), parts=dict(self.groups))
         theory = self.trainer.traffic()

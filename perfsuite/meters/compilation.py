@@ -12,14 +12,18 @@ import sys
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from perfsuite.catalog.definitions import OF_A_STEP, Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import Trainer
+from perfsuite.rank.users_lines import UsersLines
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import fold
+from perfsuite.records.suspects import LINE, fold
 from perfsuite.system.units import SECONDS, WHOLE
 
+RESUMED, RESUMED_AT = "torch_dynamo_resume_in_", "_at_"  # around the name of what is resumed, and before its line
 KEPT = 10_000  # compilations that torch is to remember; its default is 64
 
 
@@ -44,13 +48,32 @@ class Compilation(Meter):
         breaks = Counter({reason.split("\n")[0]: count for reason, count in counters["graph_break"].items()})
         again = [one for one in forwards if _is_again(one)]
         seconds = seconds_of_compiler()
+        recompilations = _by_function(Counter(str(one.co_name) for one in again), fold(_reasons(again)))
         return {
-            "graph_breaks": Reading(value=breaks.total(), parts=dict(breaks)),
+            "graph_breaks": Reading(value=breaks.total(), parts=dict(breaks), lines=_resumed(forwards)),
             "compilations": _by_function(Counter(str(one.co_name) for one in forwards)),
-            "recompilations": _by_function(Counter(str(one.co_name) for one in again), fold(_reasons(again))),
+            "recompilations": msgspec.structs.replace(recompilations, lines=_begun(again)),
             "guards": _by_function(_guards(forwards)),
             "compile_seconds": Reading(value=seconds, samples=[seconds]),
         }
+
+
+def _begun(records: list[Any]) -> dict[str, dict[str, int]]:
+    """How often the user's functions were compiled, by their first lines."""
+    users, lines = UsersLines(), Counter[str]()
+    for one in records:
+        lines[users.named(str(one.co_filename or ""), one.co_firstlineno or 0, str(one.co_name or ""))] += 1
+    return {LINE: {line: number for line, number in lines.items() if line}}
+
+
+def _resumed(records: list[Any]) -> dict[str, dict[str, int]]:
+    """The lines of the user's at which torch goes on after a graph break: it names a function after each."""
+    users, lines = UsersLines(), Counter[str]()
+    for one in records:
+        name, _, number = str(one.co_name or "").rpartition(RESUMED_AT)
+        if name.startswith(RESUMED) and number.isdecimal():
+            lines[users.named(str(one.co_filename or ""), int(number), name[len(RESUMED) :])] += 1
+    return {LINE: {line: number for line, number in lines.items() if line}}
 
 
 def _by_function(counts: Counter[str], suspects: dict[str, int] | None = None) -> Reading:

@@ -19,10 +19,12 @@ class LaterSteps(Meter):
     """Notes the sizes of all batches. What a batch does not tell is 0."""
 
     processes = ("script",)
+    trainer: Any  # a script's
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.sizes: list[tuple[int, int]] = []  # the tokens and samples of each step
+        self.elements: list[int] = []  # of the tensors that each later step gives to its modules
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         self._add(outcome)
@@ -30,16 +32,19 @@ class LaterSteps(Meter):
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step:
             self._add(outcome)
+            self.elements.append(self.trainer.watched.elements or 0)
+        self.trainer.watched.elements = 0
 
     def _add(self, outcome: StepOutcome) -> None:
         self.sizes.append((outcome.tokens, outcome.samples))
 
     def readings(self) -> dict[str, Reading]:
-        return {}
+        return {"input_elements": Reading(value=0)}
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         by_name = zip(("most_tokens", "most_samples"), zip(*list(self.sizes), strict=True), strict=True)
-        return {
+        elements = Reading(value=max(self.elements, default=0), samples=list(map(float, self.elements)))
+        return {"input_elements": elements} | {
             name: Reading(value=max(numbers), samples=list(map(float, numbers)))
             for name, numbers in by_name
             if any(numbers)
@@ -52,6 +57,7 @@ METRICS = (
     Metric("later_steps", "later steps seen", WHOLE, fold="min", optional=True),
     Metric("ends_seen", "ends of the script seen", WHOLE, optional=True),
     Metric("failed_ends", "ends that failed", WHOLE, bound=0.0, **_most),
+    Metric("input_elements", "elements of the largest step's inputs", WHOLE, optional=True),
     Metric("most_tokens", "tokens of the largest step", WHOLE, bound=0.5, **_most),
     Metric("most_samples", "samples of the largest step", WHOLE, bound=0.5, **_most),
 )

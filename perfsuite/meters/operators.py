@@ -8,7 +8,7 @@ requires one. An evaluation without ``torch.no_grad()`` calls the same operators
 """
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -35,6 +35,7 @@ class Operators(Meter):
         self.whereabouts = Whereabouts(session)
         self.calls: Counter[tuple[str, str, str]] = Counter()  # by phase, operator and module
         self.recorded: Counter[tuple[str, str, str]] = Counter()  # those of them that autograd records
+        self.lines: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -45,15 +46,16 @@ class Operators(Meter):
         from torch import is_grad_enabled
         from torch.utils._python_dispatch import TorchDispatchMode
 
-        whereabouts, calls, recorded = self.whereabouts, self.calls, self.recorded
+        whereabouts, calls, recorded, lines = self.whereabouts, self.calls, self.recorded, self.lines
 
         class CountingOperators(TorchDispatchMode):
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 if function.namespace == "aten":
                     call = whereabouts.phase, f"aten::{function._opname}", whereabouts.here()
                     calls[call] += 1
-                    if is_grad_enabled() and _requires_gradient([*args, *(kwargs or {}).values()]):
-                        recorded[call] += 1
+                    records = is_grad_enabled() and _requires_gradient([*args, *(kwargs or {}).values()])
+                    recorded[call] += records
+                    lines[call][whereabouts.line(records)] += 1
                 return function(*args, **(kwargs or {}))
 
         mode: Any = CountingOperators
@@ -63,8 +65,12 @@ class Operators(Meter):
         return {"operators": self._reading(self.calls), "recorded_operators": self._reading(self.recorded)}
 
     def _reading(self, counts: Counter[tuple[str, str, str]]) -> Reading:
-        calls = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in counts.items()}
-        return by_part(calls, self.most)
+        calls = {_called(*call): count for call, count in counts.items() if count}
+        return by_part(calls, self.most, {_called(*call): self.lines[call] for call in counts})
+
+
+def _called(phase: str, name: str, module: str) -> str:
+    return f"{phase}: {locate(name, module)}"
 
 
 def _requires_gradient(arguments: Iterable[Any]) -> bool:

@@ -11,7 +11,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.records.suspects import MOST, fold
+from perfsuite.records.suspects import MOST, fold, fold_lines
 
 
 def on_dtensors(types: Iterable[type]) -> bool:
@@ -22,13 +22,17 @@ def on_dtensors(types: Iterable[type]) -> bool:
     return distributed is not None and any(issubclass(kind, distributed.DTensor) for kind in types)
 
 
-def by_part(calls: Mapping[str, int], most: int | None = MOST) -> Reading:
+Lines = Mapping[str, Counter[str]]  # the numbers of the user's lines, by "part: operator @ module"
+
+
+def by_part(calls: Mapping[str, int], most: int | None = MOST, lines: Lines | None = None) -> Reading:
     """A reading of numbers by "part: operator @ module", of which the ``most`` largest are its evidence."""
     parts: Counter[str] = Counter()
     for call, number in calls.items():
         parts[call.partition(":")[0]] += number
     kept = {part: number for part, number in parts.items() if number}
-    return Reading(value=sum(kept.values()), parts=kept, suspects=fold(calls, most))
+    suspects = fold(calls, most)
+    return Reading(value=sum(kept.values()), parts=kept, suspects=suspects, lines=fold_lines(lines or {}, suspects))
 
 
 class Order(IntEnum):

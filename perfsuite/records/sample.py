@@ -1,8 +1,8 @@
 """The measurement of one rank."""
 
 import sys
+from typing import Any
 
-from perfsuite.records.gradients import Gradients
 from perfsuite.records.installed import Installed
 from perfsuite.records.record import Record
 
@@ -12,6 +12,9 @@ class Reading(Record, frozen=True, kw_only=True):
 
     ``suspects`` are the largest constituents of the parts, in the format of records/suspects.py: evidence that is not
     compared.
+
+    ``lines`` are the lines of the user's code that a suspect comes from, with the number of each, by the suspect
+    without the numbers of its layers (suspects.py).
 
     ``phases`` are the seconds of phases that a script names itself, which are within the value: of "other" alone.
 
@@ -23,6 +26,7 @@ class Reading(Record, frozen=True, kw_only=True):
     parts: dict[str, int] = {}
     suspects: dict[str, int] = {}
     phases: dict[str, float] = {}
+    lines: dict[str, dict[str, int]] = {}
     samples: list[float | None] = []
     ranks: list[int | float] = []
 
@@ -34,7 +38,8 @@ class RankSample(Record, frozen=True, kw_only=True):
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
     its steps, all that a script read, and the loaded shared libraries. ``memory_curve`` is in the format of
     records/curves.py. ``uncounted`` are metrics that cannot be counted on this rank, with the reasons: then no rank's
-    is folded. One without a reason is absent without a word. ``gradients`` are all that a job reads that proves.
+    is folded. One without a reason is absent without a word. ``observed`` is what each probe of a job that proves has
+    seen, by the probe's name.
     """
 
     rank: int
@@ -49,7 +54,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     installed: Installed = Installed()
     memory_curve: dict[str, str] = {}
     uncounted: dict[str, str] = {}
-    gradients: Gradients | None = None
+    observed: dict[str, Any] = {}
 
 
 def is_number(value: object) -> bool:

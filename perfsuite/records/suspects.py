@@ -12,6 +12,7 @@ from perfsuite.records.sample import Reading
 MOST = 48  # largest entries of a reading that are kept
 AT = " @ "
 LAYERS = "*"
+LINE = "line"  # what a reading's lines are of, if it has no suspects
 EXPOSED = "exposed_communication_seconds"  # waiting for other ranks, in any phase
 PHASES = {  # of a step, with times named "<phase>_seconds", and the kinds of cells that have them
     "data": ("training", "inference", "script"),
@@ -59,6 +60,46 @@ def fold(sizes: Mapping[str, int], most: int | None = MOST) -> dict[str, int]:
     for (pattern, size), indices in layers.items():
         folded[with_layers(pattern, indices)] = size * len(indices)
     return dict(sorted(folded.items(), key=lambda item: (-item[1], item[0]))[:most])
+
+
+def fold_lines(lines: Mapping[str, Mapping[str, int]], suspects: Iterable[str]) -> dict[str, dict[str, int]]:
+    """The numbers of lines by the pattern of a suspect, of those suspects; an unknown line is left out."""
+    kept = {_without_index(suspect)[0] for suspect in suspects}
+    folded: dict[str, dict[str, int]] = {}
+    for suspect, numbers in lines.items():
+        pattern = _without_index(suspect)[0]
+        for line, number in numbers.items():
+            if line and pattern in kept:
+                inside = folded.setdefault(pattern, {})
+                inside[line] = inside.get(line, 0) + number
+    return folded
+
+
+def line_of(reading: Reading, suspect: str) -> str:
+    """The user's line that most of the suspect comes from, or of the whole reading; empty if none is known."""
+    numbers = reading.lines.get(_without_index(suspect)[0]) or reading.lines.get(LINE, {})
+    return max(numbers, key=lambda line: numbers[line], default="")
+
+
+def moved_line(new: Reading, old: Reading, suspect: str) -> str:
+    """The user's line at which most of the suspect has come. An edit moves the numbers of lines: a line is another one
+    if its file, its function and its number of the suspect are no line's of the old side.
+    """
+    pattern = _without_index(suspect)[0]
+    before = [_without_number(line, many) for line, many in old.lines.get(pattern, {}).items()]
+    come: dict[str, int] = {}
+    for line, many in new.lines.get(pattern, {}).items():
+        if (known := _without_number(line, many)) in before:
+            before.remove(known)
+        else:
+            come[line] = many
+    return max(come, key=lambda line: come[line], default="") or line_of(new, suspect)
+
+
+def _without_number(line: str, many: int) -> tuple[str, str, int]:
+    """``train.py:14 in step`` without 14."""
+    file, _, rest = line.rpartition(":")
+    return file, rest.partition(" ")[2], many
 
 
 def expand(suspects: Mapping[str, int]) -> dict[str, int]:

@@ -71,12 +71,14 @@ class LineInterval(Record, frozen=True, kw_only=True, gc=False):
 
 class Move(Record, frozen=True, kw_only=True, gc=False):
     """One piece of evidence: by how much a part grew, or an operator in a module within it. In the unit of the line,
-    except for the phases of a step, which are seconds. A part as a whole has no operator.
+    except for the phases of a step, which are seconds. A part as a whole has no operator. ``line`` is the one of the
+    user's code that it comes from; empty if none is known.
     """
 
     part: str = ""
     operator: str = ""
     module: str = ""
+    line: str = ""
     by: Number
 
 

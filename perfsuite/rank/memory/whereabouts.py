@@ -7,12 +7,14 @@ break its graphs, so a compiled model is not watched.
 
 import bisect
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module
+from perfsuite.rank.users_lines import UsersLines
 
 # Classes that call one module, which they name "module". A user's names are those inside of it.
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine")
@@ -110,6 +112,8 @@ class Whereabouts:
         self.module = self.last = ""
         self.numbers: list[int] = []
         self.makers: list[str] = []
+        self.users = UsersLines()
+        self.lines: dict[int, str] = {}  # of the user's code that made a node, by the node's number
         self.thread = threading.get_ident()  # autograd numbers by thread; CUDA's backward has its own
         session.listeners.append(self._mark)
 
@@ -129,6 +133,20 @@ class Whereabouts:
                 at = bisect.bisect_right(self.numbers, number)
                 self.last = self.makers[at - 1] if at else ""
         return (self.last if node is not None else self.module) or self.session.outside(self.phase)
+
+    def line(self, records: bool) -> str:
+        """The user's innermost line or, in backward, the one whose forward made the node; empty if there is none.
+        ``records``: autograd has made a node for the operator that calls now.
+        """
+        import torch
+
+        node: Any = torch._C._current_autograd_node()
+        if node is not None and (made := self.lines.get(node._sequence_nr())):
+            return made
+        line = self.users.innermost(sys._getframe(1))
+        if records and threading.get_ident() == self.thread:
+            self.lines[torch._C._autograd._get_sequence_nr() - 1] = line
+        return line
 
     def _mark(self, phase: str) -> None:
         self.phase = self.session.phase or phase

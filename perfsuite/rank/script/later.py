@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.script.kept_lines import KeptLines
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records import codec
 from perfsuite.records.job import Job
@@ -39,6 +40,7 @@ class Later:
         self._begun = self._step_begun = time.perf_counter()
         self._lock, self._written = threading.Lock(), threading.Event()
         self._steps = 0
+        self._kept = KeptLines(sample.readings)
         codec.write(folder / MEASURED.format(rank=sample.rank), sample)
 
     def begin(self, seconds_so_far: float) -> None:
@@ -58,6 +60,7 @@ class Later:
         seconds = time.perf_counter() - self._step_begun
         for meter in self._meters:
             meter.later(self._steps, outcome, seconds)
+        self._kept.stepped(self._steps)
         if self._steps >= MOST_STEPS:
             self.write()
         self._step_begun = time.perf_counter()
@@ -70,6 +73,7 @@ class Later:
             readings = dict(self._sample.readings)
             for meter in self._meters:
                 readings |= meter.later_readings(readings)
+            readings |= self._kept.readings(readings)
             readings |= end_of_script(self._steps, ended, failed)
             seconds = {**self._sample.phases_seconds, "later": time.perf_counter() - self._begun}
             sample = msgspec.structs.replace(self._sample, readings=readings, phases_seconds=seconds)

@@ -18,8 +18,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import unwrapped
-from perfsuite.rank.script.batch_size import BatchSize, size_of
+from perfsuite.rank.script.batch_size import BatchSize, size_of, tensors_in
 from perfsuite.rank.script.told import Told
 from perfsuite.rank.torch_types import Module, Tensor
 
@@ -49,9 +50,12 @@ class Watched:
         self.before_backward: Callable[[], None] = lambda: None  # of a loss
         self.clipped = False  # the gradients are no longer as backward left them
         self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
+        self.around_update: Callable[..., Any] | None = None  # of the optimizer, and what calls its step
         self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
         self.evaluates = False  # the outermost module that runs is in evaluation mode
+        self.elements: int | None = None  # of what modules are given to train with, once they are counted
+        self.only_evaluates = False  # the module that is trained runs, and autograd records nothing
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
         self.by_hand = False  # the script says itself where a step ends
@@ -89,6 +93,10 @@ class Watched:
         known = {one for optimizer in self.optimizers.values() for one in _parameters(optimizer)}
         waiting = [one for one in self.made if id(one) not in self.optimizers]
         return any(known.isdisjoint(_parameters(one)) for one in waiting)
+
+    def trains(self, module: Module) -> bool:
+        """Whether it is one that was called outermost in training mode, or what such a wrapper is around."""
+        return any(module is one or module is inner_model(one) for one in self.roots.values())
 
     def forget(self) -> None:
         """A step has ended, and what it read is known."""
@@ -198,7 +206,8 @@ def watch_torch(torch: Any, watched: Watched) -> None:
             watched.before_optimizer()
             watched.begin("optimizer")
             try:
-                return inner(self, *args, **kwargs)
+                update = functools.partial(inner, self, *args, **kwargs)
+                return watched.around_update(self, update) if watched.around_update else update()
             finally:
                 watched.clipped = False
                 watched.end("optimizer")
@@ -319,6 +328,9 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             if not self.training and records_gradients(self):
                 watched.evaluated.add(type(self).__name__)
             watched.evaluates = not self.training
+            watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
+            if watched.elements is not None and torch.is_grad_enabled():
+                watched.elements += sum(one.numel() for _, one in tensors_in([args, kwargs]))
             watched.begin("forward")
         around = None if recomputing else watched.around_forward
         try:
@@ -330,7 +342,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             if recomputing:
                 watched.recomputing = False
             else:
-                watched.evaluates = False
+                watched.evaluates = watched.only_evaluates = False
                 watched.end("forward")
 
     torch.nn.Module.__call__ = calling

@@ -150,12 +150,17 @@ def fact_text(fact: str, by: Number) -> str:
 def _part(move: Move, unit: str) -> str:
     if unit == FACTS:
         return fact_text(move.part, move.by)
-    return f"{part_name(move.part)} {signed(move.by, unit)}"
+    at = f" at {move.line}" if move.line else ""
+    return f"{part_name(move.part)} {signed(move.by, unit)}{at}"
 
 
 def place_text(move: Move) -> str:
-    """``aten::softmax in transformer.h.0-11.attn``."""
-    return f"{move.operator} in {move.module}" if move.module else move.operator
+    """``aten::softmax in transformer.h.0-11.attn``, ``aten::add at train.py:14 in step``. A phase names less than a
+    line does.
+    """
+    is_phase = move.module.startswith("(") and move.line
+    module = f" in {move.module}" if move.module and not is_phase else ""
+    return f"{move.operator}{module}" + (f" at {move.line}" if move.line else "")
 
 
 def signed(number: Number, unit: str) -> str:

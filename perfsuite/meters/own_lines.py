@@ -1,0 +1,229 @@
+"""What a script's own lines do in its counted step that makes a step slow or large: standing_out.py names it.
+
+    tensor values read     `.item()`, `float()`, `if` or a print of a tensor: the host waits for the device
+    lines printed          by the script itself, and not by a progress bar
+    calls of one line      a loop in Python over tokens, samples or tensors: each call starts small operators
+    scores of attention    a softmax over the product of queries and keys, which a fused attention never stores
+    cast up                products in a wider dtype than the narrowest that is asked for, and casts by the script
+    logits                 what the loss takes the softmax of, and its copies at the peak
+    gradients held         when the first backward of a step begins: nothing has cleared them, or zeros were kept
+
+Each has the user's lines. All are of one rank's step under a dispatch mode, or of the log of its peak.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.memory.whereabouts import Whereabouts
+from perfsuite.rank.meter import Meter, Order
+from perfsuite.rank.norms import elements_of, local
+from perfsuite.rank.session import Session
+from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import StepKind
+from perfsuite.records.suspects import LINE
+from perfsuite.system.units import BYTES, RATIO, WHOLE
+
+READS = ("_local_scalar_dense", "is_nonzero", "equal")
+BATCHED = ("bmm", "baddbmm")  # a linear layer is none
+PRODUCTS = ("mm", "addmm", *BATCHED)
+SOFTMAX, LOG_SOFTMAX = "_softmax", "_log_softmax"  # a fused attention without a kernel calls _safe_softmax
+FULL = 4  # bytes of fp32, which no training needs more of
+SIZES = (2, 4, 8)  # bytes of an element of logits
+ALIKE = (0.85, 1.02)  # the size of a copy of the logits by theirs: a shift of labels leaves one position out
+CLEARED, SUMMED = "zeros", "never cleared"
+
+
+class OwnLines(Meter):
+    """Watches the counted step from inside of the other modes."""
+
+    processes = ("script",)
+    watches = StepKind.COUNTED
+    order = Order.WITHIN_CLOCK
+    trainer: Any  # a script's
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.whereabouts = Whereabouts(session)
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in LINES}
+        self.products: set[tuple[int, int]] = set()  # elements and last dimension of batched products
+        self.work: Counter[int] = Counter()  # of products, by the bytes of an element
+        self.wide: Counter[tuple[int, str]] = Counter()
+        self.logits = 0  # elements
+        self.last: dict[str, FrameType] = {}  # what a line has called last
+        self.held: dict[str, int] = {}
+        self.kind = ""
+        session.listeners.append(self._mark)
+
+    def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
+        self.kind = kind
+        return super().step(kind)
+
+    def _mark(self, phase: str) -> None:
+        """Gradients are looked at where nothing is counted or timed: that calls operators."""
+        if phase == "backward" and self.kind == StepKind.WARMUP:
+            self.kind = ""
+            self.held = self._held()
+
+    def _held(self) -> dict[str, int]:
+        held: Counter[str] = Counter()
+        for one in self.trainer._optimized():
+            if one.grad is not None:
+                gradient = elements_of(local(one.grad))
+                held[SUMMED if bool(gradient.any()) else CLEARED] += gradient.nbytes
+        return dict(held)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        with self.whereabouts.watch(self.trainer.model), self._prints(), self._mode():
+            yield
+        self.last.clear()
+
+    @contextlib.contextmanager
+    def _prints(self) -> Iterator[None]:
+        stream, lines, users = sys.stdout, self.counts["printed_lines"], self.whereabouts.users
+        write = getattr(stream, "write", None)
+        if write is None:
+            yield
+            return
+
+        def writing(text: str) -> Any:
+            if "\n" in text and (line := users.direct(sys._getframe(1))):
+                lines[line] += 1
+            return write(text)
+
+        try:
+            stream.write = writing  # type: ignore[method-assign]
+            yield
+        finally:
+            stream.write = write  # type: ignore[method-assign]
+
+    def _mode(self) -> Any:
+        from torch import is_grad_enabled
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        whereabouts, called = self.whereabouts, self._called
+
+        class WatchingLines(TorchDispatchMode):
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                line = whereabouts.line(is_grad_enabled())
+                result = function(*args, **(kwargs or {}))
+                if function.namespace == "aten":
+                    called(function._opname, line, args, result)
+                return result
+
+        mode: Any = WatchingLines
+        return mode()
+
+    def _called(self, name: str, line: str, args: Any, result: Any) -> None:
+        """An operator has been called by that line of the user's."""
+        frame, counts = sys._getframe(2), self.counts
+        if name in READS and (direct := self.whereabouts.users.direct(frame)):
+            counts["values_read"][direct] += 1
+        self._visit(frame)
+        if not hasattr(result, "dtype"):
+            return
+        if name in PRODUCTS:
+            inner = args[-1].shape[-2]
+            self.work[result.element_size()] += result.numel() * inner
+            self.wide[result.element_size(), line] += result.numel() * inner
+        if name in BATCHED:
+            self.products.add((result.numel(), result.shape[-1]))
+        elif name == SOFTMAX and result.dim() > 2 and result.shape[-2] > 1:
+            if (result.numel(), result.shape[-1]) in self.products:
+                counts["score_bytes"][line] += result.nbytes
+        elif name == LOG_SOFTMAX:
+            counts["logit_bytes"][line] += result.nbytes
+            self.logits = max(self.logits, result.numel())
+        elif name == "_to_copy" and _is_wider(result, args[0]) and (direct := self.whereabouts.users.direct(frame)):
+            counts["cast_up_bytes"][direct] += result.nbytes
+
+    def _visit(self, frame: FrameType) -> None:
+        """Count a call that the innermost of the user's lines makes, however many operators it has."""
+        inside, called = next(self.whereabouts.users.frames(frame), (None, None))
+        if inside is None:
+            return
+        line = self.whereabouts.users.line(inside.f_code, inside.f_lineno)
+        if called is None or self.last.get(line) is not called:
+            part = "optimizer" if self.whereabouts.phase == "optimizer" else "loop"
+            self.counts[f"{part}_calls"][line] += 1
+        if called is not None:
+            self.last[line] = called
+
+    def readings(self) -> dict[str, Reading]:
+        readings = {name: _reading(self.counts[name]) for name in SUMS}
+        readings |= {name: _reading(self.counts[name], largest=True) for name in LOOPED}
+        readings["wide_share"] = self._wide()
+        copies = self._copies()
+        readings["logit_bytes"] = Reading(value=copies, lines=_lines(self.counts["logit_bytes"]))
+        readings["gradients_held_bytes"] = Reading(value=sum(self.held.values()), parts=self.held)
+        return readings
+
+    def _wide(self) -> Reading:
+        """The share of the work of products that is in a wider dtype than the narrowest that the script has asked for,
+        or than fp32.
+        """
+        watched, sizes = self.trainer.watched, Counter[int]()
+        for root in watched.roots.values():
+            for one in root.parameters():
+                sizes[one.element_size()] += one.numel()
+        usual = min(FULL, max(sizes, key=lambda size: sizes[size], default=FULL))
+        meant = min(usual, 2 if any("16" in dtype for dtype in watched.autocast) else FULL)
+        lines = Counter[str]()
+        for (size, line), work in self.wide.items():
+            lines[line] += work if size > meant else 0
+        share = sum(work for size, work in self.work.items() if size > meant) / max(1, self.work.total())
+        return Reading(value=share, lines=_lines(lines))
+
+    def _copies(self) -> int:
+        """Bytes at the peak that are as large as the logits, in any dtype: they, their softmax, their gradient."""
+        memory: Any = self.session.memory  # that of memory.py, which the protocol does not promise
+        if not self.logits or memory is None:
+            return 0
+        anatomy = memory.anatomies[memory.fullest]
+        low, high = ALIKE
+        sizes = [(math.floor(low * one * self.logits), math.ceil(high * one * self.logits)) for one in SIZES]
+        kinds = ("parameters", "master_parameters", "gradients", "optimizer_state")
+        holders = [size for kind, _, size in anatomy.holders if kind not in kinds]
+        return sum(size for size in holders if any(least <= size <= most for least, most in sizes))
+
+
+def _is_wider(result: Any, before: Any) -> bool:
+    floats = result.dtype.is_floating_point and getattr(before, "is_floating_point", bool)()
+    return floats and result.element_size() > before.element_size()
+
+
+def _reading(counts: Counter[str], largest: bool = False) -> Reading:
+    """The sum over the lines, or the largest of them. A backward has lines that are unknown."""
+    lines = _lines(counts)
+    value = max(lines.get(LINE, {}).values(), default=0) if largest else counts.total()
+    return Reading(value=value, lines=lines)
+
+
+def _lines(counts: Counter[str]) -> dict[str, dict[str, int]]:
+    known = {line: number for line, number in counts.items() if line and number}
+    return {LINE: known} if known else {}
+
+
+SUMS = ("values_read", "printed_lines", "score_bytes", "cast_up_bytes")
+LOOPED = ("loop_calls", "optimizer_calls")
+LINES = (*SUMS, *LOOPED, "logit_bytes")
+METER = OwnLines
+METRICS = (
+    Metric("values_read", "tensor values read by the script/step", WHOLE, optional=True),
+    Metric("printed_lines", "lines printed by the script/step", WHOLE, optional=True),
+    Metric("loop_calls", "calls of one line/step", WHOLE, optional=True),
+    Metric("optimizer_calls", "calls of one line of an optimizer/step", WHOLE, optional=True),
+    Metric("score_bytes", "scores of unfused attention/step", BYTES, optional=True),
+    Metric("cast_up_bytes", "cast up by the script/step", BYTES, optional=True),
+    Metric("wide_share", "of the products in a wider dtype", RATIO, optional=True),
+    Metric("logit_bytes", "logits at the peak", BYTES, optional=True),
+    Metric("gradients_held_bytes", "gradients held when backward begins", BYTES, optional=True),
+)
