@@ -15,6 +15,7 @@ from perfsuite.system.features import FEATURES
 
 ROOMS = Path(__file__).parents[1]
 COMMANDS = "commands"  # the folder of a room that has its commands
+SITE = "https://OWNER.github.io/perfsuite"  # the docs, of which a command names its page
 QUESTIONS = {  # that commands answer, as `perfsuite --help` groups them
     "guard": "Guard: is this worse than its baseline?",
     "compare": "Compare: which of two is better?",
@@ -33,7 +34,7 @@ class CommandFile:
     path: Path
 
     def load(self) -> Any:
-        """The module: its ``HELP``, ``arguments`` and ``run``."""
+        """The module: its ``HELP``, ``EXAMPLES``, ``PAGE``, ``arguments`` and ``run``."""
         return importlib.import_module(self.module)
 
     def text(self, constant: str) -> str:

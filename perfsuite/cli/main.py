@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from perfsuite.cli.command_files import QUESTIONS, CommandFile, command_files
+from perfsuite.cli.command_files import QUESTIONS, SITE, CommandFile, command_files
 from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.system.processes import require_linux
 from perfsuite.system.units import printable
@@ -34,12 +34,29 @@ class _Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"{self.prog}: {message.rstrip('.')}. See {self.prog} --help.\n")
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the examples, in as many columns as there are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns, MOST_COLUMNS) - 2)
+
+
 class _TopParser(_Parser):
     """The parser of ``perfsuite`` itself, whose help lists the commands by the question that they answer."""
 
     def format_help(self) -> str:
         self.epilog = _by_question(command_files().values())
         return super().format_help()
+
+
+class _Completion(argparse.Action):
+    """Prints what lets a shell complete commands and options, and ends. It knows the options of every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, *__: Any) -> NoReturn:
+        from perfsuite.cli.completion import completion
+
+        print(completion(parser_of(command_files()), shell))
+        parser.exit()
 
 
 class _Version(argparse.Action):
@@ -69,15 +86,23 @@ def _by_question(commands: Iterable[CommandFile]) -> str:
     return "\n\n".join(paragraphs)
 
 
+def _more(command: Any) -> str:
+    """The end of a command's help: its examples, and its page."""
+    examples = "\n".join(f"  {example}" for example in command.EXAMPLES)
+    return f"examples:\n{examples}\n\nmore: {SITE}/{command.PAGE}.html"
+
+
 def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
     """The parser that knows every command's name, and the options of those named."""
     parser = _TopParser(
         prog="perfsuite",
-        usage="perfsuite [-h] [--version] COMMAND ...",
+        usage="perfsuite [-h] [--version] [--completion SHELL] COMMAND ...",
         description="Measures and compares the training of language models.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    text = 'let your shell complete words, such as: eval "$(perfsuite --completion bash)"'
+    parser.add_argument("--completion", action=_Completion, metavar="SHELL", help=text)
     subparsers = parser.add_subparsers(
         metavar="COMMAND", required=True, prog="perfsuite", help=argparse.SUPPRESS, parser_class=_Parser
     )
@@ -87,7 +112,8 @@ def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
             subparsers.add_parser(name)
             continue
         command = file.load()
-        subparser = subparsers.add_parser(name, description=command.HELP)
+        about = {"help": command.HELP, "description": command.HELP, "epilog": _more(command)}
+        subparser = subparsers.add_parser(name, **about, formatter_class=_Help)
         command.arguments(subparser)
         linux = f"perfsuite {name}" if getattr(command, "STARTS_PROCESSES", False) else ""
         subparser.set_defaults(run=getattr(command, "run", None), linux=linux, parser=subparser)

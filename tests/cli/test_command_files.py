@@ -1,13 +1,16 @@
 """A command is imported when it is called, and not to be listed."""
 
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from perfsuite.cli.command_files import QUESTIONS, command_files
-from perfsuite.cli.main import main
+from perfsuite.cli.command_files import QUESTIONS, SITE, command_files
+from perfsuite.cli.main import main, parser_of
 
+DOCS = Path(__file__).parents[2] / "docs"
 LOADED = "print(sorted(name for name in sys.modules if 'commands' in name.split('.')[-2:-1]), file=sys.stderr)"
 
 
@@ -59,3 +62,56 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out.startswith("perfsuite ")
+
+
+@pytest.mark.parametrize("name", command_files())
+def test_a_help_ends_with_examples_and_a_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each example is a command line of that command, and the page is one of docs/."""
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    command = command_files()[name].load()
+    examples, (more,) = shown[shown.index("examples:") + 1 : -2], shown[-1:]
+
+    assert examples == list(command.EXAMPLES) != []
+    assert more == f"more: {SITE}/{command.PAGE}.html" and (DOCS / f"{command.PAGE}.md").is_file()
+    for example in examples:
+        program, *words = shlex.split(example)
+        assert program == "perfsuite" and words[0] == name
+        parser_of([name]).parse_args(words)
+
+
+COMPLETE = """
+eval "$({perfsuite} --completion bash)"
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+$(complete -p perfsuite | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+echo "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("su", "summary support"),
+        ("summary --br", "--brief"),
+        ("baseline acc", "accept"),
+        ("list hard", "hardware"),
+        ("summary rep", "report.jsonl"),
+    ],
+)
+def test_bash_completes_words(words: str, completed: str, tmp_path: Path) -> None:
+    """Commands, their actions, options, choices and files, by the script that shtab makes."""
+    (tmp_path / "report.jsonl").touch()
+    script = COMPLETE.format(perfsuite=f"{sys.executable} -m perfsuite", words=f"perfsuite {words}")
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == completed.split()
+
+
+def test_completion_says_what_it_needs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """shtab, and a shell that it knows."""
+    assert main(["--completion", "cmd"]) == 2
+    assert "No shell named 'cmd'. Known: bash," in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["--completion", "bash"]) == 2
+    assert 'pip install "perfsuite[completion]"' in capsys.readouterr().err

@@ -50,6 +50,11 @@ from perfsuite.system.units import show_several
 
 HELP = "Compare two releases, revisions or strategies."
 QUESTION = "compare"
+EXAMPLES = (
+    "perfsuite ab --a transformers==5.22.0 --b here gpt2_tiny-zero3-cpu_x2",
+    "perfsuite ab --a zero2 --b zero3 --model gpt2_tiny --hardware cpu_x2",
+)
+PAGE = "upgrade"
 STARTS_PROCESSES = True
 FORMAT = 3
 EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.OPEN: 3}

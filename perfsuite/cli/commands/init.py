@@ -25,6 +25,8 @@ from perfsuite.system.units import listed
 
 HELP = "Write what guards a training script: its name, its test and its workflow."
 QUESTION = "guard"
+EXAMPLES = ("perfsuite init -- python train.py", "perfsuite init -- torchrun --nproc-per-node 2 train.py --lr 1e-4")
+PAGE = "scripts"
 PROJECT, TEST, WORKFLOW = "pyproject.toml", "test_perf.py", ".github/workflows/perf.yml"
 LEFT_OUT = {"tests", "test", "docs", "build", "dist", "node_modules", "site-packages"}
 TRAINS = re.compile(r"\.backward\(|\bTrainer\(|\.train\(\)")  # what a file that trains calls

@@ -17,6 +17,8 @@ from perfsuite.system.networks import own_address
 
 HELP = "Run on every node of torchrun: pytest on the first, and what starts ranks on all."
 QUESTION = "guard"
+EXAMPLES = ("perfsuite node -- pytest --perf --perf-hardware=h100_x8n2",)
+PAGE = "cluster"
 STARTS_PROCESSES = True
 GOODBYE_SECONDS = 5.0
 

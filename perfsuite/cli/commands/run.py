@@ -30,6 +30,8 @@ from perfsuite.system.paths import check_output
 
 HELP = "Measure a training script as it is, started by its own launcher."
 QUESTION = "guard"
+EXAMPLES = ("perfsuite run -- python train.py", "perfsuite run --long 200 -- torchrun --nproc-per-node 2 train.py")
+PAGE = "scripts"
 STARTS_PROCESSES = True
 
 

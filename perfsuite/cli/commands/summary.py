@@ -29,6 +29,8 @@ from perfsuite.system.units import printable
 FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
 HELP = "The verdicts of reports as Markdown; red ones fail."
 QUESTION = "guard"
+EXAMPLES = ("perfsuite summary report.jsonl", "perfsuite summary --brief report.jsonl")
+PAGE = "ci"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

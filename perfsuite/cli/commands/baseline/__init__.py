@@ -11,6 +11,8 @@ from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, TIME_TOLERANCE
 
 HELP = "Show, compare, accept and prune baselines."
 QUESTION = "guard"
+EXAMPLES = ("perfsuite baseline show", "perfsuite baseline diff --git HEAD~1 gpt2_tiny-zero3-cpu_x2")
+PAGE = "baselines"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,11 @@ from perfsuite.system.units import parse_bytes
 
 HELP = "Run a command on emulated GPUs: torch's CUDA build, without a GPU."
 QUESTION = "predict"
+EXAMPLES = (
+    "perfsuite emulate --gpus h100:2 -- torchrun --nproc-per-node 2 train.py",
+    "perfsuite emulate -- pytest --perf --perf-hardware=gpus",
+)
+PAGE = "emulation"
 STARTS_PROCESSES = True
 
 

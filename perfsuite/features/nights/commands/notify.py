@@ -14,6 +14,8 @@ from perfsuite.records import codec
 
 HELP = "Open, update and close an issue for each cause of regressions, or send a message."
 QUESTION = "history"
+EXAMPLES = ("perfsuite notify report.jsonl", "perfsuite notify --webhook env:SLACK_URL report.jsonl")
+PAGE = "ci"
 DRY = "Dry run: nothing is sent. This is what --github and --webhook report:"
 VARIABLE = "env:"  # before the name of a variable that has the address
 

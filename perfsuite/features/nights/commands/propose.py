@@ -20,6 +20,8 @@ from perfsuite.system.units import listed
 
 HELP = "Propose the baselines of new and improved cells as one pull request."
 QUESTION = "history"
+EXAMPLES = ("perfsuite propose report.jsonl", "perfsuite propose --github lab/code report.jsonl")
+PAGE = "ci"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,8 @@ from perfsuite.system.units import some
 
 HELP = "Write a dashboard of many runs: every cell's metrics over nights."
 QUESTION = "history"
+EXAMPLES = ("perfsuite site results --output site",)
+PAGE = "site"
 NAMED = 3  # files of a folder that is no dashboard
 NEEDS = {"asv": "asv", "jinja2": "jinja2", "numpy": "numpy"}
 

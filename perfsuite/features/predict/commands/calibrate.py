@@ -29,6 +29,8 @@ from perfsuite.system.units import show_change, show_flops, show_ratio, show_sec
 
 HELP = "What an operator and a message cost on this CPU; predicts steps."
 QUESTION = "predict"
+EXAMPLES = ("perfsuite calibrate --predict gpt2_tiny-zero3-cpu_x2",)
+PAGE = "studies"
 STARTS_PROCESSES = True
 FEWEST = 8  # cells: a fold of five must leave enough for five constants
 SWEEP = (  # about two minutes on two cores

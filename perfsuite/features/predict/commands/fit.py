@@ -37,6 +37,8 @@ from perfsuite.system.units import show_bytes
 
 HELP = "Which strategies fit into a device's memory, the fastest first."
 QUESTION = "predict"
+EXAMPLES = ("perfsuite fit t5_large --hardware rtx3090_x2",)
+PAGE = "memory"
 STARTS_PROCESSES = True
 
 

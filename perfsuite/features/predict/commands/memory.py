@@ -39,6 +39,11 @@ from perfsuite.system.units import show_bytes
 
 HELP = "How much memory a training needs, and for what."
 QUESTION = "predict"
+EXAMPLES = (
+    "perfsuite memory t5_base --strategy zero2+bf16 --hardware rtx3090_x2",
+    "perfsuite memory --hardware h100_x1 -- python train.py",
+)
+PAGE = "memory"
 STARTS_PROCESSES = True
 DOUBLINGS = 6  # of a sweep
 BAR = 40

@@ -43,6 +43,11 @@ from perfsuite.system.units import parse_bytes, parse_days, parse_network, show_
 
 HELP = "Which layout trains fastest, for how long."
 QUESTION = "predict"
+EXAMPLES = (
+    "perfsuite plan gpt3_175b --hardware a100_80g_x8n128 --tokens 300B",
+    "perfsuite plan llama_8b --hardware h100_x8 --tokens 1T --price 2.5",
+)
+PAGE = "plan"
 STARTS_PROCESSES = True  # to trace
 VERIFY = 3  # layouts
 MOST = 1e18  # tokens, samples or a price: more is a slip of the hand

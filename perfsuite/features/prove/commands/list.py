@@ -17,6 +17,8 @@ from perfsuite.system.units import show_bytes, show_count, show_flops
 
 HELP = "List all names, and what goes with what."
 QUESTION = "guard"
+EXAMPLES = ("perfsuite list models", "perfsuite list --support")
+PAGE = "cells"
 
 
 def models(catalog: Catalog) -> Table:

@@ -25,6 +25,8 @@ from perfsuite.system.paths import check_output
 
 HELP = "Run a training script twice, and compare the gradients of one global batch in one micro-batch and in several."
 QUESTION = "prove"
+EXAMPLES = ("perfsuite prove -- python train.py --batch-size 4 --accumulate 2",)
+PAGE = "scripts"
 STARTS_PROCESSES = True
 UNDECIDED = 3
 

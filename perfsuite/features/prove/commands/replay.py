@@ -33,6 +33,8 @@ from perfsuite.system.paths import check_output
 
 HELP = "Run real regressions of past releases again, and show that each is caught."
 QUESTION = "prove"
+EXAMPLES = ("perfsuite replay --list", "perfsuite replay deepspeed_7718")
+PAGE = "trust"
 STARTS_PROCESSES = True
 FILE = Path("docs", "replay.jsonl")
 BAD = ("missed", "false catch", "failed")

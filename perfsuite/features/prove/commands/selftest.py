@@ -38,6 +38,8 @@ from perfsuite.system.units import RATIO
 
 HELP = "Inject faults, and show that the gate detects them."
 QUESTION = "prove"
+EXAMPLES = ("perfsuite selftest", "perfsuite selftest -k leak")
+PAGE = "trust"
 STARTS_PROCESSES = True
 SAID = 100  # columns, at most
 _WRONG = {"control": "is not green without a fault", "time": "contradicts the claim for: {name}, {where}"}

@@ -19,6 +19,8 @@ from perfsuite.system.changing import changing
 
 HELP = "Prove which engine goes with which technique."
 QUESTION = "prove"
+EXAMPLES = ("perfsuite support run --engine fsdp2",)
+PAGE = "trust"
 STARTS_PROCESSES = True
 
 

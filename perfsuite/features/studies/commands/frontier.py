@@ -33,6 +33,8 @@ from perfsuite.system.units import show_bytes
 
 HELP = "The largest micro-batch or model that fits a capacity."
 QUESTION = "predict"
+EXAMPLES = ("perfsuite frontier -k gpt2_tiny --capacity 16MiB",)
+PAGE = "memory"
 STARTS_PROCESSES = True
 MOST = 65536
 ABSENT = "–"

@@ -25,6 +25,8 @@ from perfsuite.system.machine import refuse_emulated
 
 HELP = "Measure the cells that answer a question."
 QUESTION = "predict"
+EXAMPLES = ("perfsuite study zero2-vs-zero3",)
+PAGE = "studies"
 STARTS_PROCESSES = True
 TRAIN_STEPS = 1000
 ROUNDS = 3

@@ -41,6 +41,11 @@ from perfsuite.system.units import show_bytes, show_duration, show_durations, sh
 
 HELP = "How long a training takes, from a measured cell or from a trace."
 QUESTION = "predict"
+EXAMPLES = (
+    "perfsuite time --cell gpt2_tiny-ddp-cpu_x2 --tokens 1B",
+    "perfsuite time --cell llama_8b-fsdp2+bf16-h100_x8 --tokens 1B --predict",
+)
+PAGE = "studies"
 STARTS_PROCESSES = True
 
 

@@ -57,6 +57,8 @@ from perfsuite.system.units import show_cost, show_several
 
 HELP = "Try newer releases, and report what they make worse or better, and which of them does."
 QUESTION = "compare"
+EXAMPLES = ("perfsuite upgrade", "perfsuite upgrade transformers==5.24.0 -k zero3")
+PAGE = "upgrade"
 STARTS_PROCESSES = True
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 WHY = 115  # columns of the evidence, at most

@@ -15,6 +15,11 @@ from perfsuite.features.ladder.ladder import HOME
 
 HELP = "Which release of a library changed what."
 QUESTION = "history"
+EXAMPLES = (
+    "perfsuite ladder build transformers --from 5.0.0 --suite cells",
+    "perfsuite ladder run ladders/transformers",
+)
+PAGE = "ladders"
 STARTS_PROCESSES = True
 
 

@@ -1,0 +1,34 @@
+"""Completion of commands and options in a shell, by shtab."""
+
+import argparse
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from perfsuite.errors import UnknownName, UsageError
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The shell's script. Raises UsageError without shtab, and for a shell that it does not know."""
+    if find_spec("shtab") is None:
+        raise UsageError('--completion needs shtab: pip install "perfsuite[completion]".')
+    import shtab
+
+    if shell not in shtab.SUPPORTED_SHELLS:
+        raise UnknownName("shell", shell, shtab.SUPPORTED_SHELLS, "shtab makes the scripts.")
+    for action in actions(parser):
+        if action.type is Path:  # a file or a folder
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        if action.help == argparse.SUPPRESS:  # the commands, which the help lists by their questions
+            action.help = ""
+    script: str = shtab.complete(parser, shell)
+    return script
+
+
+def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of all commands below it."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from actions(below)
