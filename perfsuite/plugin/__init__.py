@@ -42,7 +42,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """The hooks with which a conftest declares its own models, and a feature predicts cells."""
+    """The hooks with which a conftest declares its own models and takes results, and a feature predicts cells."""
     pluginmanager.add_hookspecs(HookSpecs)
 
 
@@ -51,6 +51,16 @@ class HookSpecs:
 
     def pytest_perf_models(self, config: pytest.Config) -> Any:
         """Return your own models, a list of perfsuite.Model, for use in cells."""
+
+    def pytest_perf_result(self, config: pytest.Config, result: Any, is_red: bool) -> None:
+        """A cell has its final result, a ``perfsuite.records.result.CellResult``: send it where your team looks.
+
+        ``result.cell`` is the cell's id, ``result.verdict.status`` its status, ``result.number("step_time_seconds")`` a
+        number of it, and ``result.kind`` says whether that was measured. ``is_red`` says whether its test fails.
+
+        The terminal, ``--perf-report``, ``--perf-html`` and ``--perf-export`` take results by this hook. With
+        pytest-xdist it is called in the process that has the terminal.
+        """
 
     @pytest.hookspec(firstresult=True)
     def pytest_perf_predict(

@@ -131,10 +131,15 @@ class Output:
         if report.nodeid not in self.held and (result or report.when == "teardown"):
             self.pace.done(report.nodeid)
         if result:
-            self.results.append(result)
-            self.reports.add(msgspec.structs.replace(result, test=report.nodeid), self.selection.cells - self.ended - 1)
-        if result:
-            self._write_line(msgspec.structs.replace(result, test=report.nodeid))
+            final = msgspec.structs.replace(result, test=report.nodeid)
+            self.config.hook.pytest_perf_result(config=self.config, result=final, is_red=self.is_red(final))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_perf_result(self, result: CellResult) -> None:
+        """Keep it for the summary, and write its lines in the report and in the terminal."""
+        self.results.append(result)
+        self.reports.add(result, self.selection.cells - self.ended - 1)
+        self._write_line(result)
 
     def hold(self, test: str, result: Result) -> None:
         """Print the exact verdict of a cell that is open, and keep it in the report until the final one is there."""

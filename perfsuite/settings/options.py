@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.settings.setting import Setting, as_written, count, duration, memory, one_line
 
 UPDATES = ("new", "regressed", "improved", "times", "all")
+EXPORTS = ("bencher", "github", "trackio", "wandb")
 FEWEST_LONG = 100  # steps of a long run, which counts in blocks
 
 
@@ -26,12 +28,16 @@ def reference(text: str) -> str:
     return text
 
 
-def consents(text: str) -> str:
-    """One consent or several, with commas between them."""
-    for name in text.split(","):
-        if name not in UPDATES:
-            raise UsageError(f"unknown value {name!r}; known: {', '.join(UPDATES)}")
-    return text
+def some_of(known: Sequence[str]) -> Callable[[str], str]:
+    """One of the known words or several, with commas between them."""
+
+    def parse(text: str) -> str:
+        for name in text.split(","):
+            if name not in known:
+                raise UsageError(f"unknown value {name[:80]!r}; known: {', '.join(known)}")
+        return text
+
+    return parse
 
 
 PREDICT = Setting(
@@ -48,7 +54,7 @@ UPDATE: Setting[str | None] = Setting(
     "that got worse. improved: cells that got better. times: the times of cells that are green. all: all that differ. "
     "Several are possible: new,times.",
     default=None,
-    parse=consents,
+    parse=some_of(UPDATES),
     metavar="|".join(UPDATES),
     needs_perf="nothing is measured without it",
 )
@@ -149,8 +155,17 @@ HTML: Setting[str | None] = Setting(
     parse=as_written,
     metavar="FILE.html",
 )
+EXPORT: Setting[str | None] = Setting(
+    name="export",
+    help="Send results where a team looks, too. bencher: perf-bencher.json, in Bencher's format. github: red cells as "
+    "annotations of a pull request. trackio and wandb: a run there. Several are possible: github,trackio.",
+    default=None,
+    parse=some_of(EXPORTS),
+    metavar="|".join(EXPORTS),
+    needs_perf="nothing is measured without it",
+)
 
 OPTIONS: tuple[Setting[Any], ...] = (
     PREDICT, UPDATE, REASON, AGAINST, CHANGED, SHARD, BUDGET, HARDWARE, STEPS, LONG, CAPACITY, TRIAL, TRACE, REPORT,
-    HTML,
+    HTML, EXPORT,
 )  # fmt: skip
