@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import Refused
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
@@ -60,18 +61,17 @@ def main(rounds: int) -> None:
 
 
 def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
-    """One trial of a cell against itself; side B has the delay."""
-    delay = (f"perfsuite.features.prove.selftest.delays:slow_{percent}",) if percent else ()
+    """One trial of a cell against itself; side B has the delay. Raises Refused if no time could be compared."""
     with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement before a trial
         measured = runner.measure(side.cell(cell), lambda *_: None)
     step_seconds = float(measured.readings["step_time_seconds"].value)
     load, begin = os.getloadavg()[0], time.monotonic()
     how = Measuring(side.catalog, SETTINGS, Path.cwd())
-    question = Question(how, side, replace(side, faults=delay), [cell], step_seconds={cell: step_seconds})
+    question = Question(how, side, replace(side, faults=delayed(percent)), [cell], step_seconds={cell: step_seconds})
     question.compare_times()
     found = question.comparison(cell)
     if not found.times:
-        raise SystemExit(f"{cell}: {comparison_summary(found.verdict)}")
+        raise Refused(f"{cell}: {comparison_summary(found.verdict)}")
     return Recorded(
         cell=cell,
         round=round_id,
@@ -84,6 +84,11 @@ def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
         load=load,
         cores=len(os.sched_getaffinity(0)),
     )
+
+
+def delayed(percent: int) -> tuple[str, ...]:
+    """The fault that makes each step take so many percent longer; none for 0."""
+    return (f"perfsuite.features.prove.selftest.delays:slow_{percent}",) if percent else ()
 
 
 def keep(one: Recorded) -> None:
