@@ -27,7 +27,7 @@ def without_less_work(
     So it is in every cell if there is less to train: fewer tokens, rows or model FLOPs.
     """
     lines, known = list(lines), {metric.name: metric for metric in metrics}
-    less = {line.metric for line in lines if line.status == Status.REGRESSED} & {
+    less = {line.metric for line in lines if line.status == Status.REGRESSED and not _has_grown(line)} & {
         metric.name for metric in known.values() if metric.hold == "exact" and metric.worse == "different"
     }
     close = [one for one in known.values() if one.hold == "close" and CellId.split(new.cell).engine == SCRIPT]
@@ -42,6 +42,11 @@ def without_less_work(
         else line
         for line in lines
     ]
+
+
+def _has_grown(line: Line) -> bool:
+    """Whether there is more of it, which explains no less work."""
+    return isinstance(line.old, int | float) and isinstance(line.new, int | float) and line.new > line.old
 
 
 def _moved(metric: Metric, old: Measurement, new: Measurement) -> bool:

@@ -229,6 +229,7 @@ METRICS = (
         BYTES,
         fold="sum",
         hold="exact",
+        worse="different",  # a smaller one may lack what a resume needs
         materiality=OF_A_CHECKPOINT,
         **_of_scripts,
     ),

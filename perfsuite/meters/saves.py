@@ -1,13 +1,16 @@
 """The checkpoints that a script writes during the iterations that perfsuite sees: rank/script/saves.py watches them.
 
-A cell's own are in meters/checkpoints.py, which has the metrics. Nothing is read of a script that saves none.
+A cell's own are in meters/checkpoints.py, which has the metrics of both. Nothing is read of a script that saves none.
+A smaller save is not a better one: it may lack what a resume needs. So what a save holds must not become less.
 """
 
 import statistics
 from typing import Any
 
+from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
+from perfsuite.system.units import BYTES, WHOLE
 
 
 class ScriptSaves(Meter):
@@ -25,8 +28,17 @@ class ScriptSaves(Meter):
             sizes = [one.written.total() for one in made]
             typical = made[sizes.index(statistics.median_low(sizes))]
             readings["checkpoint_bytes"] = Reading(value=typical.written.total(), parts=dict(typical.written))
+        whole = [one.held.sizes.total() for one in made]
+        held = made[whole.index(statistics.median_low(whole))].held
+        for name, counts in (("saved_states", held.states), ("saved_bytes", held.sizes)):
+            if counts:
+                readings[name] = Reading(value=counts.total(), parts={kind: counts[kind] for kind in sorted(counts)})
         return readings
 
 
+_held: dict[str, Any] = {"fold": "sum", "hold": "least", "worse": "lower", "optional": True}
 METER = ScriptSaves
-METRICS = ()
+METRICS = (
+    Metric("saved_states", "tensors and states of a save", WHOLE, **_held),
+    Metric("saved_bytes", "tensors of a save", BYTES, **_held),
+)

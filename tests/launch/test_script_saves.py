@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from small_scripts import START, measured
 
 LOOP = """
@@ -77,3 +78,57 @@ def test_a_library_that_imports_torch_is_watched(tmp_path):
 
     assert found.outcome == "fits", found.failure
     assert found.readings["checkpoint_bytes"].parts.keys() == {"accelerate"}
+
+
+HOLDS = """
+import random, numpy
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from accelerate import Accelerator
+from safetensors.torch import save_file
+
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
+mine = Accelerator(cpu=True)
+mine.prepare(model, optimizer, schedule)
+
+def plain():
+    torch.save({"model": model.state_dict(), "optim": optimizer.state_dict(), "schedule": schedule.state_dict(),
+                "scaler": torch.amp.GradScaler("cpu").state_dict(),
+                "random": [torch.get_rng_state(), random.getstate(), numpy.random.get_state()]}, "all.pt")
+
+def two_files():
+    save_file(model.state_dict(), "model.safetensors")
+    torch.save(optimizer.state_dict(), "optimizer.pt")
+
+def distributed():
+    weights, state = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=f"dcp{number}")
+
+def accelerated():
+    mine.save_state("state")
+
+for number in range(40):
+    step()
+    schedule.step()
+    CALL
+"""
+WEIGHTS, STATE = 2, 6  # tensors: a Linear's, and AdamW's three of each
+ALL = {"weights": WEIGHTS, "optimizer": STATE, "scheduler": 1, "scaler": 1, "random state": 3}
+
+
+@pytest.mark.parametrize(
+    ("call", "states"),
+    [
+        ("plain()", ALL),
+        ("two_files()", {"weights": WEIGHTS, "optimizer": STATE}),
+        ("distributed()", {"weights": WEIGHTS, "optimizer": STATE}),
+        ("accelerated()", {name: number for name, number in ALL.items() if name != "scaler"}),
+    ],
+)
+def test_a_save_holds_states_by_kind(tmp_path, call, states):
+    """Whatever writes them. A Linear of 8 has 72 parameters of 4 bytes."""
+    found = measured(tmp_path, START + HOLDS.replace("CALL", call))
+
+    assert found.outcome == "fits", found.failure
+    assert found.readings["saved_states"].parts == states
+    assert found.readings["saved_bytes"].parts["weights"] == 72 * 4

@@ -4,7 +4,7 @@ The outermost call of a function that writes one counts. All calls between two s
 writes its model and its optimizer by different functions. The bytes are those that the process passes to write(2)
 meanwhile (proc(5), ``wchar`` of /proc/self/io), but for what it prints, such as a progress bar, which is as long as the
 disk is slow. Of an async save they are those before it returns, so they are not known. What is written before the first
-step is no checkpoint.
+step is no checkpoint. What a save holds is read from what is passed to the functions of HOLD (held.py).
 """
 
 import functools
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perfsuite.rank.script.held import Held
 from perfsuite.rank.script.watched import Watched, replace
 
 WRITE = {  # module → its functions and methods that write a checkpoint, or a part of one
@@ -27,6 +28,11 @@ WRITE = {  # module → its functions and methods that write a checkpoint, or a 
     "transformers.modeling_utils": ("PreTrainedModel.save_pretrained",),
     "accelerate.accelerator": ("Accelerator.save_state",),
     "deepspeed.runtime.engine": ("DeepSpeedEngine.save_checkpoint",),
+}
+HOLD: dict[str, tuple[str, ...]] = {  # module → those that get or return all that is written; they call each other
+    "torch": ("save",),
+    "torch.distributed.checkpoint.state_dict_saver": ("_stateful_to_state_dict",),
+    "safetensors.torch": ("save_file",),
 }
 ASYNC = "async_save"
 SAVE = "save"  # the phase
@@ -39,6 +45,7 @@ class Save:
     seconds: float = 0.0
     written: Counter[str] = field(default_factory=Counter)
     is_async: bool = False
+    held: Held = field(default_factory=Held)
 
 
 class Saves:
@@ -48,7 +55,7 @@ class Saves:
         self.made: list[Save] = []
         self._watched, self._stage = watched, stage
         self._now: Save | None = None  # None: no step has ended yet
-        self._inside = False
+        self._inside = self._holds = False
         self._printed = 0  # bytes
         for stream in filter(None, (sys.stdout, sys.stderr)):
             replace(stream, "write", self._printing)
@@ -63,7 +70,11 @@ class Saves:
         """Call ``save``, the function or method with that name."""
         now = self._now
         if now is None or self._inside or not self._watched.is_here:
-            return save(*args, **kwargs)
+            holds = self._holds
+            try:
+                return save(*args, **kwargs)
+            finally:
+                self._holds = holds
         self._inside = True
         before, begin = self._written(), time.perf_counter()
         try:
@@ -71,9 +82,27 @@ class Saves:
                 return save(*args, **kwargs)
         finally:
             self._inside = False
+            self._holds = False
             now.seconds += time.perf_counter() - begin
             now.written[name.partition(".")[0]] += self._written() - before
             now.is_async |= name.endswith(ASYNC)
+
+    def holding(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function of HOLD with that name, and read what is written by it."""
+        now = self._now
+        if now is None or self._holds or not self._inside or not self._watched.is_here:
+            return call(*args, **kwargs)
+        if name in ("save", "save_file"):
+            now.held.add(args[0] if args else next(iter(kwargs.values()), None))
+            self._holds = True
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._holds = False
+        written = call(*args, **kwargs)  # of torch.distributed.checkpoint, which writes by torch.save afterwards
+        now.held.add(written)
+        self._holds = True
+        return written
 
     def _written(self) -> int:
         """The bytes that this process has passed to write(2) so far, and not printed."""
@@ -92,17 +121,20 @@ def watch_saves(module: ModuleType, saves: Saves) -> None:
 
     One that imports torch in its first lines has nothing yet when torch attaches: it comes again once it is executed.
     """
+    for name in HOLD.get(module.__name__, ()):
+        if hasattr(module, name):
+            replace(module, name, functools.partial(_calling, saves.holding, name))
     for path in WRITE[module.__name__]:
         *owners, name = path.split(".")
         owner: Any = module
         for part in owners:
             owner = getattr(owner, part, None)
         if hasattr(owner, name):
-            replace(owner, name, functools.partial(_saving, saves, f"{module.__name__}.{path}"))
+            replace(owner, name, functools.partial(_calling, saves.saving, f"{module.__name__}.{path}"))
 
 
-def _saving(saves: Saves, name: str, save: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: saves.saving(name, save, *args, **kwargs)
+def _calling(act: Callable[..., Any], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: act(name, call, *args, **kwargs)
 
 
 def _passed_to_write() -> int:
