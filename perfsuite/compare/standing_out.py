@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from perfsuite.compare.capacity import PEAK
 from perfsuite.records.measurement import STEP_TIME, Measurement
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import EXPOSED, LINE, line_of, seconds_by_phase
 
 LARGE = 0.2  # of an iteration, or of the peak
@@ -116,7 +117,7 @@ class Seen:
 
     def where(self, metric: str, prefix: str = "") -> str:
         """The user's line that most of the number comes from, or else its largest evidence."""
-        reading = self.readings[metric]
+        reading = self.readings.get(metric, Reading(value=0))
         suspects = {name: size for name, size in reading.suspects.items() if name.startswith(prefix)}
         largest = max(suspects, key=lambda name: suspects[name], default="")
         return line_of(reading, largest or LINE) or largest.partition(": ")[2] or largest

@@ -38,6 +38,7 @@ SOFTMAX, LOG_SOFTMAX = "_softmax", "_log_softmax"  # a fused attention without a
 FULL = 4  # bytes of fp32, which no training needs more of
 SIZES = (2, 4, 8)  # bytes of an element of logits
 ALIKE = (0.85, 1.02)  # the size of a copy of the logits by theirs: a shift of labels leaves one position out
+LARGER = 2  # than any other output of a forward
 CLEARED, SUMMED = "zeros", "never cleared"
 
 
@@ -56,7 +57,8 @@ class OwnLines(Meter):
         self.products: set[tuple[int, int]] = set()  # elements and last dimension of batched products
         self.work: Counter[int] = Counter()  # of products, by the bytes of an element
         self.wide: Counter[tuple[int, str]] = Counter()
-        self.logits = 0  # elements
+        self.logits = self.vocabulary = 0  # elements of the logits and of their last dimension
+        self.widest: Counter[int] = Counter()  # the most elements of a forward's outputs by their last dimension
         self.last: dict[str, FrameType] = {}  # what a line has called last
         self.held: dict[str, int] = {}
         self.kind = ""
@@ -130,6 +132,8 @@ class OwnLines(Meter):
         self._visit(frame)
         if not hasattr(result, "dtype"):
             return
+        if self.whereabouts.phase == "forward" and result.dim():
+            self.widest[result.shape[-1]] = max(self.widest[result.shape[-1]], result.numel())
         if name in PRODUCTS:
             inner = args[-1].shape[-2]
             self.work[result.element_size()] += result.numel() * inner
@@ -141,7 +145,8 @@ class OwnLines(Meter):
                 counts["score_bytes"][line] += result.nbytes
         elif name == LOG_SOFTMAX:
             counts["logit_bytes"][line] += result.nbytes
-            self.logits = max(self.logits, result.numel())
+            if result.numel() > self.logits:
+                self.logits, self.vocabulary = result.numel(), result.shape[-1]
         elif name == "_to_copy" and _is_wider(result, args[0]) and (direct := self.whereabouts.users.direct(frame)):
             counts["cast_up_bytes"][direct] += result.nbytes
 
@@ -183,9 +188,12 @@ class OwnLines(Meter):
         return Reading(value=share, lines=_lines(lines))
 
     def _copies(self) -> int:
-        """Bytes at the peak that are as large as the logits, in any dtype: they, their softmax, their gradient."""
+        """Bytes at the peak that are as large as the logits, in any dtype: they, their softmax, their gradient. Of
+        logits that are no larger than what layers make, none is known by its size.
+        """
         memory: Any = self.session.memory  # that of memory.py, which the protocol does not promise
-        if not self.logits or memory is None:
+        others = max((size for width, size in self.widest.items() if width != self.vocabulary), default=0)
+        if memory is None or self.logits < LARGER * max(1, others):
             return 0
         anatomy = memory.anatomies[memory.fullest]
         low, high = ALIKE

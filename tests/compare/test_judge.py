@@ -222,7 +222,7 @@ def test_a_metric_on_one_side_only_is_missing(name, side):
     said = verdict(new, old)
 
     assert (said.status, line_of(said, name).status) == ("missing", "missing")
-    assert headline(said) == f"{CELL}: 1 of {5 if name == 'tokens_per_second' else 4} metrics missing"
+    assert headline(said).endswith(f"; 1 of {5 if name == 'tokens_per_second' else 4} metrics missing")
 
 
 def test_an_optional_metric_may_be_new():
@@ -374,18 +374,28 @@ def test_a_capped_run_that_fits_is_held_in_memory_and_not_in_time():
 @pytest.mark.parametrize(
     ("changes", "status", "counted", "consent"),
     [
-        ({"peak_memory_bytes": memory(21 * GIB)}, "regressed", "1 of 4 metrics regressed", "regressed"),
-        ({"peak_memory_bytes": memory(19 * GIB)}, "improved", "1 of 4 metrics improved", "improved"),
+        (
+            {"peak_memory_bytes": memory(21 * GIB)},
+            "regressed",
+            "peak memory 20.00 GiB → 21.00 GiB (+5.0 %); 1 of 4 metrics regressed",
+            "regressed",
+        ),
+        (
+            {"peak_memory_bytes": memory(19 * GIB)},
+            "improved",
+            "peak memory 20.00 GiB → 19.00 GiB (-5.0 %); 1 of 4 metrics improved",
+            "improved",
+        ),
         (
             {"peak_memory_bytes": memory(19 * GIB), "tokens": Reading(value=1)},
             "regressed",
-            "2 of 4 metrics regressed",
+            "tokens/step 192 → 1.00 (-99.5 %); 2 of 4 metrics regressed",
             "regressed",
         ),
         (
             {"tokens": None, "peak_memory_bytes": memory(21 * GIB)},
             "missing",
-            "1 of 4 metrics missing, 1 regressed",
+            "tokens/step 192 → none; 1 of 4 metrics missing, 1 regressed",
             "all",
         ),
     ],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.cell_id import CellId
+from perfsuite.compare.hurts import Hurt, hurt_of, order_of
 from perfsuite.records.change import Change, How
 from perfsuite.records.reasons import NotAllTried, Undecided, WithMessage
 from perfsuite.records.result import CellResult
@@ -21,7 +22,6 @@ from perfsuite.system.units import BYTES, show_several
 
 NUMBERS = re.compile(r"\d[\d,.]*")  # in what ranks and Python say: the same in many cells, but for its numbers
 KNOWN = (How.ONLY, How.ALONE, How.TOGETHER)
-MAIN = ("peak_memory_bytes", "step_time_seconds")  # of metrics that moved in as many cells, they are first
 _SHARED = 0.75  # of the cells of a cause must have an operator that is named as suspect
 
 
@@ -126,11 +126,12 @@ class ShownCause:
         return [*named[:-1], f"{named[-1]}; {part_name(part_of(lines[0]))} {sizes}"] if sizes else named
 
     @property
-    def rank(self) -> tuple[bool, bool, float, float, int]:
-        """Red causes first, then the largest effect over its own noise, the largest effect, the most cells."""
+    def rank(self) -> tuple[bool, bool, int, float, float, int]:
+        """Red causes first, then what hurts most, the largest effect over its own noise, the most cells."""
+        hurt = min((hurt_of(move.line) for move in self.moved), default=Hurt.ENDS)
         best = max((move.score for move in self.moved), default=0.0)
         most = max((abs(move.change or 0) for move in self.moved), default=0.0)
-        return not self.is_red, tone_of(self.status) != "red", -best, -most, -len(self.cells)
+        return not self.is_red, tone_of(self.status) != "red", hurt, -best, -most, -len(self.cells)
 
 
 def causes(moved: Sequence[Moved], results: Sequence[CellResult]) -> list[ShownCause]:
@@ -164,18 +165,19 @@ def _effect(move: Moved) -> float:
     return float(f"{abs(move.change or 0):.3g}")
 
 
-def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
-    """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
+def _order(group: Sequence[Moved]) -> tuple[bool, tuple[bool, bool, int, int, float], int, float]:
+    """Red groups, then what hurts most, then those of most cells, then the largest effects."""
     first = group[0]
-    effect = -first.score, -abs(first.change or 0)
-    return not any(is_red(move.result) for move in group), -len(group), first.line.metric not in MAIN, *effect
+    place = (*order_of(first.line)[:-1], 0.0)
+    return not any(is_red(move.result) for move in group), place, -len(group), -first.score
 
 
 def spread(moved: Sequence[Moved]) -> str:
     """``+7.0 %``, or ``+6.9 % to +7.1 %`` if the cells differ."""
     known = sorted((move for move in moved if move.change is not None), key=lambda move: abs(move.change or 0))
-    texts = list(dict.fromkeys(words.change_text(move.line) for move in (known[:1] + known[-1:])))
-    return " to ".join(texts) or words.change_text(moved[0].line)
+    if not known and moved[0].line.compared:
+        return " → ".join(words.sides_text(moved[0].line))  # from 0, no share is known
+    return " to ".join(dict.fromkeys(words.change_text(move.line) for move in (known[:1] + known[-1:])))
 
 
 def part_of(line: Line) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.hurts import worst_first
 from perfsuite.compare.installations import KINDS
 from perfsuite.compare.judge import COMMAND
 from perfsuite.records.measurement import Measurement
@@ -134,7 +135,7 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     """The lines of the verdict, then what is measured without a limit."""
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
     rows: list[Sequence[str | PageEntry]] = []
-    for line in sorted(result.verdict.lines, key=lambda line: line.status in (Status.OK, Status.NOT_COMPARED)):
+    for line in worst_first(result.verdict.lines):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
         note = words.note_text(line)

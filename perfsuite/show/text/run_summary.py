@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom_of
+from perfsuite.compare.hurts import worst_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import changed_since, runs_of
 from perfsuite.records.change import Change, ChangeKind
@@ -20,7 +21,7 @@ from perfsuite.records.verdict import RED, Line, Status
 from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.open_cells import open_counts
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
-from perfsuite.show.text.words import note_text, summary, text_of_change, tried_text
+from perfsuite.show.text.words import note_text, summary, text_of_change, tried_text, worst_text
 from perfsuite.system.machine import EMULATED
 from perfsuite.system.units import show_bytes, show_change, show_ratio, show_several, some
 
@@ -44,7 +45,8 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> Body:
     columns = [metric for metric in _columns(metrics) if metric.name in measured]
     body = []
     for result in results:
-        body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
+        state = _with_worst(result, columns)
+        body.append([result.measurement.cell, state, *(_entry(result, metric) for metric in columns)])
     head = ["cell", "status", *(metric.title for metric in columns)]
     for title, tell in ((HEADROOM, _headroom), (DETECTS, _detects)):
         column = [tell(result) for result in results]
@@ -65,13 +67,22 @@ def status(result: Result) -> str:
     return verdict if outcome in ("fits", verdict) else f"{outcome}, {verdict}"
 
 
+def _with_worst(result: Result, columns: Sequence[Metric]) -> str:
+    """The status with what hurts most, if no column shows it: ``regressed: memory grown/step``."""
+    worst = worst_of(result.verdict)
+    is_shown = worst is None or worst.metric in {metric.name for metric in columns}
+    return status(result) if is_shown or worst is None else f"{status(result)}: {worst.title}"
+
+
 def line(result: Result, metrics: Iterable[Metric], width: int = WIDTH) -> str:
-    """One cell on one line, for a log that has no table yet: as many columns as fit into ``width``."""
+    """One cell on one line, for a log without a table yet: what hurts most, or as many columns as fit into ``width``."""
     start = f"{result.measurement.cell}  {status(result)}"
     if not result.measurement.readings:
         room = width - len(start) - len(GAP)
         why = textwrap.shorten(reason(result), room, placeholder=" …") if room >= LEAST else ""
         return f"{start}{GAP}{why}".rstrip()
+    if worst := worst_text(result.verdict):
+        return f"{start}{GAP}{textwrap.shorten(worst, max(LEAST, width - len(start) - len(GAP)), placeholder=' …')}"
     text = start
     for title, entry in entries(result, metrics).items():
         longer = f"{text}{GAP}{title} {entry}"

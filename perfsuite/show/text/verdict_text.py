@@ -9,6 +9,7 @@ accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --p
 
 from collections.abc import Callable, Sequence
 
+from perfsuite.compare.hurts import worst_first
 from perfsuite.records.failure import Failure
 from perfsuite.records.verdict import RED, Line, Status, Verdict
 from perfsuite.show.text import words
@@ -54,8 +55,8 @@ def last_lines(failure: Failure | None, side: str = "") -> list[str]:
 
 
 def table(verdict: Verdict) -> list[str]:
-    """One row per line; columns are as wide as their widest text, numbers aligned right, words left."""
-    lines = verdict.lines
+    """One row per line, what hurts first; columns are as wide as their widest text, numbers right, words left."""
+    lines = worst_first(verdict.lines)
     allowed = [f"allowed {limit}" if (limit := words.limit_text(line)) else "" for line in lines]
     columns = [
         _column([line.title for line in lines], str.ljust),

@@ -1,0 +1,76 @@
+"""What hurts first: the one order in which the lines of a verdict are told, in every text and page.
+
+It ends or fails; its numbers are wrong; it leaks; its peak; its time; its messages; then the counters that explain one
+of those.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from perfsuite.records.verdict import RED, Line, Status, Verdict
+from perfsuite.system.units import BYTES, ERROR, FACTS, NUMBER, SECONDS
+
+
+class Hurt(IntEnum):
+    """The kind of a difference, what hurts most first."""
+
+    ENDS = 0
+    NUMBERS = 1
+    LEAK = 2
+    PEAK = 3
+    TIME = 4
+    MESSAGES = 5
+    COUNTERS = 6
+
+
+ENDS = ("outcome", "failed_ends")
+NUMBERS = (  # beside all that is compared as a number of the training
+    "tokens", "step_samples", "new_tokens", "parameters", "parameters_bytes", "drifted_replicas", "differing_tensors",
+    "wrongly_loaded_tensors", "wrongly_reread_tensors", "wrongly_resumed_steps", "wrongly_resumed_samples",
+    "saved_states", "saved_bytes", "data_rows", "data_batches", "drawn_rows", "distinct_rows", "samples",
+    "distinct_samples", "repeated_samples", "missing_samples", "drawn_samples", "same_epochs", "dropped_routes",
+    "documents", "model_flop",
+)  # fmt: skip
+LEAKS = (  # the bytes before the objects that have them
+    "grown_bytes", "kept_tensor_bytes", "open_files_left", "kept_files", "host_grown_bytes", "kept_host_bytes",
+    "worker_grown_bytes", "epoch_live_bytes", "processes_at_end", "leaked_objects", "kept_objects", "kept_blocks",
+)  # fmt: skip
+PEAKS = ("peak_memory_bytes", "run_peak_bytes", "host_memory_bytes", "host_spike_bytes")  # before their categories
+TIMES = ("step_time_seconds",)
+MESSAGES = ("communication_bytes", "collectives", "joined_groups", "communication_theory_bytes")
+_FIRST = {name: place for names in (NUMBERS, LEAKS, PEAKS, TIMES, MESSAGES) for place, name in enumerate(names)}
+
+
+def hurt_of(line: Line) -> Hurt:
+    """The kind of a line's difference, by its metric; that of a user's own metric follows from its unit."""
+    for hurt, names in ((Hurt.ENDS, ENDS), (Hurt.NUMBERS, NUMBERS), (Hurt.LEAK, LEAKS), (Hurt.MESSAGES, MESSAGES)):
+        if line.metric in names:
+            return hurt
+    if line.unit in (ERROR, FACTS, NUMBER):
+        return Hurt.NUMBERS
+    if line.unit == BYTES:
+        return Hurt.PEAK
+    return Hurt.TIME if line.unit == SECONDS else Hurt.COUNTERS
+
+
+def order_of(line: Line) -> tuple[bool, bool, int, int, float]:
+    """Where a line stands: red before all else, then by what hurts, then by how much."""
+    change = line.change
+    size = abs(change) if change is not None else float("inf")
+    unequal = line.status in (Status.OK, Status.NOT_COMPARED)
+    return line.status not in RED, unequal, hurt_of(line), _FIRST.get(line.metric, len(_FIRST)), -size
+
+
+def worst_first(lines: Iterable[Line]) -> list[Line]:
+    """Those that are not equal, what hurts first; the others stay as they are, after them."""
+    lines = list(lines)
+    moved = [line for line in lines if line.status not in (Status.OK, Status.NOT_COMPARED)]
+    quiet = [line for line in lines if line.status in (Status.OK, Status.NOT_COMPARED)]
+    return [*sorted(moved, key=order_of), *quiet]
+
+
+def worst_of(verdict: Verdict) -> Line | None:
+    """The line that hurts most of those that make the cell red; None if none does."""
+    red = [line for line in verdict.lines if line.status in RED]
+    regressed = [line for line in red if line.status != Status.IMPROVED] or red
+    return min(regressed, key=order_of, default=None)
