@@ -62,7 +62,8 @@ def _begun(records: list[Any]) -> dict[str, dict[str, int]]:
     """How often the user's functions were compiled, by their first lines."""
     users, lines = UsersLines(), Counter[str]()
     for one in records:
-        lines[users.named(str(one.co_filename or ""), one.co_firstlineno or 0, str(one.co_name or ""))] += 1
+        function = str(one.co_name or "").removeprefix(RESUMED).partition(RESUMED_AT)[0]
+        lines[users.named(str(one.co_filename or ""), one.co_firstlineno or 0, function)] += 1
     return {LINE: {line: number for line, number in lines.items() if line}}
 
 

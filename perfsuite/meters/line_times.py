@@ -123,6 +123,9 @@ def by_place(samples: Mapping[tuple[str, Stack], float]) -> dict[tuple[str, Stac
     evaluating = {place.code for phase, stack in samples if phase == EVALUATION for place in stack[loop + 1 :]} - inner
     found: dict[tuple[str, Stack], float] = defaultdict(float)
     for (phase, stack), seconds in samples.items():
+        if phase == EVALUATION:  # of the model's own lines, none says that it evaluates
+            calls = next((at for at, place in enumerate(stack) if at > loop and place.code in inner), len(stack))
+            stack = stack[:calls]
         if phase == OTHER and len(stack) > loop >= 0 and first:
             rest = stack[loop + 1 :]
             if any(place.code in evaluating for place in rest):

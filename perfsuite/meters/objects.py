@@ -30,6 +30,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.system.units import WHOLE
 
+OURS = "perfsuite."
 SHARED = (type, ModuleType, FunctionType)  # what a cache may hold, and others too
 CACHE = type(functools.lru_cache(int))
 LIMITS = ("limit", "maxlen", "maxsize", "max_size")  # how a class of a mapping or a list names its own bound
@@ -113,14 +114,18 @@ def count() -> tuple[dict[str, int], dict[str, int]]:
     gc.collect()
     objects = gc.get_objects()
     held: set[int] = set()
+    ours: set[int] = set()  # notes of perfsuite's own of a step
     for one in objects:
-        if is_bounded(one):
+        if type(one).__module__.startswith(OURS):
+            ours.add(id(one))
+            ours.update(map(id, gc.get_referents(one)))
+        elif is_bounded(one):
             for inner in gc.get_referents(one):
                 held.add(id(inner))
                 if not issubclass(type(inner), SHARED):
                     held.update(map(id, gc.get_referents(inner)))
-    free = _named(one for one in objects if id(one) not in held)
-    return free, _named(one for one in objects if id(one) in held)
+    free = _named(one for one in objects if id(one) not in held and id(one) not in ours)
+    return free, _named(one for one in objects if id(one) in held and id(one) not in ours)
 
 
 def is_bounded(one: Any) -> bool:

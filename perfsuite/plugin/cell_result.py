@@ -83,8 +83,11 @@ def replace_result(report: pytest.TestReport, result: CellResult, metrics: Itera
 
 
 def fail(report: pytest.TestReport, text: str) -> None:
-    """Its test has failed by its verdict, whatever the test made of it: xfail, skip and except do not hide it."""
-    report.outcome, report.longrepr = "failed", text
+    """Its test has failed by its verdict, whatever the test made of it: xfail, skip and except do not hide it. pytest's
+    short summary cuts the text, and has the cell's name already.
+    """
+    name, _, rest = text.partition(": ")
+    report.outcome, report.longrepr = "failed", rest if f"[{name}]" in report.nodeid else text
     setattr(report, _BY_VERDICT, True)
     if hasattr(report, "wasxfail"):
         del report.wasxfail

@@ -377,19 +377,19 @@ def test_a_capped_run_that_fits_is_held_in_memory_and_not_in_time():
         (
             {"peak_memory_bytes": memory(21 * GIB)},
             "regressed",
-            "peak memory 20.00 GiB → 21.00 GiB (+5.0 %); 1 of 4 metrics regressed",
+            "peak memory +5.0 % (20.00 GiB → 21.00 GiB); 1 of 4 metrics regressed",
             "regressed",
         ),
         (
             {"peak_memory_bytes": memory(19 * GIB)},
             "improved",
-            "peak memory 20.00 GiB → 19.00 GiB (-5.0 %); 1 of 4 metrics improved",
+            "peak memory -5.0 % (20.00 GiB → 19.00 GiB); 1 of 4 metrics improved",
             "improved",
         ),
         (
             {"peak_memory_bytes": memory(19 * GIB), "tokens": Reading(value=1)},
             "regressed",
-            "tokens/step 192 → 1.00 (-99.5 %); 2 of 4 metrics regressed",
+            "tokens/step -99.5 % (192 → 1.00); 2 of 4 metrics regressed",
             "regressed",
         ),
         (

@@ -621,7 +621,7 @@ def test_the_examples_of_the_docs_run(repository):
     recorded.assert_outcomes(passed=1)
     assert changed["measurement"]["engine"]["bucket_bytes"] == 2**20
     red.assert_outcomes(failed=1)
-    red.stdout.fnmatch_lines(["*: 1 of * metrics regressed*", "*modules *allowed +10.0 %*REGRESSED*"])
+    red.stdout.fnmatch_lines(["*; 1 of * metrics regressed*", "*modules *allowed +10.0 %*REGRESSED*"])
 
 
 def test_a_mistake_in_a_users_own_file_stops_collection(repository):

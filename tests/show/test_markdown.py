@@ -281,7 +281,7 @@ def test_a_brief_summary_says_what_is_worst():
     """The heading and a line per red cell, with the metrics that are red or the reason; nothing of green ones."""
     assert render_brief([FATTER, FAILED, result(), predicted()]) == (
         "## Training performance: 2 of 4 cells red\n\n"
-        f"- `{CELL}` `peak memory 20.00 GiB → 22.00 GiB (+10.0 %); 1 of 4 metrics regressed`\n"
+        f"- `{CELL}` `peak memory +10.0 % (20.00 GiB → 22.00 GiB); 1 of 4 metrics regressed`\n"
         f"- `{CELL}` `failed: Rank 1 was killed by SIGKILL.`\n"
     )
     assert render_brief([result()]) == "## Training performance: 1 of 1 cell as good as its baseline\n"

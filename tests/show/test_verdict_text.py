@@ -35,7 +35,7 @@ from perfsuite.system.units import BYTES, SECONDS, parse_bytes
 BASELINE = baseline()
 
 STYLE = """\
-t5_base-zero3+bf16-h200_x1: peak memory 20.00 GiB → 21.94 GiB (+9.7 %); 1 of 3 metrics regressed
+t5_base-zero3+bf16-h200_x1: peak memory +9.7 % (20.00 GiB → 21.94 GiB); 1 of 3 metrics regressed
   peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed +0.1 %   REGRESSED   \
 (activations +1.94 GiB: T5Attention.softmax)
   step time         412 ms ->    408 ms   -1.0 %   allowed +3.0 %   ok
@@ -97,7 +97,7 @@ def test_a_regression_reads_as_a_whole():
     new = measurement(peak_memory_bytes=memory(22 * GIB, activations=10 * GIB), step_time_seconds=times(0.4, 0.4))
 
     assert text_of(msgspec.structs.replace(new, versions=versions)) == (
-        "t5_tiny-zero3-cpu_x2: peak memory 20.00 GiB → 22.00 GiB (+10.0 %); 1 of 4 metrics regressed, 1 open\n"
+        "t5_tiny-zero3-cpu_x2: peak memory +10.0 % (20.00 GiB → 22.00 GiB); 1 of 4 metrics regressed, 1 open\n"
         "  peak memory   20.00 GiB -> 22.00 GiB   +10.0 %   allowed 0         REGRESSED   (activations +2.00 GiB)\n"
         "  step time        410 ms ->    400 ms    -2.4 %   allowed +3.0 %    open        "
         "(the one run of the baseline cannot rule out 3.0 %)\n"

@@ -21,6 +21,7 @@ from typing import Any
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import unwrapped
 from perfsuite.rank.script.batch_size import BatchSize, size_of, tensors_in
+from perfsuite.rank.script.logged import Logged
 from perfsuite.rank.script.told import Told
 from perfsuite.rank.torch_types import Module, Tensor
 
@@ -44,6 +45,7 @@ class Watched:
         self.optimizers: dict[int, Any] = {}  # that have stepped
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
         self.told = Told()  # what they were told in their first updates
+        self.logged = Logged()
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
@@ -316,6 +318,8 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
 
     @functools.wraps(call)
     def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # torch.compile reads what it calls, and would break its graph here
+            return call(self, *args, **kwargs)
         if getattr(inside, "on", False) or not watched.is_here or watched.runs("data"):
             return call(self, *args, **kwargs)
         inside.on = True
@@ -336,7 +340,10 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
         try:
             if around:
                 return around(self, args, kwargs, functools.partial(call, self, *args, **kwargs))
-            return call(self, *args, **kwargs)
+            output = call(self, *args, **kwargs)
+            if not recomputing and not torch.is_grad_enabled():
+                watched.logged.evaluated(output)
+            return output
         finally:
             inside.on = False
             if recomputing:

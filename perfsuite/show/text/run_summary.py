@@ -75,7 +75,7 @@ def _with_worst(result: Result, columns: Sequence[Metric]) -> str:
 
 
 def line(result: Result, metrics: Iterable[Metric], width: int = WIDTH) -> str:
-    """One cell on one line, for a log without a table yet: what hurts most, or as many columns as fit into ``width``."""
+    """One cell on one line, for a log without a table yet: what hurts most, or the columns that fit into ``width``."""
     start = f"{result.measurement.cell}  {status(result)}"
     if not result.measurement.readings:
         room = width - len(start) - len(GAP)

@@ -340,13 +340,14 @@ LEAKS = {
 
 
 def worst_text(verdict: Verdict) -> str:
-    """What hurts most, with the line of the user's code or the largest evidence: ``peak memory 3.66 MiB → 4.02 MiB
-    (+9.8 %) at train.py:14 in step``; empty if no line is red.
+    """What hurts most, with the line of the user's code if it is known: ``peak memory +9.8 % (3.66 MiB → 4.02 MiB) at
+    train.py:14 in step``; empty if no line is red.
     """
     line = worst_of(verdict)
     if line is None:
         return ""
-    said = line_text(line)
+    sides = " → ".join(sides_text(line))
+    said = f"{line.title} {sides}" if line.change is None else f"{line.title} {change_text(line)} ({sides})"
     if line.metric in LEAKS and line.status == Status.REGRESSED and isinstance(line.new, int | float):
         before = line.old if isinstance(line.old, int | float) else 0
         said = LEAKS[line.metric].format(show(line.new - before, line.unit))

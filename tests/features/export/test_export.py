@@ -81,8 +81,8 @@ def test_github_annotates_the_changed_file_of_a_red_cell(run) -> None:
     lines = run("--perf-export=github").stdout.lines
     (line,) = [line for line in lines if "::error" in line]
 
-    assert line.startswith(f"::error file=train%2C v1.py,line=1,title={RED}%3A 1 of ")
-    assert line.partition("::error ")[2].partition("::")[2].startswith(f"{RED}: 1 of ")
+    assert line.startswith(f"::error file=train%2C v1.py,line=1,title={RED}%3A peak memory +10.0 %25 ")
+    assert line.partition("::error ")[2].partition("::")[2].startswith(f"{RED}: peak memory ")
     assert "%0A" in line and "+10.0 %25" in line
 
 
