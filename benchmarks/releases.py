@@ -15,7 +15,6 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.releases_compared import Seen, compare_releases, find, keep, load
 
@@ -52,13 +51,7 @@ NOT_HERE = {
     "torch": "the package index of this machine has a CPU build of 2.13.0 alone; others need gigabytes of CUDA",
 }
 FIRST = (0, 11, 5, 8, 2, 10, 4, 7, 1, 9, 3, 6)  # so that a few pairs are spread over the range
-HEAD = """# Releases that can be compared
-
-Each row compares two neighbouring releases of one library in exact metrics, as `perfsuite ab --pairs 0` does.
-Everything else is the environment of the [baselines](baselines.md), with what a release itself forces.
-Written by `python benchmarks/releases.py`. Edits here are lost.
-
-- **✓** both releases ran, and the comparison says what differs
+LEGEND = """- **✓** both releases ran, and the comparison says what differs
 - **number** one of them cannot run the cell, for the reason of that number
 - **✗ number** the cell failed
 - **?** not run yet
@@ -81,10 +74,10 @@ def floors() -> dict[str, str]:
     return {one.name: next(iter(one.specifier)).version for one in wanted if one.specifier}
 
 
-def page(records: list[Seen]) -> str:
-    """All libraries, then the reasons."""
+def sections(records: list[Seen]) -> list[str]:
+    """The lines of the docs page: all libraries, then the reasons."""
     reasons: dict[str, int] = {}
-    lines = [HEAD.format(floors=", ".join(f"{name} {version}" for name, version in floors().items()))]
+    lines = [LEGEND.format(floors=", ".join(f"{name} {version}" for name, version in floors().items()))]
     for library in RELEASES:
         pairs = pairs_of(library)
         seen = [find(records, cell, pair) for pair in pairs for cell in CELLS[library]]
@@ -100,7 +93,7 @@ def page(records: list[Seen]) -> str:
         lines.append("")
     lines += ["## Not compared here", "", *(f"- {library}: {reason}." for library, reason in NOT_HERE.items()), ""]
     lines += ["## Reasons", "", *(f"{number}. {reason}" for reason, number in reasons.items())]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _symbol(seen: Seen | None, reasons: dict[str, int]) -> str:
@@ -114,7 +107,7 @@ def _symbol(seen: Seen | None, reasons: dict[str, int]) -> str:
 
 
 def main() -> None:
-    """Run what is not known yet, pair by pair, and write file and page after each."""
+    """Run what is not known yet, pair by pair, and write the file after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", nargs="*", help="Only these.")
     parser.add_argument("--pairs", type=int, default=len(FIRST), metavar="N", help="At most so many per library.")
@@ -137,10 +130,8 @@ def main() -> None:
                     continue
                 seen = compare_releases(pair, cell, catalog, lambda cell, progress, seconds: None, kept)
                 records = keep(arguments.file, records, seen)
-                codec.write_text(arguments.file.with_suffix(".md"), page(records))
                 said = "; ".join(filter(None, seen.reasons))
                 print(f"{pair[0]} -> {pair[1]}  {cell}  {seen.status}  {seen.seconds:.0f} s  {said}", flush=True)
-    codec.write_text(arguments.file.with_suffix(".md"), page(records))
 
 
 if __name__ == "__main__":

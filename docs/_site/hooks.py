@@ -1,12 +1,16 @@
-"""What mkdocs takes from the repository: the README, the changelog and others as pages, the reference from the code.
+"""What mkdocs takes from the repository: texts at its root, the reference from the code, results from data.
 
-Nothing here imports torch: the parsers of the commands and the catalog do not.
+A line of a page that is only a link to a file of results is replaced by what the file holds: a table (.csv), an output
+(.txt), or the sections of RESULTS. Nothing here imports torch: the parsers of the commands and the catalog do not.
 """
 
 import argparse
+import csv
+import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,9 @@ from perfsuite import plugin
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.command_files import command_files
 from perfsuite.cli.main import parser_of
+from perfsuite.features.prove.compatibility import pages, pairs, proofs
+from perfsuite.features.prove.replay import regression, replay_page
+from perfsuite.run import releases_compared
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
@@ -28,12 +35,60 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """The text of a page, with what is generated in the place of the mark."""
-    path = page.file.src_uri
-    if path in PAGES:
-        return as_page((ROOT / PAGES[path]).read_text())
+    """The text of a page."""
+    return shown(page.file.src_uri, markdown)
+
+
+def shown(page: str, markdown: str) -> str:
+    """What the site shows of a page of docs/: with what is generated, and with results in the places of their links."""
+    if page in PAGES:
+        return as_page((ROOT / PAGES[page]).read_text())
     made = {"reference/cli.md": command_line, "reference/pytest.md": pytest_options, "reference/names.md": names}
-    return markdown.replace(MARK, "\n".join(made[path]())) if path in made else markdown
+    if page in made:
+        return markdown.replace(MARK, "\n".join(made[page]()))
+    return "\n".join(_results(line, (ROOT / "docs" / page).parent) for line in markdown.split("\n"))
+
+
+def _results(line: str, folder: Path) -> str:
+    """What a line shows: itself, or the results that it links to."""
+    link = line.removeprefix("[").removesuffix(")").partition("](")[2]
+    path = folder / link
+    if not (line.startswith("[") and line.endswith(")")) or path.suffix not in (".csv", ".txt", ".json", ".jsonl"):
+        return line
+    if path.suffix == ".txt":
+        return f"```text\n{path.read_text().rstrip()}\n```"
+    if path.suffix != ".csv":
+        return "\n".join(RESULTS[path.name](path)).rstrip()
+    with path.open(newline="", encoding="utf-8") as file:
+        columns, *rows = csv.reader(file)
+    table = [[_text(cell) for cell in row] for row in (columns, *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (table[0], ["---"] * len(columns), *table[1:]))
+
+
+def support(path: Path) -> Iterable[str]:
+    """Which engine goes with which technique, of support.json."""
+    catalog = Catalog()
+    return pages.sections(catalog, pairs.claims(catalog), proofs.load(path))
+
+
+def replayed(path: Path) -> Iterable[str]:
+    """Which regressions are caught, of replay.jsonl."""
+    return replay_page.sections(regression.all_regressions(), releases_compared.load(path))
+
+
+def releases(path: Path) -> Iterable[str]:
+    """Which releases can be compared, of releases.jsonl."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    found: Iterable[str] = importlib.import_module("releases").sections(releases_compared.load(path))
+    sys.path.remove(str(ROOT / "benchmarks"))
+    return found
+
+
+RESULTS: dict[str, Callable[[Path], Iterable[str]]] = {
+    "support.json": support,
+    "replay.jsonl": replayed,
+    "releases.jsonl": releases,
+}
 
 
 def as_page(text: str) -> str:

@@ -34,9 +34,6 @@ GENERATED = {
     "memory_published.md": "python benchmarks/memory_published.py",
     "memory_seeds.md": "python benchmarks/memory_seeds.py",
     "memory_speed.md": "python benchmarks/memory_speed.py",
-    "releases.md": "python benchmarks/releases.py",
-    "replay.md": "perfsuite replay",
-    "support.md": "perfsuite support run",
     "time_published.md": "python benchmarks/time_published.py",
     "time_traced.md": "python benchmarks/time_traced.py",
     "time_plans.md": "python benchmarks/time_plans.py",
@@ -88,9 +85,9 @@ parser = functools.cache(HOOKS.parser)
 
 
 def text_of(path: Path) -> str:
-    """What a page shows: some show a file of the repository's root."""
+    """What the site shows of a page of docs/, and any other page as it is."""
     inside = path.relative_to(DOCS).as_posix() if path.is_relative_to(DOCS) else ""
-    return HOOKS.as_page((ROOT / HOOKS.PAGES[inside]).read_text()) if inside in HOOKS.PAGES else path.read_text()
+    return HOOKS.shown(inside, path.read_text()) if inside else path.read_text()
 
 
 def slug(heading: str) -> str:

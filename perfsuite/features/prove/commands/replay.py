@@ -17,8 +17,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, value_of, write_html
 from perfsuite.features.prove.replay.regression import Regression, all_regressions, named
 from perfsuite.features.prove.replay.replay_outcome import Outcome, outcome_of
-from perfsuite.features.prove.replay.replay_page import QUIET, SYMBOLS, markdown, summary
-from perfsuite.records import codec
+from perfsuite.features.prove.replay.replay_page import QUIET, SYMBOLS, summary
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.releases_compared import SETTINGS, Pair, Seen, compare_releases, find, keep, load
 from perfsuite.run.runner import Settings, Watch
@@ -52,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, CATALOG)
 
 
-_FILE = f"Where results are kept, so that a later run resumes ({FILE}). The page is written next to it."
+_FILE = f"Where results are kept, so that a later run resumes ({FILE})."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,7 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
         with changing(arguments.file), closing(LiveLine(SETTINGS.all_steps_of)) as live:
             waiting = lacking(chosen, [] if arguments.fresh else load(arguments.file))
             records = replay(waiting, arguments.file, catalog, live.show, settings)
-        codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {regression.name: outcome_of(regression, records) for regression in chosen}
     _print(chosen, outcomes)
     write_html(page, replay_page(chosen, outcomes))

@@ -1,4 +1,4 @@
-"""``perfsuite support run``: train a cell for every engine × technique and write docs/support.json and .md."""
+"""``perfsuite support run``: train a cell for every engine × technique and write docs/support.json."""
 
 import argparse
 import sys
@@ -7,11 +7,10 @@ from contextlib import closing
 
 from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, settings_of
 from perfsuite.errors import UsageError
-from perfsuite.features.prove.compatibility.pages import markdown, matrix
+from perfsuite.features.prove.compatibility.pages import matrix
 from perfsuite.features.prove.compatibility.pairs import Claim, claims
 from perfsuite.features.prove.compatibility.proofs import ProofEntry, Prover
 from perfsuite.features.prove.support_table import add_file
-from perfsuite.records import codec
 from perfsuite.run.runner import Runner
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.live import LiveLine
@@ -61,14 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
 
         prover = Prover(runner, live.show)
         entries = prover.prove_all(pairs, arguments.file, wanted=wanted, fresh=arguments.fresh, tell=tell)
-    page = arguments.file.with_suffix(".md")
     known = {(entry.engine, entry.technique): entry for entry in entries}
-    codec.write_text(page, markdown(catalog, pairs, known))
     unproven = matrix(catalog, pairs, known).unproven
     counts = Counter("unproven" if pair in unproven else entry.state for pair, entry in known.items())
     counts["unproven"] = len(unproven)  # with or without an entry of other versions
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)
-    print(f"{len(pairs)} pairs: {states}. Written: {arguments.file}, {page}")
+    print(f"{len(pairs)} pairs: {states}. Written: {arguments.file}")
     failures = [entry for entry in entries if entry.state == "failed"]
     for entry in failures:
         print(f"perfsuite: {entry.engine} × {entry.technique} failed ({entry.cell}): {entry.reason}", file=sys.stderr)

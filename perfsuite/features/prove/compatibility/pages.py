@@ -1,6 +1,6 @@
-"""The support table for people: in docs/support.md, and in the terminal with the pairs that are not yet proven."""
+"""The support table for people: its sections in the docs, and the pairs that are not yet proven."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfsuite.catalog.cell import Cell, parse_cell
@@ -37,20 +37,27 @@ class Matrix:
         return [(symbol, meaning) for symbol, meaning in LEGEND.items() if symbol in used]
 
 
-def matrix(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, ProofEntry]) -> Matrix:
-    """The catalog's pairs; the entries show which are proven."""
+Proven = Callable[[Claim, ProofEntry | None, Catalog], bool]
+
+
+def matrix(
+    catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, ProofEntry], is_proven: Proven = proven
+) -> Matrix:
+    """The catalog's pairs; the entries show which are proven, by default with the installed versions."""
     techniques = sorted(catalog.all("technique").values(), key=lambda technique: (technique.order, technique.slot))
     table = Matrix(list(dict.fromkeys(claim.engine for claim in pairs)), techniques)
     for claim in pairs:
         key = (claim.engine, claim.technique)
         entry = entries.get(key) if claim.cells else refusal(claim)
-        table.symbols[key] = _symbol(claim, entry, table.reasons, catalog)
-        if not proven(claim, entry, catalog):
+        table.symbols[key] = _symbol(claim, entry, table.reasons, catalog, is_proven)
+        if not is_proven(claim, entry, catalog):
             table.unproven.append(key)
     return table
 
 
-def _symbol(claim: Claim, entry: ProofEntry | None, reasons: dict[str, int], catalog: Catalog) -> str:
+def _symbol(
+    claim: Claim, entry: ProofEntry | None, reasons: dict[str, int], catalog: Catalog, is_proven: Proven
+) -> str:
     if entry is None:
         return "?"
     if entry.state == "failed":
@@ -58,7 +65,7 @@ def _symbol(claim: Claim, entry: ProofEntry | None, reasons: dict[str, int], cat
     if entry.state == "refused":
         number = reasons.setdefault(_bare(claim, entry), len(reasons) + 1)
         return f"{number}c" if entry.on_cpu else str(number)
-    if not proven(claim, entry, catalog):
+    if not is_proven(claim, entry, catalog):
         return "~"
     return "✓+" if _helped(parse_cell(entry.cell, catalog), claim) else "✓"
 
@@ -76,15 +83,10 @@ def _bare(claim: Claim, entry: ProofEntry) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, ProofEntry]) -> str:
-    """The page: legend, matrix, reasons, proofs."""
-    table = matrix(catalog, pairs, entries)
+def sections(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, ProofEntry]) -> list[str]:
+    """The lines of the docs page: legend, matrix, reasons, proofs, and with which versions each was proven."""
+    table = matrix(catalog, pairs, entries, lambda claim, entry, catalog: True)
     lines = [
-        "# What goes with what",
-        "",
-        "Every engine × technique of the catalog. `perfsuite support run` writes this page. It trains a cell for each",
-        "✓ and takes each refusal from the catalog. `test_support.py` checks the page. Edits are lost.",
-        "",
         *(f"- **{symbol}** {meaning}" for symbol, meaning in table.legend),
         "",
         "| technique | slot | " + " | ".join(f"`{engine}`" for engine in table.engines) + " |",
@@ -105,7 +107,7 @@ def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Pro
         if measured:
             lines += ["", f"### `{engine}`", "", "| technique | cell | |", "|---|---|---|"]
             lines += [f"| `{entry.technique}` | `{entry.cell}` | {_outcome(entry)} |" for entry in measured]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _outcome(entry: ProofEntry) -> str:

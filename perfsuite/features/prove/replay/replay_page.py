@@ -1,4 +1,4 @@
-"""docs/replay.md: every regression, whether it is caught again, and how to repeat it by hand."""
+"""The sections of docs/replay.md: every regression, whether it is caught again, and how to repeat it by hand."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,25 +17,17 @@ SYMBOLS = {
     "waiting": "?",
 }
 QUIET = {None: "", True: "quiet", False: "moved"}  # the metric, between the good neighbours
-HEAD = """# Real regressions, replayed
-
-Each regression below shipped in a release. `perfsuite replay` runs its cell with a good and a bad release.
-The named metric must be worse. It must not move between two good neighbours, where these are given.
-Where no cell shows a regression, a small script in `benchmarks/regressions/` does: `[tool.perfsuite.scripts]` of this
-repository's pyproject.toml names it. Run these from the root of the repository.
-Edits here are lost.
-"""
 
 
-def markdown(regressions: Mapping[str, Regression], records: Sequence[Seen]) -> str:
-    """The page."""
+def sections(regressions: Mapping[str, Regression], records: Sequence[Seen]) -> list[str]:
+    """The lines of the docs page: how many are caught, a table, and a section for each regression."""
     outcomes = {name: outcome_of(regression, records) for name, regression in regressions.items()}
-    lines = [HEAD, summary(list(outcomes.values())), ""]
+    lines = [summary(list(outcomes.values())), ""]
     lines += ["| regression | good → bad | caught | by | good neighbours | seconds |", "|---|---|---|---|---|--:|"]
     lines += [_row(regressions[name], outcome) for name, outcome in outcomes.items()]
     for name, outcome in outcomes.items():
         lines += ["", f"## {name}", "", *_section(regressions[name], outcome)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
