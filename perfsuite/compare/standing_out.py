@@ -37,7 +37,6 @@ class Symptom(StrEnum):
     KEPT_TENSORS = "tensors kept"
     OPEN_FILES = "files left open"
     KEPT_HOST = "host memory kept"
-    KEPT_OBJECTS = "objects kept"
     LOGITS = "logits kept"
     SCORES = "attention not fused"
     GRADIENTS_ZEROED = "gradients kept as zeros"
@@ -52,6 +51,7 @@ class Symptom(StrEnum):
     WIDE = "cast up"
     UNEVEN = "uneven batches"
     RANKS = "waiting for ranks"
+    KEPT_OBJECTS = "objects kept"  # without much memory, as a log does
     SYNCHRONISES = "synchronisations"
     READS = "tensor values read"
     PRINTS = "printing"

@@ -100,5 +100,6 @@ def test_objects_are_told_where_nothing_tells_more() -> None:
 
 
 def test_what_hurts_comes_first() -> None:
-    """A leak before a slow loader."""
-    assert symptoms(grown_bytes=64, data_seconds=5.0)[0] == Symptom.KEPT_TENSORS
+    """A leak before a slow loader, and that before a few small objects."""
+    assert symptoms(grown_bytes=64, data_seconds=5.0) == [Symptom.KEPT_TENSORS, Symptom.DATA]
+    assert symptoms(leaked_objects=2, data_seconds=5.0) == [Symptom.DATA, Symptom.KEPT_OBJECTS]

@@ -9,13 +9,14 @@ gone: it may not have been measured. If no trial names its cause tonight, it sta
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfsuite.compare.hurts import Hurt, hurt_of
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.features.upgrade.effects import Finding
 from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.records.change import Change, TrialReport
 from perfsuite.records.result import CellResult
 from perfsuite.records.verdict import RED, Line, Status
-from perfsuite.show.html.causes import KNOWN, MAIN, causes, spread
+from perfsuite.show.html.causes import KNOWN, causes, spread
 from perfsuite.show.html.moved import Moved
 from perfsuite.show.text.markdown import ROOM, code, fence
 from perfsuite.show.text.verdict_text import render
@@ -201,9 +202,9 @@ def _of_several(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Night
     return NightRegression(key, title, _joined(parts), members, _several(below))
 
 
-def _rank(moved: Sequence[Moved]) -> tuple[int, bool]:
-    """The metric of most cells comes first, then the main ones, then the others in the order of a verdict."""
-    return -len({move.cell for move in moved}), moved[0].line.metric not in MAIN
+def _rank(moved: Sequence[Moved]) -> tuple[Hurt, int]:
+    """What hurts most comes first, then the metric of most cells, then the others in the order of a verdict."""
+    return hurt_of(moved[0].line), -len({move.cell for move in moved})
 
 
 def _of_upgrade(key: str, findings: Sequence[Finding]) -> NightRegression:
