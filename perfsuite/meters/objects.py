@@ -116,7 +116,7 @@ def count() -> tuple[dict[str, int], dict[str, int]]:
     held: set[int] = set()
     ours: set[int] = set()  # notes of perfsuite's own of a step
     for one in objects:
-        if type(one).__module__.startswith(OURS):
+        if str(type(one).__module__).startswith(OURS):  # a type of C may have a descriptor there
             ours.add(id(one))
             ours.update(map(id, gc.get_referents(one)))
         elif is_bounded(one):
