@@ -32,8 +32,8 @@ FEW_NAMES, MOST_NEAR = 12, 3  # names that a message lists
 
 
 class UnknownName(UsageError):
-    """A name that no definition has; the text gives the nearest names and the file to add. It gives the known names if
-    they are few, and some of them if none is near.
+    """A name that no definition has; the text gives the nearest names or, if none is near, what to ``add``. It gives
+    the known names if they are few, and some of them if none is near.
 
     The nearest are those of ``nearest``, or ``near`` if the names have another order.
     """
@@ -43,8 +43,8 @@ class UnknownName(UsageError):
         meant = ", ".join(map(repr, [near] if near else sorted(nearest(name, known)[:MOST_NEAR])))
         hint = f" Did you mean {' or '.join(meant.rsplit(', ', 1))}?" if meant else ""
         more = f" and {len(known) - FEW_NAMES} more" if len(known) > FEW_NAMES else ""
-        names = "" if meant and more else f" Known: {', '.join(known[:FEW_NAMES])}{more}."
-        super().__init__(f"No {kind} named {name!r}.{hint}{names} {add}")
+        names = "" if (meant and more) or not known else f" Known: {', '.join(known[:FEW_NAMES])}{more}."
+        super().__init__(f"No {kind} named {name!r}.{hint}{names}" + (f" {add}" if add and not meant else ""))
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from perfsuite.baselines.accepted import Doubtful, digest_of, doubtful, recover
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName, is_cell_id
 from perfsuite.environments import git
-from perfsuite.errors import FileError
+from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import FORMATS
@@ -34,6 +34,9 @@ class Store:
     """
 
     def __init__(self, root: Path, kernels: str = "") -> None:
+        """Raises UsageError for a root that is there and no folder."""
+        if root.exists() and not root.is_dir():
+            raise UsageError(f"The baselines cannot be in {root}, which is no folder: name another one.")
         self.root = root
         self.kernels = kernels
 

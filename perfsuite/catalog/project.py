@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import msgspec
 
 from perfsuite.catalog.expressions import hint
-from perfsuite.errors import FileError
+from perfsuite.errors import FileError, UnknownName
 
 FILE = "pyproject.toml"
 LONG = 366  # days of a quarantine that nobody can mean
@@ -130,7 +130,9 @@ def _meant(key: str, cells: Collection[str]) -> str:
 
 
 def read_project(folder: Path) -> Project:
-    """The project of a folder; an empty one without a file or a table. Raises FileError for an invalid entry."""
+    """The project of a folder; an empty one without a file or a table. Raises FileError for an invalid entry,
+    and UnknownName for a table that there is not.
+    """
     path = folder / FILE
     try:
         table = msgspec.toml.decode(path.read_bytes()).get("tool", {}).get("perfsuite", {})
@@ -138,6 +140,8 @@ def read_project(folder: Path) -> Project:
         return Project()
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise FileError(f"{path} cannot be read: {error}.") from error
+    if unknown := table.keys() - set(Project.__struct_fields__):
+        raise UnknownName(f"table of tool.perfsuite in {path}", min(unknown), Project.__struct_fields__, "")
     _check(path, table)
     try:
         return msgspec.convert(table, Project)

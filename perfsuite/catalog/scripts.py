@@ -26,6 +26,7 @@ LAUNCHERS: dict[str, Callable[[int, int], str]] = {
 
 
 PYTHONS = ("python", "python3")
+NOTHING = "Give what trains after --, such as: perfsuite run -- python train.py."
 STARTERS = {*PYTHONS, *(launcher.partition(" ")[0] for launcher in LAUNCHERS)}  # whose first file is the script
 
 
@@ -85,7 +86,7 @@ def name_of(words: Sequence[str]) -> str:
     words = assignments(words)[1]
     words = [inner for before, word in zip(["", *words], words, strict=False) for inner in _shells(before, word)]
     if not words:
-        raise UsageError("Give what trains after --, such as: perfsuite run -- python train.py.")
+        raise UsageError(NOTHING)
     modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     files = [Path(word).stem for word in words if word.endswith((".py", ".sh"))]
     name = re.sub(r"\W+", "_", [*files, *modules[-1:], Path(words[0]).stem][0]).strip("_").lower()
@@ -97,8 +98,12 @@ def check_script(words: Sequence[str], folder: Path) -> None:
     A module is found by Python, and a shell or a tool may go elsewhere first.
     """
     words = assignments(words)[1]
-    if not words or Path(words[0]).name not in STARTERS:
+    if not words:
+        raise UsageError(NOTHING)
+    if Path(words[0]).name not in STARTERS:
         return
+    if words[0] in PYTHONS and all(word.startswith("-") for word in words[1:]):
+        raise UsageError(f"{' '.join(words)} trains nothing: name the script, such as {words[0]} train.py.")
     before = [*itertools.takewhile(lambda word: not word.endswith(".py"), words)]
     if "-m" in before or "-c" in before or len(before) == len(words) or (folder / words[len(before)]).is_file():
         return

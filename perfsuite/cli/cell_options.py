@@ -10,7 +10,7 @@ from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.collected import Collected
-from perfsuite.cli.shared_options import add_shared, store_of
+from perfsuite.cli.shared_options import add_shared, known_store_of
 from perfsuite.errors import UsageError
 from perfsuite.launch.hardware_here import why_absent, why_missing
 from perfsuite.settings.keys import BASELINES
@@ -38,7 +38,7 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
             if reason:
                 raise UsageError(f"{cell}: {reason}")
         return named
-    store = store_of(arguments)
+    store = known_store_of(arguments)
     known = store.cells()
     picked = list(filter(cells_meant(arguments.k, known, catalog), known))
     if not picked:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.definitions import Model
-from perfsuite.cli.ini import ini_of
 from perfsuite.errors import UsageError
+from perfsuite.settings.ini import ini_of
 
 
 @dataclass

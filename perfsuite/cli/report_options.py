@@ -16,6 +16,10 @@ def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
     """The file, or all reports below the folder, which may hold baselines with their ledger too. A link in a stranger's
     artifact may point anywhere. Raises UsageError if there is neither.
     """
+    if path.parts[:1] in (("http:",), ("https:",)):
+        raise UsageError(
+            f"{path.parts[0]}//{'/'.join(path.parts[1:])} is no file: download the report, and name its file."
+        )
     if not path.exists():
         raise UsageError(f"{path} does not exist: name a report, or a folder of reports.")
     if not path.is_dir():
@@ -41,6 +45,8 @@ def say_missing(reports: Iterable[Path]) -> bool:
 
 
 def _problem(report: Path) -> str:
+    if not report.stat().st_size:
+        return "is empty: its run was killed, or wrote another file."
     if codec.is_cut(report):
         return "ends in the middle of a line: its run was killed."
     found = codec.coverage_of(report)

@@ -15,9 +15,9 @@ from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import scripts
 from perfsuite.cli.collected import collect
-from perfsuite.cli.ini import Ini, ini_of
 from perfsuite.errors import Refused, UsageError
 from perfsuite.run.runner import Settings
+from perfsuite.settings.ini import Ini, ini_of
 from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, PATIENCE, TIMEOUT, WARMUP
 from perfsuite.settings.options import CAPACITY, LONG, STEPS
 from perfsuite.settings.setting import Setting
@@ -114,6 +114,16 @@ def store_of(arguments: argparse.Namespace) -> Store:
     if arguments.baselines is not None:
         return Store(arguments.baselines, kernels)
     return Store(baselines_of(ini_of(Path.cwd())), kernels)
+
+
+def known_store_of(arguments: argparse.Namespace) -> Store:
+    """The same, for a command that only reads them. Raises UsageError if there is no such folder."""
+    store = store_of(arguments)
+    if store.root.is_dir():
+        return store
+    if arguments.baselines is not None:
+        raise UsageError(f"--baselines names {store.root}, which is not a folder.")
+    raise UsageError(f"There are no baselines in {store.root}/: pytest --perf --perf-update=new records them.")
 
 
 def baselines_of(ini: Ini) -> Path:

@@ -68,6 +68,12 @@ def is_inside(folder: Path) -> bool:
     return bool(ask(folder, "rev-parse", "--git-dir")) or _is_repository(repository_of(folder))
 
 
+def why_no_revision(folder: Path) -> str:
+    """Why the folder has no revisions: git's message, or that it is in no repository. Empty if it may have some."""
+    without = f"{folder} is in no git repository, so it has no revisions: git init begins one, and git commit adds one."
+    return problem(folder) or ("" if is_inside(folder) else without)
+
+
 def ignored(files: Iterable[Path], folder: Path) -> list[str]:
     """Those of the files that git ignores, so no commit has them, by their paths in the folder."""
     names = [os.path.relpath(file, folder) for file in files]

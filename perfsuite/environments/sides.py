@@ -75,7 +75,8 @@ def at_revision(revision: str, repository: Path) -> Side:
     commit = have(revision, repository)
     if not commit:
         unknown = f"git knows no revision {revision!r} in {repository}"
-        raise UsageError(git.problem(repository) or f"{unknown}: write a branch, a tag or a commit of this repository.")
+        why = git.why_no_revision(repository)
+        raise UsageError(why or f"{unknown}: write a branch, a tag or a commit of this repository.")
     root = _root(repository)
     ignored = {path: root / path for path in _ignored(root)}
     made = {path: place for path, place in installed_from(root).items() if path.endswith(tuple(EXTENSION_SUFFIXES))}

@@ -9,19 +9,57 @@ import shutil
 import sys
 from pathlib import Path
 
+from perfsuite.environments.bounded import run
+from perfsuite.errors import UsageError
+
+PROJECTS = (".venv", "venv", ".pixi/envs/default")  # the environment of a project, in its folder
+HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+
 
 def training_python(folder: Path) -> str:
-    """This process' Python if it has torch. Else that of the active virtual environment, of the ``.venv`` of the folder
-    or of one above it, of conda, or the first on PATH, whichever is there first and is not this one.
-    """
+    """This process' Python if it has torch. Else the first of ``_places`` that is there."""
     if importlib.util.find_spec("torch"):
         return sys.executable
+    return next(filter(None, _places(folder).values()), sys.executable)
+
+
+def require_torch(python: str, folder: Path) -> None:
+    """Raise UsageError, which says where was looked, if the Python that was found for a folder has no torch."""
+    if python == sys.executable and importlib.util.find_spec("torch"):
+        return
+    if run([python, "-c", HAS_TORCH]).returncode:
+        looked = "; ".join(f"{place}: {found or 'none'}" for place, found in _places(folder).items())
+        raise UsageError(
+            f"{python} has no torch. Activate the environment that trains, or install torch there. Looked at {looked}."
+        )
+
+
+def _places(folder: Path) -> dict[str, str]:
+    """The Python of each place, in the order in which a shell would take one; empty if there is none but this one."""
     here = folder.resolve()
-    own = [str(above / ".venv") for above in (here, *here.parents)]
-    for place in filter(None, [os.environ.get("VIRTUAL_ENV"), *own, os.environ.get("CONDA_PREFIX")]):
-        python = Path(place) / "bin" / "python"
-        if python.is_file() and Path(place).resolve() != Path(sys.prefix).resolve():
-            return str(python)
-    ours = str(Path(sys.executable).parent)
-    path = os.pathsep.join(one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != ours)
-    return shutil.which("python", path=path) or shutil.which("python3", path=path) or sys.executable
+    own = [above / name for above in (here, *here.parents) for name in PROJECTS]
+    active, conda = ([Path(path)] if (path := os.environ.get(name)) else [] for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
+    ours = Path(sys.executable).parent
+    path = os.pathsep.join(one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(one) != ours)
+    return {
+        "VIRTUAL_ENV": _python_of(active),
+        f"{', '.join(PROJECTS)} of {here} and above": _python_of(own),
+        "CONDA_PREFIX": _python_of(conda),
+        "PATH": shutil.which("python", path=path) or shutil.which("python3", path=path) or "",
+    }
+
+
+def _python_of(environments: list[Path]) -> str:
+    """That of the first environment that is there, and not perfsuite's own."""
+    theirs = (place / "bin" / "python" for place in environments if place.resolve() != Path(sys.prefix).resolve())
+    return next((str(python) for python in theirs if python.is_file()), "")
+
+
+def variables_of(python: str) -> dict[str, str]:
+    """Those with which `uv run` and `poetry run` use the virtual environment of this Python: in the copy of a project
+    they would make another one. Empty if it has none.
+    """
+    environment = Path(python).parent.parent
+    if not (environment / "pyvenv.cfg").is_file():
+        return {}
+    return {"VIRTUAL_ENV": str(environment), "UV_PROJECT_ENVIRONMENT": str(environment), "UV_NO_SYNC": "1"}

@@ -6,6 +6,7 @@ cell's folder, and is a rank from then on.
 
 import contextlib
 import dataclasses
+import difflib
 import os
 import shlex
 import shutil
@@ -23,10 +24,9 @@ import msgspec
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.catalog.definitions import Model
-from perfsuite.catalog.scripts import PYTHONS, assignments, words_of
+from perfsuite.catalog.scripts import PYTHONS, STARTERS, assignments, check_script, words_of
 from perfsuite.environments import git
-from perfsuite.environments.environments import Environment
-from perfsuite.environments.training_python import training_python
+from perfsuite.environments.training_python import require_torch, training_python, variables_of
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.script_copy import copy_folder, copy_neighbours, moved, place_below
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
@@ -104,7 +104,7 @@ class ScriptServer:
         assigned, words = assignments(moved(command, top, copy))
         with (self.folder / LOG).open("wb") as log:
             self._process = subprocess.Popen(
-                program(words, here, self.environment),
+                program(words, [here, Path(self.model.folder)], self.environment.python),
                 cwd=here,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -149,6 +149,7 @@ class ScriptServer:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), path])),
             "PATH": os.pathsep.join([str(Path(self.environment.python).parent), os.environ.get("PATH", os.defpath)]),
             "PYTHONUNBUFFERED": "1",
+            **variables_of(self.environment.python),
             **self._folders,
             **NO_RECORDER,
         }
@@ -313,21 +314,47 @@ def free_port() -> int:
     return port
 
 
-def program(words: Sequence[str], folder: Path, environment: Environment) -> list[str]:
-    """The command for the environment's Python, which also runs a launcher that is a Python script.
+def check_command(words: Sequence[str], folder: Path) -> None:
+    """Raise UsageError for a command that cannot start: it names no program, no script that is there, or a Python
+    without torch.
+    """
+    check_script(words, folder)
+    python, words = training_python(folder), assignments(words)[1]
+    program(words, [folder], python)
+    if words[0] in PYTHONS:
+        require_torch(python, folder)
+
+
+def program(words: Sequence[str], folders: Sequence[Path], python: str) -> list[str]:
+    """The command for the environment's Python, which also runs a launcher that is a Python script. A program with a
+    relative path is in the first of the folders that has it: a copy has no virtual environment.
 
     Raises UsageError if there is no such program.
     """
     first, *rest = words
     if first in PYTHONS:
-        return [environment.python, *rest]
-    path = os.pathsep.join([str(Path(environment.python).parent), os.environ.get("PATH", os.defpath)])
-    found = str(folder / first) if "/" in first else shutil.which(first, path=path)
-    if not found or not Path(found).is_file():
-        raise UsageError(f"There is no program {first}: give the command as in a shell, such as python train.py.")
+        return [python, *rest]
+    path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])
+    there = [place for folder in folders if (place := folder / first).is_file()]
+    found = (str(there[0]) if there else None) if "/" in first else shutil.which(first, path=path)
+    if not found:
+        raise UsageError(f"There is no program {first}. {_instead(first)}")
     if found.endswith(".py"):
-        return [environment.python, found, *rest]
+        return [python, found, *rest]
     with open(found, "rb") as file:
         line = file.readline(200)
-    is_python = line.startswith(b"#!") and b"python" in line
-    return [environment.python, found, *rest] if is_python else [found, *rest]
+    if line.startswith(b"#!") and b"python" in line:
+        return [python, found, *rest]
+    if not os.access(found, os.X_OK):
+        raise UsageError(f"{first} may not be executed: write bash {first}, or chmod +x {first}.")
+    return [found, *rest]
+
+
+def _instead(first: str) -> str:
+    """What to write instead of a program that is not there."""
+    if " " in first:
+        return "To give a command with its arguments, leave out the quotes around the whole command."
+    if starter := {".py": "python", ".sh": "bash"}.get(Path(first).suffix):
+        return f"Write {starter} {first}."
+    near = difflib.get_close_matches(first, STARTERS, n=1)
+    return f"Did you mean {near[0]}?" if near else "Give the command as in a shell, such as python train.py."

@@ -35,6 +35,10 @@ UNCOMMITTED = (
 )
 
 
+NO_CELLS = (
+    "No test here trains a cell, so nothing was measured. perfsuite init -- python train.py writes the test of a "
+    "script. A test of your own names its cells with @pytest.mark.perf_cell."
+)
 NOTHING = (
     "Nothing was compared, so this run is no success: every cell was skipped, has no baseline for this machine, or is "
     "in quarantine. The reasons are above."
@@ -180,6 +184,8 @@ class Output:
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and keyword and not selection.emptied:
             near = hint(keyword, selection.left_out) if selection.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
+        elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not keyword and not selection.known:
+            write(terminalreporter, NO_CELLS, red=True)
         if self.results or self.skipped:
             write_summary(terminalreporter, self.results, self.skipped, self.metrics)
             self._write_notes(terminalreporter)

@@ -43,7 +43,8 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
-from perfsuite.settings.keys import BASELINES
+from perfsuite.settings.ini import settings_in
+from perfsuite.settings.keys import BASELINES, check_keys
 from perfsuite.settings.options import HARDWARE, PREDICT
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import announcement_text, round_text, wait_text
@@ -102,6 +103,8 @@ class PerfRun:
         self.config = config
         leave_out_table(config)
         try:
+            if config.inipath:
+                check_keys(settings_in(config.inipath) or {}, config.inipath)
             self.options = Options(config)
             for name in ("update", "against"):
                 if getattr(self.options, name):

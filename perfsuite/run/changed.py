@@ -42,7 +42,7 @@ class Changed:
         base = git.ask(root, "merge-base", "--end-of-options", text, "HEAD")
         if not base:
             raise UsageError(
-                git.problem(root)
+                git.why_no_revision(root)
                 or f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a "
                 "revision after =, e.g. --perf-changed=origin/main, and fetch its history."
             )

@@ -141,9 +141,7 @@ def revision(text: str, repository: Path) -> str:
     """The commit that the text names, in twelve digits. Raises UsageError if git does not know it."""
     commit = have(text, repository)[:LABEL]
     if not commit:
-        raise UsageError(
-            git.problem(repository)
-            or f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
-            "a path, or transformers==5.22.0."
-        )
+        known = f"{text!r} is not a git revision of {repository}, a file of constraints or a release"
+        way_out = "write a revision, a path, or transformers==5.22.0."
+        raise UsageError(f"{known}: {way_out} {git.why_no_revision(repository)}".rstrip())
     return commit

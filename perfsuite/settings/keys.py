@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from perfsuite.errors import UnknownName
 from perfsuite.settings.setting import Setting, as_written, count, positive, share
 
 PATIENCE = 2.5  # times longer may the start of a rank take than a step
@@ -112,3 +114,13 @@ KEYS: tuple[Setting[Any], ...] = (
     BASELINES, CATALOG, TESTPATHS, KERNELS, TIME_TOLERANCE, LAUNCHES, WARMUP, TIMEOUT, BUSY_SHARE, LAUNCHER,
     OPEN, HISTORY,
 )  # fmt: skip
+
+
+def check_keys(names: Iterable[str], file: object) -> None:
+    """Raise UnknownName for a name in pytest's ini that nearly is a key, of which pytest only warns."""
+    import difflib
+
+    known = [key.key for key in KEYS]
+    for name in names:
+        if name.startswith("perf") and name not in known and (near := difflib.get_close_matches(name, known, n=1)):
+            raise UnknownName(f"key in {file}", name, known, "", near[0])

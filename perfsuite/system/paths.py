@@ -41,7 +41,8 @@ def content_hash(files: Iterable[Path]) -> str:
 
 def is_left_out(place: Path) -> bool:
     """Whether a copy of the user's files lacks this folder, or this file: a worktree's .git is one."""
-    return place.name in LEFT_OUT or (place / "pyvenv.cfg").exists()
+    environment = (place / "pyvenv.cfg").exists() or (place / "conda-meta").is_dir()
+    return environment or place.name in LEFT_OUT
 
 
 def cache_folder() -> Path:

@@ -305,7 +305,7 @@ def test_prune_asks_pytest_before_anything(store, run):
     store.save(here(baseline()), None, CONSENT)
     status, _, errors = run("prune")
 
-    assert status == 2 and "pytest collects no cells from this folder" in errors
+    assert status == 2 and "pytest collects no cell from this folder" in errors
 
 
 # diff and accept

@@ -8,7 +8,7 @@ import pytest
 from gate_samples import measurement
 
 from perfsuite.catalog.project import Project, Quarantine, read_project
-from perfsuite.errors import FileError
+from perfsuite.errors import PerfsuiteError
 from perfsuite.features.nights.news.regressions import News
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict
@@ -101,7 +101,7 @@ def test_reports_do_not_count_it_as_red():
         ),
         ('[tool.perfsuite.quarantine]\na = { until = 2026-12-24, reason = " " }', 'quarantine."a".reason is empty'),
         ('[tool.perfsuite.owners]\na = ""', "owners.\"a\" is '': write a name"),
-        ("[tool.perfsuite.quarantin]", "unknown field `quarantin`"),
+        ("[tool.perfsuite.quarantin]", "named 'quarantin'. Did you mean 'quarantine'?"),
         ("[tool.perfsuite.slurm]\npartitoin = 'gpu'", "unknown field `partitoin` - at `$.slurm`. It takes quarantine"),
         ("[tool.perfsuite.slurm]\nwait = inf", "Expected `float` <= 31622400.0 - at `$.slurm.wait`"),
         ("[tool.perfsuite.slurm]\nsetup = 'module load cuda'", "Expected `array`, got `str` - at `$.slurm.setup`"),
@@ -112,7 +112,7 @@ def test_an_invalid_table_is_refused(tmp_path, text, says):
     """With the file and what is wrong: a quarantine that is mistyped must not be silently empty."""
     (tmp_path / "pyproject.toml").write_text(text)
 
-    with pytest.raises(FileError, match=r"pyproject\.toml") as refused:
+    with pytest.raises(PerfsuiteError, match=r"pyproject\.toml") as refused:
         read_project(tmp_path)
     assert says in str(refused.value)
 

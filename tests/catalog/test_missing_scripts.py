@@ -33,8 +33,6 @@ def test_a_script_that_is_not_there(tmp_path: Path, command: str) -> None:
         "bash -c 'cd elsewhere && python other.py'",
         "make other.py",
         "uv run other.py",
-        "python",
-        "",
     ],
 )
 def test_what_perfsuite_cannot_know_is_left_to_the_launcher(tmp_path: Path, command: str) -> None:
@@ -42,3 +40,10 @@ def test_what_perfsuite_cannot_know_is_left_to_the_launcher(tmp_path: Path, comm
     (tmp_path / "train.py").touch()
 
     check_script(command.split(), tmp_path)
+
+
+@pytest.mark.parametrize(("command", "sentence"), [("", "Give what trains"), ("python -u", "python -u trains nothing")])
+def test_a_command_without_a_script(tmp_path: Path, command: str, sentence: str) -> None:
+    """A Python alone would wait for what is typed."""
+    with pytest.raises(UsageError, match=sentence):
+        check_script(command.split(), tmp_path)

@@ -498,7 +498,7 @@ def test_a_command_may_begin_with_variables(tmp_path):
 
 def test_a_program_that_is_not_there_is_told(tmp_path):
     """With the way out."""
-    assert "There is no program nosuch: give" in measured(tmp_path, "", ["nosuch", "train.py"]).failure.message
+    assert "There is no program nosuch. Give" in measured(tmp_path, "", ["nosuch", "train.py"]).failure.message
 
 
 def test_the_command_prints_and_writes_what_it_measured(tmp_path):

@@ -370,7 +370,7 @@ def test_what_no_change_can_reach_does_not_run(repository):
     [
         ("--perf-shard=9/8", "'9/8' is not a shard: write its number and how many there are"),
         ("--perf-budget=20", "'20' is not a duration: write a number and a unit of s, min, h, e.g. 20min"),
-        ("--perf-changed=nope", "--perf-changed=nope: git knows no common commit of 'nope' and HEAD"),
+        ("--perf-changed=nope", "is in no git repository, so it has no revisions"),
         ("-operf_history=nope", "nope, which does not exist"),
     ],
 )

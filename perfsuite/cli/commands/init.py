@@ -15,11 +15,12 @@ from pathlib import Path
 
 from perfsuite.baselines.ledger import ATTRIBUTES, let_git_merge
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
-from perfsuite.catalog.scripts import ENGINE, check_script, name_of
-from perfsuite.cli.ini import ini_of
+from perfsuite.catalog.scripts import ENGINE, name_of
 from perfsuite.cli.shared_options import baselines_of
 from perfsuite.errors import FileError, UsageError
+from perfsuite.launch.scripts import check_command
 from perfsuite.records import codec
+from perfsuite.settings.ini import ini_of
 from perfsuite.system.changing import changing
 from perfsuite.system.units import listed
 
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     words = words or found(here)
     name, command = name_of(words), shlex.join(words)
-    check_script(words, here)
+    check_command(words, here)
     ranks = RANKS.search(command)
     cell = str(CellId(name, ENGINE, str(HardwareName(CPU, int(ranks[1]) if ranks else 1))))
     test, workflow = here / TEST, here / WORKFLOW

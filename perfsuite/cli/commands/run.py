@@ -12,10 +12,11 @@ from pathlib import Path
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.scripts import ENGINE, check_script, name_of, script
+from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
-from perfsuite.launch.hardware_here import largest_here, local_hardware
+from perfsuite.launch.hardware_here import largest_here, local_hardware, require_here
+from perfsuite.launch.scripts import check_command
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
@@ -53,12 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure the command, and print what is known of it."""
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     model = script(name_of(words), shlex.join(words), Path.cwd())
-    check_script(words, Path.cwd())
+    check_command(words, Path.cwd())
     settings, page = settings_of(arguments), html_of(arguments)
     check_output("--json", arguments.json)
     catalog = Catalog(extra_models=(model,))
     here = largest_here(local_hardware(catalog))
     cell = make_cell(model.name, ENGINE, arguments.hardware or str(here), catalog)
+    require_here([cell.hardware], catalog)
     metrics = catalog.metrics(ENGINE)
     with closing(Runner(catalog, settings)) as runner, closing(LiveLine(settings.all_steps_of)) as live:
         first = runner.measure(cell, live.show)

@@ -347,4 +347,4 @@ def test_the_nearest_release_is_nearest_by_version(asked: str, near: str) -> Non
 
     with pytest.raises(UnknownName) as refused:
         index.one("transformers", asked, known)
-    assert f"Did you mean {near!r}? Known: 4.57.6, 5.1.9, 5.9.9, 5.10.0. " in str(refused.value)
+    assert f"Did you mean {near!r}? Known: 4.57.6, 5.1.9, 5.9.9, 5.10.0." in str(refused.value)

@@ -62,7 +62,7 @@ def test_every_script_is_of_a_regression(with_scripts):
 def test_names_are_those_of_the_files():
     """``perfsuite replay NAME`` finds it, and an unknown name teaches."""
     assert [one.name for one in named([])] == list(EVERY)
-    with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'.*add a table to features/prove/replay"):
+    with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'"):
         named(["deepspeed_771"])
 
 

@@ -12,7 +12,7 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
-from perfsuite.cli.shared_options import catalog_of, store_of
+from perfsuite.cli.shared_options import catalog_of, known_store_of, store_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.units import show_change, show_number, show_part, show_several
@@ -20,7 +20,7 @@ from perfsuite.system.units import show_change, show_number, show_part, show_sev
 
 def history(arguments: argparse.Namespace) -> int:
     """The table. A damaged line is reported at the end and gives exit code 2."""
-    store, catalog = store_of(arguments), catalog_of(arguments)
+    store, catalog = known_store_of(arguments), catalog_of(arguments)
     if recovered := store.recover():
         print(recovered)
     if arguments.check:

@@ -17,7 +17,7 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import catalog_of, given, store_of, value_of
+from perfsuite.cli.shared_options import catalog_of, given, known_store_of, store_of, value_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import own_runs, runs_of
 from perfsuite.compare.terms import terms_of
@@ -88,8 +88,9 @@ def collect(tests: Sequence[str]) -> set[str]:
     done = run(command)
     parameters = set(re.findall(r"::\S+\[(\S+)\]$", done.stdout, re.MULTILINE))
     if done.returncode or not parameters:
-        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
-        raise UsageError(f"pytest collects no cells from {' '.join(tests) or 'this folder'}: {''.join(last)}")
+        what = " ".join(tests)
+        see = shlex.join(["pytest", "--perf", "--collect-only", *tests])
+        raise UsageError(f"pytest collects no cell from {what or 'this folder'}, as {see} shows.")
     return parameters
 
 
@@ -158,9 +159,7 @@ def prune(arguments: argparse.Namespace) -> int:
 
 
 def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: float | None) -> list[Stored]:
-    catalog, store = catalog_of(arguments), store_of(arguments)
-    if not store.root.is_dir():
-        raise UsageError(f"--baselines names {store.root}, which is not a folder.")
+    catalog, store = catalog_of(arguments), known_store_of(arguments)
     names = [path.stem for path in store.all()]
     wanted = cells_meant(arguments.expression, names, catalog)
     found = survey(store, catalog, wanted, tolerance, known, bool(arguments.tests))

@@ -6,10 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from perfsuite.catalog.project import read_project
-from perfsuite.cli.ini import ini_of
 from perfsuite.cli.report_options import files_of, say_missing
 from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
 from perfsuite.errors import UsageError
+from perfsuite.settings.ini import ini_of
 from perfsuite.settings.keys import BASELINES, CATALOG
 from perfsuite.system.units import some
 

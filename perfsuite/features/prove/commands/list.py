@@ -10,7 +10,7 @@ from rich.text import Text
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.shared_options import add_shared, catalog_of
 from perfsuite.errors import UsageError
-from perfsuite.features.prove.support_table import add_file, print_support
+from perfsuite.features.prove.support_table import DEFAULT, add_file, print_support
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.units import show_bytes, show_count, show_flops
@@ -108,6 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.support:
         if arguments.what:
             raise UsageError(f"--support is a table of its own: leave out {arguments.what}.")
+        if arguments.file != DEFAULT and not arguments.file.exists():
+            raise UsageError(f"--file names {arguments.file}, which does not exist.")
         print_support(catalog, arguments.file)
         return 0
     chosen: Iterable[str] = [arguments.what] if arguments.what else TABLES

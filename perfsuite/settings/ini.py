@@ -14,6 +14,7 @@ from typing import Any
 import iniconfig
 
 from perfsuite.errors import UsageError
+from perfsuite.settings.keys import check_keys
 
 # In the order in which pytest looks for them in a folder, and then in the folder above.
 NAMES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
@@ -40,23 +41,24 @@ class Ini:
 
 def ini_of(folder: Path) -> Ini:
     """The ini that pytest reads if called in that absolute folder without arguments. Raises UsageError for a file that
-    pytest cannot read.
+    pytest cannot read, and for a key that is misspelt.
     """
     bare = None
     for path in (above / name for above in (folder, *folder.parents) for name in NAMES):
         if not path.is_file():
             continue
         try:
-            settings = _settings_in(path)
+            settings = settings_in(path)
         except (iniconfig.ParseError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{path} cannot be read by pytest: {error}") from error
         if settings is not None:
+            check_keys(settings, path)
             return Ini(path.parent, path, settings)
         bare = bare or (path if path.name == "pyproject.toml" else None)
     return Ini(bare.parent if bare else folder)
 
 
-def _settings_in(path: Path) -> Mapping[str, Any] | None:
+def settings_in(path: Path) -> Mapping[str, Any] | None:
     """None if the file has none of pytest's."""
     if path.name == "pyproject.toml":
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("pytest", {})

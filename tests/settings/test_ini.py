@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from perfsuite.cli.command_files import command_files
-from perfsuite.cli.ini import ini_of
 from perfsuite.cli.main import main
 from perfsuite.cli.shared_options import catalog_of, store_of, value_of
 from perfsuite.compare.terms import DEDICATED, SHARED
 from perfsuite.errors import UsageError
+from perfsuite.settings.ini import ini_of
 from perfsuite.settings.keys import KEYS, TIME_TOLERANCE
 from perfsuite.settings.options import OPTIONS
 
