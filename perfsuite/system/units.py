@@ -93,10 +93,10 @@ def show_whole(count: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """``0.412`` → ``412 ms``: three significant digits, in ms below ten seconds."""
-    if abs(seconds) >= 10:
-        return f"{seconds:.1f} s"
-    return f"{_digits(seconds * 1e3)} ms"
+    """``0.412`` → ``412 ms``, ``8.19`` → ``8.19 s``: three significant digits, in ms below one second."""
+    if abs(seconds) < 0.9995:  # what rounds to 1,000 ms is 1.00 s
+        return f"{_digits(seconds * 1e3)} ms"
+    return f"{seconds:.1f} s" if abs(seconds) >= 9.995 else f"{_digits(seconds)} s"
 
 
 def show_time(seconds: float) -> str:
@@ -128,7 +128,8 @@ def show_remaining(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-_DURATIONS = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
+DAY = 86400.0  # seconds
+_DURATIONS = {"days": DAY, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
 
 
 def show_duration(seconds: float, uncertainty_seconds: float | None) -> str:

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from perfsuite.features.predict.prediction import Plan, VerifiedLayout
 from perfsuite.show.text.tables import bare_table
-from perfsuite.system.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
+from perfsuite.system.units import DAY, show_bytes, show_count, show_durations, show_ratio, show_seconds, show_whole
 
 SURE = 0.99  # a chance from which on it is not told
 SMALL = 0.01  # of the closed form: what a part is off by less is not told
@@ -35,7 +35,7 @@ def summary(plan: Plan) -> list[str]:
     lines += [
         "",
         f"best: {best.layout}",
-        f"  {_range(plan.days)} days, {_range(plan.gpu_hours)} device-hours"
+        f"  {_time(plan)}, {_range(plan.gpu_hours)} device-hours"
         + (f", cost {_range(plan.cost)}" if plan.cost else ""),
         f"  {show_whole(best.predicted_tokens_per_second)} tokens/s, MFU {show_ratio(best.predicted_mfu)}, "
         f"HFU {show_ratio(best.predicted_hfu)}; interval of 90 %: {best.regime}",
@@ -49,6 +49,12 @@ def lacking(plan: Plan) -> str:
         there = f"{show_bytes(plan.least_host_bytes)} of a host that has {show_bytes(plan.host_memory_bytes)}"
         return f"with offload they need {there} (--host-memory)"
     return f"the smallest needs {show_bytes(plan.least_bytes)} of {show_bytes(plan.capacity_bytes)} per device"
+
+
+def _time(plan: Plan) -> str:
+    """``33.1 (29.8–40.2) days``, in the unit that suits it."""
+    low, middle, high = (days * DAY for days in plan.days)
+    return show_durations(middle, low, high)
 
 
 def _range(values: Sequence[float]) -> str:
@@ -131,12 +137,12 @@ def verified_notes(plan: Plan) -> list[str]:
 
 def scaling(plans: Sequence[Plan]) -> Table:
     """The best layout by the number of devices."""
-    table = bare_table("hardware", "best layout", "tokens/s", "MFU", "days")
+    table = bare_table("hardware", "best layout", "tokens/s", "MFU", "time")
     for plan in plans:
         if plan.layouts:
             best = plan.layouts[0]
             speed, mfu = show_whole(best.predicted_tokens_per_second), show_ratio(best.predicted_mfu)
-            table.add_row(plan.hardware, best.layout, speed, mfu, _range(plan.days))
+            table.add_row(plan.hardware, best.layout, speed, mfu, _time(plan))
         else:
             table.add_row(plan.hardware, "none fits", "", "", "")
     return table

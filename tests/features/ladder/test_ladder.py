@@ -1243,7 +1243,7 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
         (
             [1, 1, 1.4, 1.4, 2, 2],
             "seconds",
-            "lib 5, from 1400 ms to 2000 ms; from 1000 ms to 1400 ms is below: bisect again with --bad 4",
+            "lib 5, from 1.40 s to 2.00 s; from 1.00 s to 1.40 s is below: bisect again with --bad 4",
             [1.4],
         ),
         (
