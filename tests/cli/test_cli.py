@@ -17,12 +17,14 @@ KINDS = {"models": "model", "engines": "engine", "techniques": "technique", "har
 def test_every_list_names_the_whole_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each table has a row for every definition, one line each where no terminal is."""
+    """Each table has a row for every definition, whose further lines are indented, in at most 120 columns."""
     monkeypatch.chdir(tmp_path)  # no project, which would add its scripts
     for what, kind in KINDS.items():
         assert main(["list", what]) == 0
-        printed = [line.split()[0].removesuffix("<n>") for line in capsys.readouterr().out.splitlines()[1:]]
+        lines = capsys.readouterr().out.splitlines()[1:]
+        printed = [line.split()[0].removesuffix("<n>") for line in lines if not line.startswith(" ")]
 
+        assert max(map(len, lines)) <= 120
         assert set(printed) - {"cpu"} == set(Catalog().all(kind))
 
 

@@ -12,6 +12,7 @@ from rich.measure import Measurement as Width
 from rich.table import Table
 
 UNBOUNDED = 10_000  # columns; no table is that wide
+SENTENCES = 120  # columns of a table of sentences in a pipe
 GAP = "  "
 WORDS = ("cell", "predicted cell", "status", "outcome", "why", "regime")  # columns of words; all others have numbers
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2"}
@@ -76,6 +77,14 @@ def _whole(text: str) -> str:
     return WHOLE.sub(lambda found: found[0].replace(" ", _KEPT), text)
 
 
+def print_sentences(table: Table) -> None:
+    """A table whose entries are sentences: a pipe breaks them too, at SENTENCES columns."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = min(SENTENCES, width_of(table))
+    _print(console, table)
+
+
 def print_fitting(make: Callable[[str], Table]) -> None:
     """Print ``make(" ")``, or the narrower ``make("\\n")`` if the terminal is too narrow."""
     console, wide = Console(), make(" ")
@@ -85,6 +94,10 @@ def print_fitting(make: Callable[[str], Table]) -> None:
 def _print_whole(console: Console, table: Table) -> None:
     """Without line breaks in cells and without blanks at line ends."""
     console.width = max(console.width, width_of(table))
+    _print(console, table)
+
+
+def _print(console: Console, table: Table) -> None:
     with console.capture() as captured:
         console.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))

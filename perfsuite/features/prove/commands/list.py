@@ -12,7 +12,7 @@ from perfsuite.cli.shared_options import add_shared, catalog_of
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.support_table import DEFAULT, add_file, print_support
 from perfsuite.settings.keys import CATALOG
-from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.show.text.tables import bare_table, print_sentences
 from perfsuite.system.units import show_bytes, show_count, show_flops
 
 HELP = "List all names, and what goes with what."
@@ -83,9 +83,9 @@ def hardware(catalog: Catalog) -> Table:
 
 def studies(catalog: Catalog) -> Table:
     """Every study with its question."""
-    table = bare_table("study", "model", "hardware", "question", "asked by")
+    table = bare_table("study", "model", "hardware", "question")
     for study in catalog.all("study").values():
-        table.add_row(study.name, study.model, study.hardware, study.question, study.asked)
+        table.add_row(study.name, study.model, study.hardware, study.question)
     return table
 
 
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     for number, table in enumerate(one for one in tables if one.row_count or arguments.what):
         if number:
             print()
-        print_table(table)
+        print_sentences(table)
     return 0
 
 
