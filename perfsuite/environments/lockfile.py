@@ -36,7 +36,8 @@ def find_python(asked: str) -> tuple[str, str]:
         found = output([*uv_command(), "python", "find", "--no-project", asked], {**os.environ, "PATH": _search_path()})
         found = found.strip()
     except UsageError as error:
-        raise UsageError(f"--python {asked}: {error}. Give the path of one, or: uv python install 3.10.") from error
+        said = str(error).rstrip(".")
+        raise UsageError(f"--python {asked}: {said}. Give the path of one, or: uv python install 3.10.") from error
     version, path = output([found, "-c", _VERSION]).split(maxsplit=1)
     return version, path.strip()
 
