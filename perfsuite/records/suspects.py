@@ -96,6 +96,12 @@ def moved_line(new: Reading, old: Reading, suspect: str) -> str:
     return max(come, key=lambda line: come[line], default="") or line_of(new, suspect)
 
 
+def place_of(line: str) -> tuple[str, int]:
+    """File and number of ``train.py:14 in step``."""
+    file, _, rest = line.rpartition(":")
+    return file, int(rest.partition(" ")[0])
+
+
 def _without_number(line: str, many: int) -> tuple[str, str, int]:
     """``train.py:14 in step`` without 14."""
     file, _, rest = line.rpartition(":")

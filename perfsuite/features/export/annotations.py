@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from perfsuite.compare.hurts import worst_of
 from perfsuite.environments import git
 from perfsuite.records.change import ChangeKind
 from perfsuite.records.result import CellResult, Result
+from perfsuite.records.suspects import place_of
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import headline
 
@@ -21,7 +23,7 @@ PROPERTY = DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 
 class Annotations:
-    """Writes a line for each red cell, at a file of the user's code that has changed, or at the cell's test."""
+    """Writes a line for each red cell, at a line of the user's code or at the cell's test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.folder, self.plugins = config.rootpath, config.pluginmanager
@@ -41,17 +43,24 @@ class Annotations:
         return ""
 
     def _place(self, result: CellResult) -> tuple[str, int]:
-        """File and line, relative to the repository."""
+        """File and line, relative to the repository: the line of the user's code that the worst metric comes from, or
+        else the first change of a file that may be the cause, or else the test.
+        """
+        worst = worst_of(result.verdict)
+        lines = [place_of(move.line) for move in (worst.moves if worst else []) if move.line]
         trial = result.verdict.trial
         blamed = [change for cause in (trial.causes if trial else []) for change in cause.changes]
         code = [change for change in blamed or result.verdict.changed if change.kind == ChangeKind.CODE]
-        files = [file for change in code for file in change.files]
-        there = [file for file in files if (self.repository / file).is_file()]
-        if not there:
-            test = self.folder / result.test.partition("::")[0]
-            return Path(os.path.relpath(test, self.repository)).as_posix(), 1
-        baseline = result.baseline if isinstance(result, Result) else None
-        return there[0], first_changed(self.repository, baseline.commit if baseline else "", there[0])
+        for file, line in [*lines, *((file, 0) for change in code for file in change.files)]:
+            if (self.repository / file).is_file():
+                return file, line or first_changed(self.repository, _commit_of(result), file)
+        test = self.folder / result.test.partition("::")[0]
+        return Path(os.path.relpath(test, self.repository)).as_posix(), 1
+
+
+def _commit_of(result: CellResult) -> str:
+    """That of the baseline; empty if it has none."""
+    return result.baseline.commit if isinstance(result, Result) and result.baseline else ""
 
 
 def first_changed(repository: Path, commit: str, file: str) -> int:

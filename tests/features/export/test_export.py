@@ -86,6 +86,25 @@ def test_github_annotates_the_changed_file_of_a_red_cell(run) -> None:
     assert "%0A" in line and "+10.0 %25" in line
 
 
+def test_github_annotates_the_line_that_is_known(run, pytester: pytest.Pytester) -> None:
+    """Of the metric that hurts most, in a file that is there."""
+    (pytester.path / "net.py").touch()
+    pytester.makeconftest("""
+        import msgspec, pytest
+        from perfsuite.records.verdict import Move
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_perf_result(result):
+            move = Move(part="activations", by=1, line="net.py:14 in forward")
+            for line in result.verdict.lines:
+                line.moves[:] = [move]
+            return (yield)
+    """)
+    lines = run("--perf-export=github").stdout.lines
+
+    assert [line.startswith("::error file=net.py,line=14,") for line in lines if "::error" in line] == [True]
+
+
 def test_github_annotates_the_test_if_no_file_has_changed(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as after another release of a library."""
     (Path.cwd() / "train, v1.py").unlink()
