@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.environments.training_python import training_python
+from perfsuite.environments.training_python import require_torch, training_python, variables_of
+from perfsuite.errors import UsageError
+from perfsuite.system.paths import is_left_out
 
 
 @pytest.fixture
@@ -51,3 +53,41 @@ def test_perfsuite_s_own_environment_is_none(
     assert training_python(tmp_path / "nowhere") == places["path"]
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert training_python(tmp_path / "nowhere") == sys.executable
+
+
+@pytest.mark.parametrize("name", ["venv", ".pixi/envs/default"])
+def test_a_project_s_environment_has_several_names(places: dict[str, str], tmp_path: Path, name: str) -> None:
+    """Those of venv and of pixi, whose environment is conda's: no copy of the project has it."""
+    python = tmp_path / "other" / name / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch(mode=0o755)
+    (tmp_path / "other" / name / "conda-meta").mkdir()
+
+    assert training_python(tmp_path / "other") == str(python)
+    assert is_left_out(tmp_path / "other" / name)
+
+
+def test_without_torch_every_place_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is there, for the Python that would train."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("PATH", str(python.parent))
+    with pytest.raises(UsageError) as refused:
+        require_torch(str(python), tmp_path)
+
+    assert str(refused.value).startswith(f"{python} has no torch. Activate the environment that trains, or install")
+    assert str(refused.value).endswith(f"CONDA_PREFIX: none; PATH: {python}.")
+
+
+def test_tools_take_the_same_virtual_environment(tmp_path: Path) -> None:
+    """uv and poetry, by their own variables; an environment of conda is none for them."""
+    python = tmp_path / "bin" / "python"
+    assert variables_of(str(python)) == {}
+    (tmp_path / "pyvenv.cfg").touch()
+    assert variables_of(str(python)) == {
+        "VIRTUAL_ENV": str(tmp_path), "UV_PROJECT_ENVIRONMENT": str(tmp_path), "UV_NO_SYNC": "1"
+    }  # fmt: skip
