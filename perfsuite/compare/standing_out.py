@@ -70,7 +70,7 @@ class StandOut:
 
 def standing_out(measurement: Measurement) -> list[StandOut]:
     """All that stands out, what hurts first; empty if nothing does. What follows from another symptom is none."""
-    seen = Seen(measurement)
+    seen = SeenNumbers(measurement)
     found = {one.symptom: one for look in LOOKS for one in look(seen)}
     for symptom, effects in EFFECTS.items():
         if symptom in found:
@@ -88,7 +88,7 @@ def _shares(seconds: dict[str, float]) -> dict[str, float]:
     return {name: part / whole for name, part in sorted(seconds.items(), key=lambda item: -item[1]) if whole and part}
 
 
-class Seen:
+class SeenNumbers:
     """The numbers of a measurement as symptoms ask for them; what is not known is 0."""
 
     def __init__(self, measurement: Measurement) -> None:
@@ -130,13 +130,13 @@ class Seen:
         return max(found, key=lambda line: found[line], default="")
 
 
-Look = Callable[[Seen], Iterator[StandOut]]
+Look = Callable[[SeenNumbers], Iterator[StandOut]]
 
 
 def _counts(symptom: Symptom, *metrics: str, least: float = 1) -> Look:
     """A symptom that is there if one of these metrics is at least so large, in all launches."""
 
-    def look(seen: Seen) -> Iterator[StandOut]:
+    def look(seen: SeenNumbers) -> Iterator[StandOut]:
         for name in metrics:
             if seen.value(name) >= least:
                 yield StandOut(symptom, seen.readings[name].value, seen.where(name))
@@ -148,14 +148,14 @@ def _counts(symptom: Symptom, *metrics: str, least: float = 1) -> Look:
 def _of_peak(symptom: Symptom, metric: str, least: float) -> Look:
     """A symptom that is there if so many bytes are at least such a share of the peak."""
 
-    def look(seen: Seen) -> Iterator[StandOut]:
+    def look(seen: SeenNumbers) -> Iterator[StandOut]:
         if (share := seen.of_peak(seen.value(metric))) >= least:
             yield StandOut(symptom, share, seen.where(metric))
 
     return look
 
 
-def _gradients(seen: Seen) -> Iterator[StandOut]:
+def _gradients(seen: SeenNumbers) -> Iterator[StandOut]:
     held = "gradients_held_bytes"
     if summed := seen.part(held, SUMMED):
         yield StandOut(Symptom.GRADIENTS_SUMMED, summed)
@@ -165,7 +165,7 @@ def _gradients(seen: Seen) -> Iterator[StandOut]:
         yield StandOut(Symptom.GRADIENTS_ZEROED, cleared, where)
 
 
-def _data(seen: Seen) -> Iterator[StandOut]:
+def _data(seen: SeenNumbers) -> Iterator[StandOut]:
     """What a DataLoader takes, or the loop's own code before it trains."""
     loader, loop = seen.phases.get("data", 0.0), seen.sampled.get("batch", 0.0)
     if loader >= WAITS or loop >= MOSTLY:
@@ -179,19 +179,19 @@ def _data(seen: Seen) -> Iterator[StandOut]:
 def _rare(symptom: Symptom, phase: str) -> Look:
     """A symptom that is there if what some steps have alone takes such a share of the time."""
 
-    def look(seen: Seen) -> Iterator[StandOut]:
+    def look(seen: SeenNumbers) -> Iterator[StandOut]:
         if (share := seen.sampled.get(phase, 0.0)) >= RARE:
             yield StandOut(symptom, share, seen.line(phase))
 
     return look
 
 
-def _ranks(seen: Seen) -> Iterator[StandOut]:
+def _ranks(seen: SeenNumbers) -> Iterator[StandOut]:
     if (share := seen.of_step(EXPOSED)) >= LARGE:
         yield StandOut(Symptom.RANKS, share, seen.where("communication_bytes"))
 
 
-def _optimizer_loops(seen: Seen) -> Iterator[StandOut]:
+def _optimizer_loops(seen: SeenNumbers) -> Iterator[StandOut]:
     """An optimizer of the user's own, or one of torch's that takes no tensors together."""
     if seen.value("optimizer_calls") >= LOOPS:
         yield StandOut(Symptom.LOOPS, seen.part("operators", "optimizer"), seen.where("optimizer_calls"))
@@ -204,7 +204,7 @@ def _optimizer_loops(seen: Seen) -> Iterator[StandOut]:
         yield StandOut(Symptom.LOOPS, number, seen.where("operators", "optimizer: "))
 
 
-def _host(seen: Seen) -> Iterator[StandOut]:
+def _host(seen: SeenNumbers) -> Iterator[StandOut]:
     """A loop in Python, or so many operators that each takes as long as its call."""
     number = seen.part("operators", "forward") + seen.part("operators", "backward") + seen.part("operators", "other")
     if seen.value("loop_calls") >= CALLS:
@@ -213,14 +213,14 @@ def _host(seen: Seen) -> Iterator[StandOut]:
         yield StandOut(Symptom.HOST, number, seen.where("operators", "forward: "))
 
 
-def _wide(seen: Seen) -> Iterator[StandOut]:
+def _wide(seen: SeenNumbers) -> Iterator[StandOut]:
     if (share := seen.value("wide_share")) >= RARE:
         yield StandOut(Symptom.WIDE, share, seen.where("wide_share"))
     elif (share := seen.of_peak(seen.value("cast_up_bytes"))) >= LARGE:
         yield StandOut(Symptom.WIDE, share, seen.where("cast_up_bytes"))
 
 
-def _uneven(seen: Seen) -> Iterator[StandOut]:
+def _uneven(seen: SeenNumbers) -> Iterator[StandOut]:
     reading = seen.readings.get("input_elements")
     sizes = [one for one in reading.samples if one] if reading else []
     if len(sizes) >= FEWEST and (ratio := max(sizes) / statistics.median(sizes)) >= UNEVEN:

@@ -35,7 +35,7 @@ BATCH, OTHER = "batch", "other"
 NAMED = (SAVE, *STAGES)
 
 
-class Place(NamedTuple):
+class SampledFrame(NamedTuple):
     """A frame of the user's. ``is_called``: by another one of his, with nothing of a library in between."""
 
     code: CodeType
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     is_called: bool
 
 
-Stack = tuple[Place, ...]  # the outermost first
+Stack = tuple[SampledFrame, ...]  # the outermost first
 
 
 class LineTimes(Meter):
@@ -80,12 +80,12 @@ class LineTimes(Meter):
         sys.setswitchinterval(SWITCH)
         while not self.ended.wait(INTERVAL):
             phase, frame = self.phase, sys._current_frames().get(self.thread)
-            now, places = time.perf_counter(), list[Place]()
+            now, places = time.perf_counter(), list[SampledFrame]()
             last: Any = None
             for inside, called in self.users.frames(frame):
                 if places and called is not last:
                     places[-1] = places[-1]._replace(is_called=False)
-                places.append(Place(inside.f_code, inside.f_lineno, True))
+                places.append(SampledFrame(inside.f_code, inside.f_lineno, True))
                 last = inside
             if not self._is_inside_ours(frame):
                 self.seconds[phase, tuple(reversed(places[:MOST_FRAMES]))] += now - before

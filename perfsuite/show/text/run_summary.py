@@ -82,7 +82,8 @@ def line(result: Result, metrics: Iterable[Metric], width: int = WIDTH) -> str:
         why = textwrap.shorten(reason(result), room, placeholder=" …") if room >= LEAST else ""
         return f"{start}{GAP}{why}".rstrip()
     if worst := worst_text(result.verdict):
-        return f"{start}{GAP}{textwrap.shorten(worst, max(LEAST, width - len(start) - len(GAP)), placeholder=' …')}"
+        room = width - len(start) - len(GAP)
+        return f"{start}{GAP}{textwrap.shorten(worst, room, placeholder=' …')}" if room >= LEAST else start
     text = start
     for title, entry in entries(result, metrics).items():
         longer = f"{text}{GAP}{title} {entry}"
