@@ -1,6 +1,6 @@
 """Simulates how often stored times and a question about a single cell err, with noise between runs and between pairs.
 
-    python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (1000 by default: some minutes)
+    python benchmarks/error_rates.py [REPEATS]    # writes docs/data/error_rates; 1000 by default: some minutes
 
 Real noise comes from benchmarks/detection.py; here it is normal or, as on a shared machine, Student's t with 3 degrees
 of freedom. benchmarks/grid_error_rates.py simulates questions about many cells.
@@ -12,6 +12,8 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from result_tables import write_table
 
 from perfsuite.compare import noise
 from perfsuite.compare.noise import NoisePool as StoredRuns
@@ -59,29 +61,29 @@ def share(hits: int, of: int) -> str:
     return f"{100 * hits / of:.1f} %"
 
 
-def trials(repeats: int, terms: Terms, title: str) -> None:
-    print(f"\n## Trials: one time of a cell, {title}, a run of {terms.cells} cells\n")
-    print(
-        "| pairs spread by | noise | "
-        + " | ".join(f"red at +{100 * e:g} %" for e in EFFECTS)
-        + " | pairs at 0 | at +5 % |"
-    )
-    print("|---" * (len(EFFECTS) + 4) + "|")
+TRIALS = (
+    "where", "pairs spread by", "noise", *(f"red at +{100 * e:g} %" for e in EFFECTS), "pairs at 0", "at +5 %",
+)  # fmt: skip
+STORED = (
+    "where", "runs", "spread", "noise", "alarm after a change: +0 %", "+3 %", "+5 %", "slower without one: +0 %",
+    "+50 %", "in the whole run",
+)  # fmt: skip
+PRIOR = ("PRIOR_RUNS", "slower without a change, at 0", "at +50 %")
+Row = tuple[str, ...]
+
+
+def trials(repeats: int, terms: Terms, where: str) -> Iterator[Row]:
+    """How often a trial of one time of a cell is red, and how many pairs it takes."""
     for spread in (0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.10):
         for draw in (normal, heavy):
             made = {e: [trial(e, spread, terms, draw) for _ in range(repeats)] for e in EFFECTS}
             red = [share(sum(status == Status.REGRESSED for status, _ in made[e]), repeats) for e in EFFECTS]
-            pairs = [statistics.median(count for _, count in made[e]) for e in (0.0, 0.05)]
-            print(f"| {100 * spread:g} % | {draw.__name__} | {' | '.join(red)} | {pairs[0]:g} | {pairs[1]:g} |")
+            pairs = [f"{statistics.median(count for _, count in made[e]):g}" for e in (0.0, 0.05)]
+            yield where, f"{100 * spread:g} %", draw.__name__, *red, *pairs
 
 
-def alarms(repeats: int, terms: Terms, title: str) -> None:
-    print(f"\n## Stored times: {title}, a run of {terms.cells} cells\n")
-    print(
-        "| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % "
-        "| slower without one: +0 % | +50 % | in the whole run |"
-    )
-    print("|---" * 9 + "|")
+def alarms(repeats: int, terms: Terms, where: str) -> Iterator[Row]:
+    """How often stored times raise an alarm, with and without a change of something else."""
     for runs in (1, 3, 10, 20):
         for spread in (terms.spread / 2, terms.spread, 2 * terms.spread):
             for draw in (normal, heavy):
@@ -90,12 +92,9 @@ def alarms(repeats: int, terms: Terms, title: str) -> None:
                 }
                 called = [share(sum(one for one, _ in made[e]), repeats) for e in (0.0, 0.03, 0.05)]
                 beyond = [sum(one for _, one in made[e]) for e in (0.0, 0.5)]
-                whole = beyond[0] / repeats * TIMED * terms.cells
-                print(
-                    f"| {runs} | {100 * spread:g} % | {draw.__name__} | {' | '.join(called)} "
-                    f"| {share(beyond[0], repeats)} "
-                    f"| {share(beyond[1], repeats)} | {whole:.2f} |"
-                )
+                whole = f"{beyond[0] / repeats * TIMED * terms.cells:.2f}"
+                without = [share(count, repeats) for count in beyond]
+                yield where, str(runs), f"{100 * spread:g} %", draw.__name__, *called, *without, whole
 
 
 @contextmanager
@@ -109,29 +108,26 @@ def constant(module: object, name: str, value: float) -> Iterator[None]:
         setattr(module, name, kept)
 
 
-def choices(repeats: int) -> None:
+def choices(repeats: int) -> Iterator[Row]:
     """Other values of PRIOR_RUNS, for runs that spread by 10 %, three in the pool, and one more."""
-    print("\n## PRIOR_RUNS and its alternatives\n")
-    print("| PRIOR_RUNS | slower without a change, at 0 | at +50 % |\n|---|---|---|")
     for value in (1, 4, 10):
         with constant(noise, "PRIOR_RUNS", value):
             zero, half = ([alarm(e, 3, 0.1, SHARED, normal)[1] for _ in range(repeats)] for e in (0.0, 0.5))
-        print(
-            f"| {value}{' (chosen)' * (value == noise.PRIOR_RUNS)} "
-            f"| {share(sum(zero), repeats)} | {share(sum(half), repeats)} |"
-        )
+        chosen = " (chosen)" * (value == noise.PRIOR_RUNS)
+        yield f"{value}{chosen}", share(sum(zero), repeats), share(sum(half), repeats)
 
 
 def main(repeats: int) -> None:
+    """Simulate in a fixed order, with a fixed seed."""
     random.seed(1)
-    print("# How often alarms and trials err\n")
-    print(f"Simulated by `python benchmarks/error_rates.py {repeats}`; each share is of that many.")
-    for cells in (1, 93):
-        trials(repeats, SHARED.of_run(cells), "shared CPU, tolerance 3 %")
-    trials(repeats, DEDICATED, "dedicated accelerator, tolerance 2 %")
-    alarms(repeats, SHARED.of_run(93), "shared CPU")
-    alarms(repeats, DEDICATED.of_run(93), "dedicated accelerator")
-    choices(repeats)
+    rows = [*trials(repeats, SHARED.of_run(1), "shared CPU, run of 1 cell")]
+    rows += trials(repeats, SHARED.of_run(93), "shared CPU, run of 93 cells")
+    rows += trials(repeats, DEDICATED, "accelerator, run of 1 cell")
+    write_table("error_rates/trials", TRIALS, rows)
+    rows = [*alarms(repeats, SHARED.of_run(93), "shared CPU")]
+    rows += alarms(repeats, DEDICATED.of_run(93), "accelerator")
+    write_table("error_rates/stored", STORED, rows)
+    write_table("error_rates/prior_runs", PRIOR, choices(repeats))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Simulates how often a grid trial errs: python benchmarks/grid_error_rates.py [RUNS] > docs/grid_error_rates.md
+"""Simulates how often a grid trial errs: python benchmarks/grid_error_rates.py [RUNS]
+
+Writes docs/data/error_rates/grid.csv and few.csv.
 
 10,000 runs of 24 cells by default. A pair spreads by 1 %. To that comes the error of the median of its steps. It is 1 %
 on average, differs from cell to cell by a factor of 2, and is known as well as 30 steps tell. The noise is normal or,
@@ -11,10 +13,11 @@ import multiprocessing
 import random
 import statistics
 import sys
-import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from result_tables import write_table
 
 from perfsuite.compare.pooling import ALL, CELL, LOOKS, PER_SERVERS, Difference, Effect, Pool, groups_of, open_cells
 from perfsuite.compare.terms import TIMED
@@ -145,11 +148,13 @@ def of_few(count: int, delay: float, spread: float, draw: Callable[[], float]) -
     return pool.of(names[0]).status, len(differences[names[0]])
 
 
-def few(runs: int) -> None:
-    """The table of small questions, whose cells share no trait; the delay is in one of them."""
-    columns = ("cells", "pairs spread by", "noise", "red at 0", "+3 %", "+5 %", "ok at 0", "pairs at 0", "at +5 %")
-    print(f"\n## Questions of few cells\n\n{runs:,} of each, with the delay in one cell, which the shares are about.\n")
-    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+FEW = ("cells", "pairs spread by", "noise", "red at 0", "+3 %", "+5 %", "ok at 0", "pairs at 0", "at +5 %")
+GRID = ("what changed", "noise", "shared by servers", "red", "named right", "wrongly red", "pairs, median")
+PARTS = 20
+
+
+def few(runs: int) -> Iterator[tuple[str, ...]]:
+    """Questions of few cells, which share no trait; the delay is in one of them, and the shares are about that one."""
     random.seed(1)
     for count in (1, 2, 4, 11):
         for spread in (0.01, 0.02):
@@ -158,34 +163,32 @@ def few(runs: int) -> None:
                 shares = [sum(status == Status.REGRESSED for status, _ in made[by]) / runs for by in made]
                 shares.append(sum(status == Status.OK for status, _ in made[0.0]) / runs)
                 pairs = [f"{statistics.median(pairs for _, pairs in made[by]):g}" for by in (0.0, 0.05)]
-                row = (f"{count}", f"{100 * spread:g} %", name, *(f"{100 * share:.1f} %" for share in shares), *pairs)
-                print(f"| {' | '.join(row)} |", flush=True)
+                yield f"{count}", f"{100 * spread:g} %", name, *(f"{100 * share:.1f} %" for share in shares), *pairs
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["few"]:
-        return few(int(sys.argv[2]))
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    print("# How often a grid trial errs\n\nMade by `python benchmarks/grid_error_rates.py`.\n")
-    said = f"{runs:,} runs of {len(CELLS)} cells each. {str(__doc__).partition('default. ')[2]}"
-    print(textwrap.fill(" ".join(said.split()), 120))
-    columns = ("what changed", "noise", "shared by servers", "red", "named right", "wrongly red", "pairs, median")
-    print(f"\n| {' | '.join(columns)} |")
-    print("|---" * len(columns) + "|")
-    parts = 20
+def grid(runs: int) -> Iterator[tuple[str, ...]]:
+    """Runs of all cells, by what changed and how much of the noise pairs of the same servers share."""
     with multiprocessing.Pool() as pool:
         for number, case in enumerate(CASES):
             for noise in ("normal", "heavy"):
                 for shared in (0.0, 0.33):
-                    jobs = [(number, noise, shared, runs // parts, seed) for seed in range(parts)]
+                    jobs = [(number, noise, shared, runs // PARTS, seed) for seed in range(PARTS)]
                     made = pool.map(chunk, jobs, chunksize=1)
                     counts: Counter[str] = sum((one for one, _ in made), Counter())
                     pairs = statistics.median(used for _, of_part in made for used in of_part)
-                    total = runs // parts * parts
+                    total = runs // PARTS * PARTS
                     shares = [f"{100 * counts[name] / total:.2f} %" for name in ("red", "right", "false")]
-                    row = (case.name, noise, f"{100 * shared:g} %", *shares, f"{pairs:g}")
-                    print(f"| {' | '.join(row)} |", flush=True)
-    return few(max(1, runs // 30))
+                    yield case.name, noise, f"{100 * shared:g} %", *shares, f"{pairs:g}"
+
+
+def main() -> None:
+    """All, or the questions of few cells alone."""
+    alone = sys.argv[1:2] == ["few"]
+    given = sys.argv[2:] if alone else sys.argv[1:]
+    runs = int(given[0]) if given else 10_000
+    if not alone:
+        write_table("error_rates/grid", GRID, grid(runs))
+    write_table("error_rates/few", FEW, few(runs if alone else max(1, runs // 30)))
 
 
 if __name__ == "__main__":

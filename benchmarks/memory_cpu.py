@@ -1,4 +1,4 @@
-"""Predicted against measured memory on a CPU, where a run's allocator counts. Writes docs/memory_cpu.md.
+"""Predicted against measured memory on a CPU, where a run's allocator counts. Writes docs/data/memory/cpu.csv.
 
     python benchmarks/memory_cpu.py            # all cells, some minutes of two cores
     python benchmarks/memory_cpu.py CELL …     # these
@@ -7,16 +7,16 @@ Exit code 1 if a single rank is off by more than 0.01 %, or several ranks by mor
 """
 
 import sys
-from pathlib import Path
+
+from result_tables import write_table
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.records.codec import write_bytes
 from perfsuite.run.runner import Runner, Settings
 
 ALONE, TOGETHER = 1e-4, 1e-3
-OUT = Path(__file__).parents[1] / "docs" / "memory_cpu.md"
+COLUMNS = ("cell", "measured", "predicted", "error", "category that is most off")
 CELLS = """
 gpt2_tiny-single-cpu_x1 gpt2_tiny-single+bf16-cpu_x1 gpt2_tiny-single+acc4-cpu_x1 gpt2_tiny-single+sgd_momentum-cpu_x1
 gpt2_tiny-single+eager-cpu_x1 bloom_tiny-single-cpu_x1 bloom_tiny-single+bf16-cpu_x1 bloom_tiny_cls-single-cpu_x1
@@ -77,24 +77,11 @@ def main() -> int:
         alone = run.world_size == 1
         worst[alone] = max(worst[alone], abs(error))
         note = f"{apart.replace('_', ' ')} {part:+,}" if part else ""
-        lines.append(f"| {cell.id} | {int(peak.value):,} | {trace.peak_bytes:,} | {100 * error:+.4f} % | {note} |")
-        print(lines[-1], flush=True)
-    versions = ", ".join(f"{name} {version}" for name, version in measured[0].versions.items())
-    head = [
-        "# Predicted and measured memory on a CPU",
-        "",
-        "Live tensors of the fullest rank at the peak, in bytes. The allocator of a run measures them. A trace of the",
-        "same code under fake tensors predicts them. Written by `python benchmarks/memory_cpu.py`.",
-        "",
-        f"{versions}.",
-        f"Worst of one rank {100 * worst[True]:.4f} %, of several {100 * worst[False]:.4f} %.",
-        "",
-        "| cell | measured | predicted | error | category that is most off |",
-        "|---|---|---|---|---|",
-    ]
+        lines.append((cell.id, f"{int(peak.value):,}", f"{trace.peak_bytes:,}", f"{100 * error:+.4f} %", note))
+        print(*lines[-1], flush=True)
     if not sys.argv[1:]:
-        write_bytes(OUT, "\n".join([*head, *lines, ""]).encode())
-    print("\n".join(head[6:7]))
+        write_table("memory/cpu", COLUMNS, lines)
+    print(f"Worst of one rank {100 * worst[True]:.4f} %, of several {100 * worst[False]:.4f} %.")
     return int(worst[True] > ALONE or worst[False] > TOGETHER)
 
 

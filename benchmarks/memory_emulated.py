@@ -1,8 +1,10 @@
-"""Predicted memory against that of emulated GPUs, where torch's own allocator counts. Writes docs/memory_emulated.md.
+"""Predicted memory against that of emulated GPUs, where torch's own allocator counts.
+
+Writes docs/data/memory/emulated.csv and untraced.csv.
 
     python benchmarks/memory_emulated.py            # all cells, each kind of GPU in an emulation: about 40 minutes
     python benchmarks/memory_emulated.py CELL …     # these
-    python benchmarks/memory_emulated.py --page     # nothing is measured: the page from what was
+    python benchmarks/memory_emulated.py --table    # nothing is measured: the table from what was
 
 Every measured cell is a line of docs/memory_emulated.jsonl, and is not measured again: remove the line for that.
 Exit code 1 if live tensors differ by more than 0.05 % or reserved memory by more than 1 %, or a cell fails.
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from result_tables import write_table
 
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -28,7 +31,12 @@ from perfsuite.run.runner import Runner, Settings
 
 MOST, MOST_RESERVED = 5e-4, 0.01  # of the live tensors, of reserved memory
 DOCS = Path(__file__).parents[1] / "docs"
-LINES, PAGE = DOCS / "memory_emulated.jsonl", DOCS / "memory_emulated.md"
+LINES = DOCS / "memory_emulated.jsonl"
+COLUMNS = (
+    "cell", "emulated", "predicted", "difference", "reserved, emulated", "reserved, predicted", "reserved, difference",
+    "predicted less emulated, by category",
+)  # fmt: skip
+REFUSED = ("cell", "bytes", "reserved", "why")
 CELLS = """
 gpt2_tiny-single-h100_x1 gpt2_tiny-single+bf16-h100_x1 gpt2_tiny-single+bf16+ckpt-h100_x1
 gpt2_tiny-single+fp16-h100_x1 gpt2_tiny-single+pure_bf16-h100_x1 gpt2_tiny-single+tf32-h100_x1
@@ -92,7 +100,7 @@ gpt2_tiny_l4-megatron+bf16-h100_x1 gpt2_tiny_l4-megatron+tp2+bf16-h100_x2
 gpt2_tiny_l4-megatron_distributed+dp2+bf16-h100_x2
 gpt2_tiny-fairscale_sdp-h100_x2
 """.split()  # noqa: SIM905
-# A trace refuses these, and why is its own sentence on the page.
+# A trace refuses these, and why is its own sentence in the table.
 UNTRACED = """
 gpt2_tiny-single+compile-h100_x1 gpt2_tiny-single+bf16+hf_trainer-h100_x1 gpt2_tiny-single+epochs2-h100_x1
 gpt2_tiny_l4-pp_deepspeed+bf16+acc2-h100_x2 gpt2_tiny-fsdp1+bf16+offload-h100_x2
@@ -154,11 +162,11 @@ def difference(line: Line, prediction: Prediction) -> str:
 
 
 def main() -> int:
-    """Measure what is not measured yet, each kind of GPU in its own emulation, then write the page."""
+    """Measure what is not measured yet, each kind of GPU in its own emulation, then write the tables."""
     catalog, words = Catalog(), sys.argv[1:]
     emulated = "PERFSUITE_EMULATED" in os.environ
-    if words == ["--page"]:
-        return compare(catalog) if emulated else emulate("h100", "--page")
+    if words == ["--table"]:
+        return compare(catalog) if emulated else emulate("h100", "--table")
     cells = [parse_cell(name, catalog) for name in words or CELLS + UNTRACED]
     if emulated:
         measure_all(cells, catalog)
@@ -171,7 +179,7 @@ def main() -> int:
     for kind, names in kinds.items():
         if emulate(f"{kind}:{GPUS}", *names):
             return 1
-    return emulate("h100", "--page")
+    return emulate("h100", "--table")
 
 
 def emulate(gpus: str, *words: str) -> int:
@@ -204,7 +212,7 @@ def measure_all(cells: Sequence[Cell], catalog: Catalog) -> None:
 
 
 def compare(catalog: Catalog) -> int:
-    """Predict all measured cells, and write the page. Exit code 1 if one is missing, failed, or too far off."""
+    """Predict all measured cells, and write the tables. Exit code 1 if one is missing, failed, or too far off."""
     lines = known()
     here = [name for name in CELLS + UNTRACED if name in lines]
     missing = len(CELLS + UNTRACED) - len(here)
@@ -219,7 +227,7 @@ def compare(catalog: Catalog) -> int:
             failed.append(f"- {name}: {line.failed or reason}")
             continue
         if prediction.outcome == "unsupported":
-            untraced.append(f"| {name} | {line.peak_bytes:,} | {line.reserved_bytes:,} | {prediction.reason} |")
+            untraced.append((name, f"{line.peak_bytes:,}", f"{line.reserved_bytes:,}", prediction.reason))
             continue
         error = prediction.peak_bytes / line.peak_bytes - 1
         apart = prediction.reserved_bytes / line.reserved_bytes - 1
@@ -227,38 +235,26 @@ def compare(catalog: Catalog) -> int:
         wrong += abs(error) > MOST or abs(apart) > MOST_RESERVED
         equal += not error
         rows.append(
-            f"| {name} | {line.peak_bytes:,} | {prediction.peak_bytes:,} | {100 * error:+.4f} % | "
-            f"{line.reserved_bytes:,} | {prediction.reserved_bytes:,} | {100 * apart:+.2f} % | "
-            f"{difference(line, prediction)} |"
+            (
+                name,
+                f"{line.peak_bytes:,}",
+                f"{prediction.peak_bytes:,}",
+                f"{100 * error:+.4f} %",
+                f"{line.reserved_bytes:,}",
+                f"{prediction.reserved_bytes:,}",
+                f"{100 * apart:+.2f} %",
+                difference(line, prediction),
+            )
         )
         if error or apart:
-            print(rows[-1], flush=True)
-    versions = ", ".join(f"{name} {one}" for name, one in lines[here[0]].versions.items()) if here else ""
+            print(*rows[-1], flush=True)
     summary = (
         f"{len(rows)} cells: {equal} equal to the byte, {wrong} off by more than {100 * MOST:.2f} % or "
         f"{100 * MOST_RESERVED:.0f} % reserved. "
         f"Worst: live tensors {100 * worst:.4f} %, reserved {100 * reserved:.2f} %."
     )
-    head = [
-        "# Predicted memory and that of emulated GPUs",
-        "",
-        "Live tensors of the fullest rank at the peak, and what the caching allocator reserves for tensors, in bytes.",
-        "The CUDA build of torch runs on emulated GPUs, and its own allocator counts. A trace of the same code under",
-        "fake tensors predicts both. Written by `python benchmarks/memory_emulated.py`, which measures only what",
-        "`docs/memory_emulated.jsonl` lacks.",
-        "",
-        "No GPU took part. The workspaces of cuDNN are what the emulation assumes.",
-        "",
-        f"{versions}.",
-        summary,
-        "",
-        "| cell | emulated | predicted | difference | reserved, emulated | predicted | difference "
-        "| predicted less emulated, by category |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    refused = ["", "## What a trace refuses", "", "| cell | bytes | reserved | why |", "|---|---|---|---|", *untraced]
-    told = ["", "## Failed", "", *failed] if failed else []
-    write_bytes(PAGE, "\n".join([*head, *rows, *refused, *told, ""]).encode())
+    write_table("memory/emulated", COLUMNS, rows)
+    write_table("memory/untraced", REFUSED, untraced)
     print("\n".join([*failed, summary, *([f"{missing} cells are not measured yet."] if missing else [])]))
     return int(wrong > 0 or bool(failed) or missing > 0)
 

@@ -1,6 +1,6 @@
 """Memory that others measured on GPUs, compared with perfsuite's predictions and other estimators' figures.
 
-    python benchmarks/memory_published.py      # writes docs/memory_published.md
+    python benchmarks/memory_published.py      # writes docs/data/memory/published.csv
 
 bert-large   huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one, "Efficient Training on a Single GPU" (V100 of
              16 GB, MiB by NVML: all of a process, its CUDA context of 1,343 MiB with it)
@@ -14,17 +14,19 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from result_tables import DATA, write_table
+
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.records.codec import write_bytes
 
 MIB, GIB, GB = 2**20, 2**30, 10**9
 CONTEXT_2022 = 1343 * MIB  # "GPU memory occupied: 1343 MB" before anything but the kernels was loaded
 HERE = Path(__file__).parent
-OUT = HERE.parent / "docs" / "memory_published.md"
+FOLDER = DATA
+COLUMNS = ("cell", "figure", "published", "predicted", "error", "accelerate", "DeepSpeed")
 
 
 @dataclass(frozen=True)
@@ -146,37 +148,15 @@ def main() -> int:
         errors.setdefault(cell.model.name.rpartition("_")[0] + how, []).append(error)
         others = accelerate_says(cell), deepspeed_says(cell)
         shown = [f"{size / GIB:.2f}" for size in (figure.published, here)]
-        lines.append(
-            f"| {figure.cell} | {figure.what} | {shown[0]} | {shown[1]} | {100 * error:+.1f} % | "
-            + " | ".join(f"{size / GIB:.2f}" for size in others)
-            + " |"
-        )
-        print(lines[-1], flush=True)
-    summary = [
-        f"- {name}: mean error {100 * statistics.fmean(map(abs, some)):.1f} %, worst {100 * max(map(abs, some)):.1f} %"
+        sizes = [f"{size / GIB:.2f}" for size in others]
+        lines.append((figure.cell, figure.what, *shown, f"{100 * error:+.1f} %", *sizes))
+        print(*lines[-1], flush=True)
+    write_table("memory/published", COLUMNS, lines, FOLDER)
+    means = [
+        (name, f"{100 * statistics.fmean(map(abs, some)):.1f} %", f"{100 * max(map(abs, some)):.1f} %")
         for name, some in errors.items()
     ]
-    head = [
-        "# Published and predicted GPU memory",
-        "",
-        "GiB per GPU. Written by `python benchmarks/memory_published.py`, which names each figure's source. Batches",
-        "are full, as those of the sources. The last two columns are other estimators for the same model and ranks,",
-        "by their own functions. One is `accelerate estimate-memory`: training with Adam, in the cell's dtype. The",
-        "other is DeepSpeed's estimator for ZeRO-3 model states. Neither knows of activations.",
-        "",
-        "bert-large was run on 2022-01-11 (its page shows nvidia-smi), two months before torch 1.11. Two habits of",
-        "torch of that time are put back. Gradients were zeroed in place. Softmax kept its input for the backward",
-        "pass, which costs 16 MiB per layer and sample here. benchmarks/published/techniques/others.py names the",
-        "sources. Nothing is fitted to the figures. The last rows show what today's softmax would take. All other",
-        "rows are predicted with the libraries' defaults of today.",
-        "",
-        *summary,
-        "",
-        "| cell | figure | published | predicted | error | accelerate | DeepSpeed |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    write_bytes(OUT, "\n".join([*head, *lines, ""]).encode())
-    print("\n".join(summary))
+    write_table("memory/published_errors", ("models", "mean error", "worst"), means, FOLDER)
     return 0
 
 

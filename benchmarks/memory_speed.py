@@ -1,10 +1,10 @@
 """The cost of a prediction, and a check that it is the same in every process.
 
-    python benchmarks/memory_speed.py          # writes docs/memory_speed.md; exit code 1 if a goal is missed
+    python benchmarks/memory_speed.py          # writes docs/data/memory/speed.csv; exit code 1 if a goal is missed
 
 Seconds are CPU seconds on one core: a shared machine's wall clock says little. A prediction traces the first rank, and
 the last if something is sharded; the goal is for the trace of a rank, without the imports, which all ranks share. The
-page also has the cost of the whole prediction, with imports. Every trace must need less than MOST_RSS. torch's
+table also has the cost of the whole prediction, with imports. Every trace must need less than MOST_RSS. torch's
 own MemTracker (torch.distributed._tools.mem_tracker) follows two steps of the same model under fake tensors; it is
 stopped after TRACKER_LIMIT.
 """
@@ -15,16 +15,25 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
+
+from result_tables import DATA, write_table
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.trace.tracing import job_of, trace
 from perfsuite.features.predict.trace_records import Trace
 from perfsuite.features.predict.traced_memory import ranks_of
-from perfsuite.records.codec import write_bytes
 
-OUT = Path(__file__).parents[1] / "docs" / "memory_speed.md"
+FOLDER = DATA
+COLUMNS = (
+    "cell",
+    "trace",
+    "goal",
+    "whole prediction, of ranks",
+    "RSS",
+    "events",
+    "torch's MemTracker: time, RSS, peak",
+)
 GOALS = {  # CPU seconds of the trace of a rank
     "t5_large-single+bf16-rtx3090_x1-b8": 12,
     "t5_11b-single+bf16-a100_80g_x1": 12,
@@ -72,9 +81,9 @@ def children_seconds() -> float:
 
 
 def main() -> int:
-    """Trace, time, compare; the page is rewritten after every result. 1 if a goal is missed."""
+    """Trace, time, compare; the table is rewritten after every result. 1 if a goal is missed."""
     catalog = Catalog()
-    rows: dict[str, str] = {}
+    rows: dict[str, tuple[str, ...]] = {}
     trackers: dict[str, str] = {}
     missed = False
     for name, goal in GOALS.items():
@@ -87,16 +96,14 @@ def main() -> int:
         slowest = max(one.seconds for one in traces)
         rss = max(one.rss_bytes for one in traces)
         missed |= slowest > goal or rss >= MOST_RSS
-        rows[name] = " | ".join(
-            (
-                f"{slowest:.1f} s",
-                f"{goal} s: {'met' if slowest <= goal else 'MISSED'}",
-                f"{whole:.1f} s of {len(ranks)}",
-                f"{rss / 2**20:.0f} MiB: {'met' if rss < MOST_RSS else 'MISSED'}",
-                f"{max(len(one.events) for one in traces):,}",
-            )
+        rows[name] = (
+            f"{slowest:.1f} s",
+            f"{goal} s: {'met' if slowest <= goal else 'MISSED'}",
+            f"{whole:.1f} s of {len(ranks)}",
+            f"{rss / 2**20:.0f} MiB: {'met' if rss < MOST_RSS else 'MISSED'}",
+            f"{max(len(one.events) for one in traces):,}",
         )
-        write_page(rows, trackers, "")
+        write(rows, trackers)
     same = len({_seeded(seed, catalog) for seed in SEEDS}) == 1
     outcome = "the same" if same else "OTHER"
     sentence = f"{SEEDED}: {len(SEEDS)} processes with different hash seeds trace {outcome} events, to the byte."
@@ -104,29 +111,15 @@ def main() -> int:
     for name in rows:
         if parse_cell(name, catalog).hardware.world_size == 1:  # MemTracker knows one rank
             trackers[name] = _tracker(name)
-            write_page(rows, trackers, sentence)
+            write(rows, trackers)
     return int(missed or not same)
 
 
-def write_page(rows: dict[str, str], trackers: dict[str, str], sentence: str) -> None:
+def write(rows: dict[str, tuple[str, ...]], trackers: dict[str, str]) -> None:
     """Write the results so far."""
-    lines = [f"| {name} | {text} | {trackers.get(name, '–')} |" for name, text in rows.items()]
-    print(lines[-1], flush=True)
-    head = [
-        "# What a prediction costs",
-        "",
-        "CPU seconds on one core of a shared machine, by `python benchmarks/memory_speed.py`, which ends with 1 where",
-        "a goal is missed. The goal is for the trace of two steps of a rank, without imports; of several ranks the",
-        "slowest counts. The whole prediction has the imports, and every rank that it traces: one, or the first and",
-        f"the last where something is sharded. Every trace must stay below {MOST_RSS / 2**30:.0f} GiB of RSS.",
-        "torch's MemTracker follows two steps of the same model under fake tensors, its imports left out too.",
-        "",
-        sentence,
-        "",
-        "| cell | trace | goal | whole prediction, of ranks | RSS | events | torch's MemTracker: time, RSS, peak |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    write_bytes(OUT, "\n".join([*head, *lines, ""]).encode())
+    lines = [(name, *cells, trackers.get(name, "–")) for name, cells in rows.items()]
+    print(*lines[-1], flush=True)
+    write_table("memory/speed", COLUMNS, lines, FOLDER)
 
 
 def _tracker(name: str) -> str:

@@ -59,18 +59,20 @@ def test_a_script_trains_alike_with_and_without():
     [(5.9, 2**29, 0, "5.9 s | 6 s: met"), (6.1, 2**29, 1, "6 s: MISSED"), (1.0, 2**30, 1, "1024 MiB: MISSED")],
 )
 def test_a_missed_goal_of_speed_is_red(monkeypatch, tmp_path, seconds, rss, status, told):
-    """A trace that takes longer than its goal, or a GiB of memory, ends the benchmark with 1, and the page says so."""
+    """A trace that takes longer than its goal, or a GiB of memory, ends the benchmark with 1, and the table says so."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import memory_speed
 
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # which the benchmark changes, and this gives back
     one = Trace(events=[], labels=[], marks=[], versions={}, seconds=seconds, rss_bytes=rss)
-    monkeypatch.setattr(memory_speed, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_speed, "FOLDER", tmp_path)
     monkeypatch.setattr(memory_speed, "GOALS", {"gpt2_tiny-zero3+bf16-h100_x8": 6})
     monkeypatch.setattr(memory_speed, "trace", lambda jobs: [one] * len(jobs))
 
     assert memory_speed.main() == status
-    assert told in (tmp_path / "page.md").read_text() and " s of 2 |" in (tmp_path / "page.md").read_text()
+    written = (tmp_path / "memory" / "speed.csv").read_text()
+
+    assert told.replace(" | ", ",") in written and " s of 2," in written
 
 
 def test_each_softmax_has_its_own_mean(monkeypatch, tmp_path):
@@ -88,13 +90,13 @@ def test_each_softmax_has_its_own_mean(monkeypatch, tmp_path):
             yield Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1, **numbers)
 
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # which DeepSpeed sets, and this gives back
-    monkeypatch.setattr(memory_published, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_published, "FOLDER", tmp_path)
     monkeypatch.setattr(memory_published, "predict", say)
     memory_published.main()
-    page = (tmp_path / "page.md").read_text()
+    written = (tmp_path / "memory" / "published_errors.csv").read_text().splitlines()
 
-    assert "- bert: mean error 0.0 %" in page
-    assert "- bert with today's softmax: mean error 10.0 %" in page
+    assert "bert,0.0 %,0.0 %" in written
+    assert "bert with today's softmax,10.0 %,10.0 %" in written
 
 
 def test_plugin_overhead_adds_up():
