@@ -41,6 +41,7 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
 
 
 WATCHERS = (__file__, starting.__file__)  # of which a frame is between a script's import and the module
+ERRORS = "perfsuite.errors"
 EARLY = "early.{pid}"  # in the folder of the cell: what a process raised before it imported torch
 
 
@@ -63,10 +64,14 @@ def _raised(before: Any) -> Any:
     """Says what ended a process that has not imported torch; later, attached.py does."""
 
     def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-        said = f"{kind.__name__}: {error}{outside_of_copy(error, started_with)}"
+        is_ours = kind.__module__ == ERRORS  # whose text is a sentence for the user
+        said = str(error) if is_ours else f"{kind.__name__}: {error}{outside_of_copy(error, started_with)}"
         file = os.path.join(started_with["PERFSUITE_SCRIPT"], EARLY.format(pid=os.getpid()))
         with contextlib.suppress(OSError), open(file, "w", errors="replace") as report:
             report.write(said)
+        if is_ours:
+            print(f"perfsuite: {error}", file=sys.stderr)
+            return
         _hide_imports(error)
         before(kind, error, error.__traceback__)
 
