@@ -279,3 +279,19 @@ def test_without_torch_it_is_said_where_was_looked(alone: Path, tools: Path, tmp
     )
     for place in ("VIRTUAL_ENV: none", ".venv", "CONDA_PREFIX: none", "PATH: none"):
         assert place in done.stderr
+
+
+@pytest.mark.slow
+def test_without_a_compiler_it_is_said_what_to_install(alone: Path, trains: Path, tools: Path, tmp_path: Path) -> None:
+    """In one sentence, without a traceback of perfsuite's."""
+    own = tmp_path / "tools"
+    shutil.copytree(tools, own, symlinks=True)
+    (own / "g++").unlink()
+    (tmp_path / "train.py").write_text(SCRIPT.format(prefix=""))
+    variables = {"PATH": str(own), "HOME": str(tmp_path), "VIRTUAL_ENV": str(trains)}
+    command = [str(word) for word in [*run(alone), "python", "train.py"]]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "there is no C++ compiler: install g++." in done.stdout and "Traceback" not in done.stdout
+    assert 'File "' not in done.stdout
