@@ -94,7 +94,7 @@ def test_the_workflow_is_whole(folder, files, install):
     assert python["with"]["python-version"] == f"{sys.version_info.major}.{sys.version_info.minor}"
     assert [step["run"] for step in runs] == [
         install,
-        "pytest --perf test_perf.py --perf-report=report.jsonl --perf-html=report.html",
+        "pytest --perf test_perf.py --perf-report=report.jsonl --perf-html=report.html --perf-export=github",
         'perfsuite summary --brief --conclusion "${{ job.status }}" report.jsonl | tee -a "$GITHUB_STEP_SUMMARY"',
     ]
     assert [step.get("if") for step in (runs[-1], keep)] == ["always()", "always()"]
