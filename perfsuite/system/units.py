@@ -224,8 +224,8 @@ def show_several(count: int, noun: str, plural: str = "") -> str:
 
 
 def show_part(count: int, total: int, noun: str, singular: str = "", plural: str = "") -> str:
-    """``1 of 2 cells``, ``0 of 1 cell``; with a verb ``1 of 2 cells has``, ``2 of 2 cells have``."""
-    verb = singular if count == 1 else plural
+    """``1 of 2 cells``, ``0 of 1 cell``; with a verb ``0 of 1 cell has``, ``2 of 2 cells have``."""
+    verb = singular if 1 in (count, total) else plural
     return f"{count:,} of {show_several(total, noun)}" + (f" {verb}" if verb else "")
 
 
