@@ -28,6 +28,7 @@ FILES = {
     "page.html": "<html>",
     "config.json": "{",
     "folder/x": "",
+    f"kept/cpu_x1/{CELL}.json": "{",
 }
 PLAN = "plan gpt3_175b --hardware a100_80g_x8n128"
 ROWS = [
@@ -81,6 +82,10 @@ ROWS = [
     ("baseline show", "There are no baselines in baselines/: pytest --perf --perf-update=new records them."),
     ("baseline show --baselines train.py", "The baselines cannot be in train.py, which is no folder"),
     ("baseline history", "There are no baselines in baselines/"),
+    ("baseline history --baselines kept", "kept/ledger.jsonl has no entry yet"),
+    (f"baseline diff {CELL} --baselines kept", "is in no git repository, so it has no revisions"),
+    (f"time --cell {CELL} --tokens 1B --baselines kept", f"{CELL}.json is not a baseline: Input data was truncated."),
+    ("calibrate kept", "is not a baseline: Input data was truncated."),
     ("baseline diff other.jsonl", "other.jsonl is not a report: name a file that pytest --perf-report=FILE.jsonl"),
     ("results add cut.jsonl --into out", "cut.jsonl:1 is not a result: Input data was truncated."),
     ("results query SELECT", "results does not exist: make one with perfsuite results add REPORTS --into DIR."),
@@ -116,7 +121,7 @@ ROWS = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With FILES, and outside of every repository."""
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -249,5 +249,5 @@ def test_counts_are_grammatical():
         "2 launches",
     ]
     assert units.show_part(1, 2, "cell", "is", "are") == "1 of 2 cells is"
-    assert units.show_part(0, 1, "cell", "is", "are") == "0 of 1 cell are"
+    assert units.show_part(0, 1, "cell", "is", "are") == "0 of 1 cell is"
     assert units.show_part(1, 1, "cell") == "1 of 1 cell"

@@ -150,5 +150,5 @@ def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:
     except UsageError as error:
         if near := hint(cell_id, store.cells()):
             raise UsageError(f"Neither {store.root} nor git has a baseline of {cell_id!r}.{near}") from error
-        raise UsageError(f"git has no {name}: {error}") from error
+        raise UsageError(git.why_no_revision(store.root.absolute()) or f"git has no {name}: {error}") from error
     return store.decode(text.encode(), cell_id, f"{path} at {revision}")

@@ -26,6 +26,8 @@ def history(arguments: argparse.Namespace) -> int:
     if arguments.check:
         return _check(store)
     entries, problem = ledger.read(store.ledger)
+    if not entries and not problem:
+        raise UsageError(f"{store.ledger} has no entry yet: pytest --perf --perf-update=new makes the first ones.")
     names = {entry.cell for entry in entries}
     wanted = cells_meant(arguments.expression, names, catalog)
     entries = [entry for entry in entries if wanted(entry.cell)]
