@@ -129,6 +129,15 @@ class SeenNumbers:
             found.update(self.readings["line_seconds"].lines.get(phase, {}))
         return max(found, key=lambda line: found[line], default="")
 
+    def sending(self) -> float:
+        """The share of the time in lines outside of a step's phases that send messages themselves."""
+        if not self.sampled or "communication_bytes" not in self.readings:
+            return 0.0
+        sends = {line for lines in self.readings["communication_bytes"].lines.values() for line in lines}
+        sampled = self.readings["line_seconds"]
+        microseconds = sum(size for line, size in sampled.lines.get("other", {}).items() if line in sends)
+        return microseconds / 1e6 / sampled.value
+
 
 Look = Callable[[SeenNumbers], Iterator[StandOut]]
 
@@ -171,8 +180,8 @@ def _data(seen: SeenNumbers) -> Iterator[StandOut]:
     if loader >= WAITS or loop >= MOSTLY:
         yield StandOut(Symptom.DATA, max(loader, loop), seen.line("data" if loader >= loop else "batch"))
     elif seen.phases.get("other", 0.0) - loop >= MOSTLY:
-        rare = sum(seen.sampled.get(name, 0.0) for name in ("evaluation", "save"))
-        if (share := seen.phases["other"]) - rare >= MOSTLY:
+        known = seen.sending() + sum(seen.sampled.get(name, 0.0) for name in ("evaluation", "save"))
+        if (share := seen.phases["other"]) - known >= MOSTLY:
             yield StandOut(Symptom.OUTSIDE, share, seen.line("other", "batch"))
 
 
@@ -187,7 +196,7 @@ def _rare(symptom: Symptom, phase: str) -> Look:
 
 
 def _ranks(seen: SeenNumbers) -> Iterator[StandOut]:
-    if (share := seen.of_step(EXPOSED)) >= LARGE:
+    if (share := max(seen.of_step(EXPOSED), seen.sending())) >= LARGE:
         yield StandOut(Symptom.RANKS, share, seen.where("communication_bytes"))
 
 

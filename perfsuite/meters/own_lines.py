@@ -38,7 +38,7 @@ SOFTMAX, LOG_SOFTMAX = "_softmax", "_log_softmax"  # a fused attention without a
 FULL = 4  # bytes of fp32, which no training needs more of
 SIZES = (2, 4, 8)  # bytes of an element of logits
 ALIKE = (0.85, 1.02)  # the size of a copy of the logits by theirs: a shift of labels leaves one position out
-LARGER = 2  # than any other output of a forward
+LARGER = 4  # than any other output of a forward
 CLEARED, SUMMED = "zeros", "never cleared"
 
 

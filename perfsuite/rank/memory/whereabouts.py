@@ -2,7 +2,7 @@
 
 Global hooks watch modules and optimizers, so nothing is put into the model, and nothing into its graph: a node of the
 graph belongs to the module that was running when autograd numbered it. Hooks see nothing in compiled code and would
-break its graphs, so a compiled model is not watched.
+break its graphs, so a compiled model is not watched, and hooks that torch.compile reads do nothing.
 """
 
 import bisect
@@ -65,8 +65,8 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
         return names.get(module) or running[-1] or other
 
     handles = [
-        register_module_forward_pre_hook(lambda module, _: enter(name_of(module))),
-        register_module_forward_hook(leave, always_call=True),
+        register_module_forward_pre_hook(_in_eager(lambda module, _: enter(name_of(module)))),
+        register_module_forward_hook(_in_eager(leave), always_call=True),
         register_optimizer_step_pre_hook(lambda optimizer, *_: enter(StepName(f"{type(optimizer).__name__}.step"))),
         register_optimizer_step_post_hook(leave),
     ]
@@ -77,6 +77,17 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
         session.listeners.remove(marked)
         for handle in handles:
             handle.remove()
+
+
+def _in_eager(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook that does nothing where torch.compile reads it."""
+    from torch.compiler import is_compiling
+
+    def hooked(*arguments: Any) -> None:
+        if not is_compiling():
+            hook(*arguments)
+
+    return hooked
 
 
 def _path(name: str, model: Module) -> str:

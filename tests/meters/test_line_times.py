@@ -1,0 +1,64 @@
+"""Samples of lines: what is a batch, an evaluation, or other code of the loop follows from where the loop trains."""
+
+from perfsuite.meters.line_times import SampledFrame, by_place
+
+
+def frame(function: object, line: int, is_called: bool = True) -> SampledFrame:
+    """A line of that function."""
+    return SampledFrame(function.__code__, line, is_called)  # type: ignore[attr-defined]
+
+
+def loop() -> None:
+    """Trains."""
+
+
+def step() -> None:
+    """One step."""
+
+
+def make_batch() -> None:
+    """Makes what a step needs."""
+
+
+def evaluate() -> None:
+    """Evaluates."""
+
+
+def phases(*samples: tuple[str, tuple[SampledFrame, ...]]) -> list[str]:
+    """The phase of each sample, in their order."""
+    found = by_place({sample: 1.0 for sample in samples})
+    assert len(found) == len(samples)
+    return [phase for phase, _ in found]
+
+
+TRAINS = [("forward", (frame(loop, 12), frame(step, 3))), ("backward", (frame(loop, 13),))]
+
+
+def test_what_is_before_the_first_line_that_trains_is_the_batch() -> None:
+    """In the loop's own function, or in one that it calls there."""
+    before = [("other", (frame(loop, 10), frame(make_batch, 90))), ("other", (frame(loop, 11),))]
+    later = [("other", (frame(loop, 14),)), ("other", (frame(loop, 15), frame(make_batch, 90)))]
+
+    assert phases(*TRAINS, *before, *later) == ["forward", "backward", "batch", "batch", "other", "other"]
+
+
+def test_an_argument_of_the_line_that_trains_is_a_batch() -> None:
+    """Unless a library calls it, as it does with a callback."""
+    argument = ("other", (frame(loop, 12), frame(make_batch, 90)))
+    callback = ("other", (frame(loop, 12), frame(make_batch, 91, is_called=False)))
+
+    assert phases(*TRAINS, argument, callback)[2:] == ["batch", "other"]
+
+
+def test_an_evaluation_has_the_line_that_calls_the_model() -> None:
+    """And all that its function does."""
+    inside = ("evaluation", (frame(loop, 20), frame(evaluate, 50), frame(step, 3)))
+    own = ("other", (frame(loop, 20), frame(evaluate, 51)))
+    found = by_place({sample: 1.0 for sample in [*TRAINS, inside, own]})
+
+    assert [(phase, stack[-1].line) for phase, stack in found][2:] == [("evaluation", 50), ("evaluation", 51)]
+
+
+def test_without_a_line_of_the_users_nothing_is_known() -> None:
+    """Such as in a thread of a library."""
+    assert phases(("forward", ()), ("other", ())) == ["forward", "other"]
