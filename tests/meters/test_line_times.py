@@ -26,7 +26,7 @@ def evaluate() -> None:
 
 def phases(*samples: tuple[str, tuple[SampledFrame, ...]]) -> list[str]:
     """The phase of each sample, in their order."""
-    found = by_place({sample: 1.0 for sample in samples})
+    found = by_place(dict.fromkeys(samples, 1.0))
     assert len(found) == len(samples)
     return [phase for phase, _ in found]
 
@@ -54,7 +54,7 @@ def test_an_evaluation_has_the_line_that_calls_the_model() -> None:
     """And all that its function does."""
     inside = ("evaluation", (frame(loop, 20), frame(evaluate, 50), frame(step, 3)))
     own = ("other", (frame(loop, 20), frame(evaluate, 51)))
-    found = by_place({sample: 1.0 for sample in [*TRAINS, inside, own]})
+    found = by_place(dict.fromkeys([*TRAINS, inside, own], 1.0))
 
     assert [(phase, stack[-1].line) for phase, stack in found][2:] == [("evaluation", 50), ("evaluation", 51)]
 

@@ -1,5 +1,6 @@
 """Which line of a call is the user's, and how it is written."""
 
+import ast
 import sys
 
 from perfsuite.rank.loaded import is_installed
@@ -21,7 +22,7 @@ def test_the_innermost_line_of_the_user_is_named() -> None:
 def test_code_of_libraries_and_of_perfsuite_is_nobodys() -> None:
     """Nor is code without a file."""
     users = UsersLines()
-    found = [users.file(name) for name in (is_installed.__code__.co_filename, sys.modules["ast"].__file__, "<string>")]
+    found = [users.file(name) for name in (is_installed.__code__.co_filename, ast.__file__, "<string>")]
 
     assert found == ["", "", ""]
     assert is_ours(is_installed.__code__.co_filename)
@@ -32,7 +33,7 @@ def test_only_a_line_that_reads_a_tensor_itself_is_direct() -> None:
     """A library that does it for the user hides him."""
     users, frames = UsersLines(), [sys._getframe()]
     sorted([0], key=lambda _: frames.append(sys._getframe()) or 0)
-    code = compile("def call(ask):\n    return ask()", sys.modules["ast"].__file__, "exec")
+    code = compile("def call(ask):\n    return ask()", ast.__file__, "exec")
     names: dict[str, object] = {}
     exec(code, names)
 
