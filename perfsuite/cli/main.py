@@ -86,10 +86,15 @@ def _by_question(commands: Iterable[CommandFile]) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _more(command: Any) -> str:
-    """The end of a command's help: its examples, and its page."""
-    examples = "\n".join(f"  {example}" for example in command.EXAMPLES)
-    return f"examples:\n{examples}\n\nmore: {SITE}/{command.PAGE}.html"
+def _add_examples(parser: argparse.ArgumentParser, command: Any) -> None:
+    """Let the help of a command, and of each of its actions, end with its examples and the page of the command."""
+    examples = [f"  {example}" for example in command.EXAMPLES if f"{example} ".startswith(f"{parser.prog} ")]
+    parser.epilog = "\n".join(["examples:", *examples, "", f"more: {SITE}/{command.PAGE}.html"])
+    parser.formatter_class = _Help
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _add_examples(below, command)
 
 
 def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
@@ -112,9 +117,9 @@ def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
             subparsers.add_parser(name)
             continue
         command = file.load()
-        about = {"help": command.HELP, "description": command.HELP, "epilog": _more(command)}
-        subparser = subparsers.add_parser(name, **about, formatter_class=_Help)
+        subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP)
         command.arguments(subparser)
+        _add_examples(subparser, command)
         linux = f"perfsuite {name}" if getattr(command, "STARTS_PROCESSES", False) else ""
         subparser.set_defaults(run=getattr(command, "run", None), linux=linux, parser=subparser)
     return parser

@@ -1,5 +1,6 @@
 """A command is imported when it is called, and not to be listed."""
 
+import argparse
 import shlex
 import subprocess
 import sys
@@ -79,6 +80,18 @@ def test_a_help_ends_with_examples_and_a_page(name: str, capsys: pytest.CaptureF
         program, *words = shlex.split(example)
         assert program == "perfsuite" and words[0] == name
         parser_of([name]).parse_args(words)
+    for action in _actions(name):
+        with pytest.raises(SystemExit, match="0"):
+            main([name, action, "--help"])
+        printed = capsys.readouterr().out
+        assert f"examples:\n  perfsuite {name} {action}" in printed and printed.rstrip().endswith(more)
+
+
+def _actions(name: str) -> list[str]:
+    """Of a command, such as those of ``baseline``."""
+    (commands,) = (action for action in parser_of([name])._actions if isinstance(action, argparse._SubParsersAction))
+    inner = commands.choices[name]._actions
+    return [word for action in inner if isinstance(action, argparse._SubParsersAction) for word in action.choices]
 
 
 COMPLETE = """

@@ -11,7 +11,14 @@ from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, TIME_TOLERANCE
 
 HELP = "Show, compare, accept and prune baselines."
 QUESTION = "guard"
-EXAMPLES = ("perfsuite baseline show", "perfsuite baseline diff --git HEAD~1 gpt2_tiny-zero3-cpu_x2")
+EXAMPLES = (
+    "perfsuite baseline show -k zero3",
+    "perfsuite baseline diff --git HEAD~1 gpt2_tiny-zero3-cpu_x2",
+    'perfsuite baseline accept report.jsonl -k gpt2_tiny-zero3-cpu_x2 --reason "fp32 loss"',
+    'perfsuite baseline prune --yes --reason "the model is gone"',
+    "perfsuite baseline history --check",
+    'perfsuite baseline adopt -k gpt2_tiny --reason "merged by hand"',
+)
 PAGE = "baselines"
 
 

@@ -18,6 +18,9 @@ QUESTION = "history"
 EXAMPLES = (
     "perfsuite ladder build transformers --from 5.0.0 --suite cells",
     "perfsuite ladder run ladders/transformers",
+    "perfsuite ladder publish ladders/transformers",
+    "perfsuite ladder bisect ladders/transformers --cell gpt2_tiny-zero3-cpu_x2 --good 5.0.0 --bad 5.2.0",
+    "perfsuite ladder list",
 )
 PAGE = "ladders"
 STARTS_PROCESSES = True
