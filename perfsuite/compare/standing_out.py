@@ -23,7 +23,7 @@ SMALL = 0.02  # of the peak
 SAMPLED = 0.02  # seconds of samples from which on their shares count
 HOST_LEAST = 2**16  # bytes a step: libraries keep up to 40 KiB of each of the first steps
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
-CALLS = 150  # of one line in a step: a loop over the layers of a model has fewer
+CALLS, CALL_SECONDS = 100, 1e-4  # of one line in a step, and what its operators take: layers of a model take more
 LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
 UNEVEN, FEWEST = 1.5, 10  # the largest step by the median one, and the steps that are needed to say so
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
@@ -216,9 +216,10 @@ def _optimizer_loops(seen: SeenNumbers) -> Iterator[StandOut]:
 def _host(seen: SeenNumbers) -> Iterator[StandOut]:
     """A loop in Python, or so many operators that each takes as long as its call."""
     number = seen.part("operators", "forward") + seen.part("operators", "backward") + seen.part("operators", "other")
-    if seen.value("loop_calls") >= CALLS:
+    seconds = seen.value(STEP_TIME) / max(1, number)
+    if seen.value("loop_calls") >= CALLS and seconds < CALL_SECONDS:
         yield StandOut(Symptom.HOST, number, seen.where("loop_calls"))
-    elif number >= LAUNCHES and seen.value(STEP_TIME) / number < HOST_SECONDS:
+    elif number >= LAUNCHES and seconds < HOST_SECONDS:
         yield StandOut(Symptom.HOST, number, seen.where("operators", "forward: "))
 
 

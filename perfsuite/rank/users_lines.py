@@ -16,7 +16,10 @@ from perfsuite.rank.script.boot import started_with
 
 PACKAGE = f"{Path(__file__).resolve().parents[1]}/"
 MODULE = "<module>"  # the name of a file's own code
-ACCESS = ("/torch/_tensor", "/torch/_ops.py", "/torch/utils/_python_dispatch", "/torch/overrides.py")  # print, float()
+ACCESS = (  # what of torch is between a line that prints or reads a tensor and the operator, with dispatch modes
+    "/torch/_tensor", "/torch/_ops.py", "/torch/_compile.py", "/torch/_dynamo/eval_frame.py", "/torch/overrides.py",
+    "/torch/utils/_python_dispatch", "/torch/utils/flop_counter.py",
+)  # fmt: skip
 
 
 WRAPPERS = tuple(f"{PACKAGE}rank/script/{name}.py" for name in ("watched", "saves", "loaders", "rollouts"))
