@@ -25,7 +25,7 @@ HOST_LEAST = 2**16  # bytes a step: libraries keep up to 40 KiB of each of the f
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
 CALLS, CALL_SECONDS = 100, 1e-4  # of one line in a step, and what its operators take: layers of a model take more
 LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
-UNEVEN, FEWEST = 1.5, 10  # the largest step by the median one, and the steps that are needed to say so
+UNEVEN, FEWEST = 1.5, 20  # the largest tenth of the steps by the smallest, and the steps that are needed to say so
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
 SUMMED, CLEARED = "never cleared", "zeros"  # parts of the gradients that a step begins with (meters/own_lines.py)
 
@@ -233,8 +233,10 @@ def _wide(seen: SeenNumbers) -> Iterator[StandOut]:
 def _uneven(seen: SeenNumbers) -> Iterator[StandOut]:
     reading = seen.readings.get("input_elements")
     sizes = [one for one in reading.samples if one] if reading else []
-    if len(sizes) >= FEWEST and (ratio := max(sizes) / statistics.median(sizes)) >= UNEVEN:
-        yield StandOut(Symptom.UNEVEN, ratio)
+    if len(sizes) >= FEWEST:
+        small, *_, large = statistics.quantiles(sizes, n=10)  # without the last batch of an epoch
+        if large / small >= UNEVEN:
+            yield StandOut(Symptom.UNEVEN, large / small)
 
 
 LOOKS: tuple[Look, ...] = (

@@ -151,16 +151,14 @@ class OwnLines(Meter):
             counts["cast_up_bytes"][direct] += result.nbytes
 
     def _visit(self, frame: FrameType) -> None:
-        """Count a call that the innermost of the user's lines makes, however many operators it has."""
-        inside, called = next(self.whereabouts.users.frames(frame), (None, None))
-        if inside is None:
-            return
-        line = self.whereabouts.users.line(inside.f_code, inside.f_lineno)
-        if called is None or self.last.get(line) is not called:
-            part = "optimizer" if self.whereabouts.phase == "optimizer" else "loop"
-            self.counts[f"{part}_calls"][line] += 1
-        if called is not None:
-            self.last[line] = called
+        """Count a call that each of the user's lines makes here, however many operators it has."""
+        counts = self.counts["optimizer_calls" if self.whereabouts.phase == "optimizer" else "loop_calls"]
+        for inside, called in self.whereabouts.users.frames(frame):
+            line = self.whereabouts.users.line(inside.f_code, inside.f_lineno)
+            if called is None or self.last.get(line) is not called:
+                counts[line] += 1
+            if called is not None:
+                self.last[line] = called
 
     def readings(self) -> dict[str, Reading]:
         readings = {name: _reading(self.counts[name]) for name in SUMS}

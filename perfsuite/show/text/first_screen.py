@@ -47,7 +47,7 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.LOOPS: ("The optimizer takes tensors one by one: {}", _count("operator")),
     Symptom.HOST: ("Python calls many small operators: {} a step", _count("operator")),
     Symptom.WIDE: ("It computes in a wider dtype than it needs, {}", show_ratio),
-    Symptom.UNEVEN: ("Batches are uneven: the largest has {} of the median one", show_ratio),
+    Symptom.UNEVEN: ("Batches are uneven: large ones have {} times the elements of small ones", "{:.1f}".format),
     Symptom.READS: ("A step reads {} and waits for it", _count("value")),
     Symptom.PRINTS: ("A step prints {}", _count("line")),
     Symptom.LOGITS: ("Logits are {} of the peak", show_ratio),
