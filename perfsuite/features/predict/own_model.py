@@ -8,9 +8,8 @@ from typing import Any
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, UsageError
+from perfsuite.features.predict.architecture import architecture_of
 
-# The heads that a class of transformers may name, and the task whose batches train it.
-HEADS = {"ForCausalLM": "causal_lm", "LMHeadModel": "causal_lm", "ForConditionalGeneration": "seq2seq_lm"}
 SEQUENCE, TARGET = 512, 128  # tokens, unless the command says how many
 
 
@@ -36,30 +35,26 @@ def read_config(text: str) -> tuple[str, dict[str, Any]]:
 def find_model(text: str, catalog: Catalog) -> Model:
     """The model of the catalog that ``text`` names, or the one of a config, which is then in the catalog too.
 
-    Raises UnknownName, FileError, and UsageError for a config without a class that perfsuite can train.
+    Raises UnknownName, FileError, and UsageError for a config whose class predicts no tokens.
     """
     if not is_config(text):
-        found: Model = catalog.get("model", text)
-        return found
+        known: Model = catalog.get("model", text)
+        return known
     name, config = read_config(text)
-    classes = config.get("architectures") or [""]
-    head = next((one for one in HEADS if str(classes[0]).endswith(one)), "")
-    if not head:
-        known = ", ".join(f"…{one}" for one in HEADS)
-        raise UsageError(f"{text}: its architectures must name a class {known}, not {classes[0] or 'none'}.")
-    task = HEADS[head]
+    found = architecture_of(text, config)
+    if not found.encodes and not found.causal:
+        raise UsageError(f"{text}: its class {found.model_class} predicts no tokens, so no batches train it.")
     own = Model(
         name=name,
-        family=str(config.get("model_type") or name),
-        task=task,
+        family=name,
+        task="seq2seq_lm" if found.encodes else "causal_lm",
         source=text,
-        workload=Workload(
-            micro_batch=1, sequence_length=SEQUENCE, target_length=TARGET if task == "seq2seq_lm" else None
-        ),
-        config_class=classes[0].removesuffix(head) + "Config",
-        model_class=classes[0],
+        workload=Workload(micro_batch=1, sequence_length=SEQUENCE, target_length=TARGET if found.encodes else None),
+        parameters=found.parameters,
+        config_class=found.config_class,
+        model_class=found.model_class,
         config={key: value for key, value in config.items() if key not in ("architectures", "transformers_version")},
-        vocabulary=int(config.get("vocab_size") or 0),
+        vocabulary=found.vocabulary,
     )
     catalog.add(own)
     return own

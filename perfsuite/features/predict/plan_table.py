@@ -21,6 +21,8 @@ def summary(plan: Plan) -> list[str]:
         f"{show_whole(plan.tried)} layouts, {show_whole(plan.fitting)} fit",
         f"in {plan.precision} with {plan.stack_says} ({'assumed: ' if plan.stack_usual else ''}--stack {plan.stack})",
     ]
+    if plan.parameters:
+        lines.insert(1, _model(plan))
     if plan.experts:
         lines.append("Every expert gets equally many tokens: --set imbalance=1.2 says otherwise.")
     if not plan.layouts:
@@ -41,6 +43,16 @@ def summary(plan: Plan) -> list[str]:
         f"HFU {show_ratio(best.predicted_hfu)}; interval of 90 %: {best.regime}",
     ]
     return lines
+
+
+def _model(plan: Plan) -> str:
+    """Parameters, and what of the model a plan of text does not have."""
+    found = f"{show_whole(plan.parameters)} parameters"
+    if plan.active_parameters not in (0, plan.parameters):
+        found += f", of which a token passes {show_whole(plan.active_parameters)}"
+    if plan.later_layers:
+        found += f"; multi-token prediction adds layers: {plan.later_layers}"
+    return found + (f"; no image passes {', '.join(plan.beside)}" if plan.beside else "")
 
 
 def lacking(plan: Plan) -> str:

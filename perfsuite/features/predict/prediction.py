@@ -180,8 +180,9 @@ class Plan(Record, frozen=True, kw_only=True):
     ``samples`` are the global batch. Of the ``tried`` layouts ``fitting`` fit, by a coarse closed form of memory; the
     smallest needs ``least_bytes`` of ``capacity_bytes``, and those that fit the devices ``least_host_bytes`` of a
     node's ``host_memory_bytes``. Times have the constants of the software ``stack``, which ``stack_says`` describes and
-    which was assumed if it is ``stack_usual``. ``experts``: the model has some. If nothing
-    fits, ``other_stacks`` have a layout that does. ``days`` (low, predicted, high),
+    which was assumed if it is ``stack_usual``. The model has ``parameters`` (0: not known); ``later_layers`` for
+    multi-token prediction are not among them, and text passes no module of ``beside``. ``experts``: it has some. If
+    nothing fits, ``other_stacks`` have a layout that does. ``days`` (low, predicted, high),
     ``gpu_hours`` and ``cost`` are of a training of ``tokens`` with the best one. ``verified`` are the first layouts
     beside their traces, if that was asked for.
     """
@@ -206,6 +207,10 @@ class Plan(Record, frozen=True, kw_only=True):
     stack_says: str = ""
     stack_usual: bool = False
     experts: bool = False
+    parameters: int = 0
+    active_parameters: int = 0
+    later_layers: int = 0
+    beside: list[str] = []
     other_stacks: list[str] = []
     precision: str = ""
     days: list[float] = []

@@ -36,15 +36,32 @@ def test_a_config_names_its_classes(folder):
     found = find_model(str(folder), catalog)
 
     assert (found.name, found.config_class, found.model_class) == ("own_my_llama", "LlamaConfig", "LlamaForCausalLM")
-    assert (found.task, found.vocabulary) == ("causal_lm", 512)
+    assert (found.task, found.vocabulary, found.parameters) == ("causal_lm", 512, 139_584)
     assert catalog.get("model", "own_my_llama") is found
 
 
 def test_a_config_without_a_head_is_refused(folder):
-    """The message says which classes can be trained."""
+    """The message says which class has none."""
     (folder / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["LlamaModel"]}))
 
-    with pytest.raises(UsageError, match=r"must name a class …ForCausalLM, .* not LlamaModel"):
+    with pytest.raises(UsageError, match=r"its class LlamaModel predicts no tokens"):
+        find_model(str(folder), Catalog(()))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (CONFIG | {"architectures": ["OtherForCausalLM"], "model_type": "other"}, "no class OtherForCausalLM"),
+        ({"model_type": "other"}, "no model_type other"),
+        ({"hidden_size": 64}, "it names no class"),
+        (CONFIG | {"num_attention_heads": "four"}, "does not build it: "),
+    ],
+)
+def test_a_config_that_transformers_does_not_build_is_refused(folder, config, reason):
+    """One sentence says why."""
+    (folder / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(FileError, match=reason):
         find_model(str(folder), Catalog(()))
 
 

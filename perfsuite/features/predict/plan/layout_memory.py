@@ -121,7 +121,8 @@ def _inside(stack: LayerStack, cheap: bool) -> float:
         attention = stack.heads * (2 * (one.plain + one.rotary) + 2 * one.value) + one.query + one.pair
     inner = stack.experts.shared if stack.experts else stack.feed_forward
     elements = (4 if stack.gated else 2) - (1 if cheap else 0)
-    return 2.0 * (attention + elements * inner)
+    others = stack.others / stack.hidden * (2 if stack.state else 1)  # a recurrence keeps what its products gave, twice
+    return 2.0 * (attention + elements * inner + others)
 
 
 def activation_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> float:

@@ -11,8 +11,10 @@ import msgspec
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
-from perfsuite.features.predict.own_model import is_config, read_config
+from perfsuite.features.predict.architecture import architecture_of
+from perfsuite.features.predict.own_model import TARGET, is_config, read_config
 from perfsuite.features.predict.time.shape import Experts, LayerStack, Shape, decoder
+from perfsuite.features.predict.time.shape_built import shape_of_architecture
 from perfsuite.features.predict.time.shape_config import shape_of, shape_of_config
 
 PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
@@ -35,7 +37,11 @@ NEEDED = ("layers", "hidden", "heads", "vocab")
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A model to plan: its shape, and the tokens of a sample. ``family`` are models that may replace it."""
+    """A model to plan: its shape, and the tokens of a sample. ``family`` are models that may replace it.
+
+    ``parameters`` are those that transformers builds (0: not known), and one token passes ``active_parameters``. Text
+    passes no module of ``beside``.
+    """
 
     name: str
     shape: Shape
@@ -43,6 +49,9 @@ class Planned:
     target: int = 0
     family: str = ""
     positions: int = 0
+    parameters: int = 0
+    active_parameters: int = 0
+    beside: tuple[str, ...] = ()
 
     def with_lengths(self, sequence: int | None, target: int | None) -> "Planned":
         """The same with other lengths, if they are given. Raises UsageError, and Refused for those it cannot have."""
@@ -73,7 +82,7 @@ def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gate
     if is_config(text):
         return _of_config(*read_config(text))
     if text in PUBLISHED:
-        return _of_config(text, PUBLISHED[text])
+        return _published(text)
     known = catalog.all("model")
     if text not in known:
         raise UnknownName("model", text, {*known, *PUBLISHED}, OTHERWISE)
@@ -91,6 +100,7 @@ def of_model(model: Model) -> Planned:
         target=model.workload.target_length or 0,
         family=model.family,
         positions=model.positions or 0,
+        parameters=model.parameters,
     )
 
 
@@ -104,11 +114,23 @@ def length_of(config: Mapping[str, Any]) -> int:
 
 
 def _of_config(name: str, config: Mapping[str, Any]) -> Planned:
-    try:
-        shape = shape_of_config(config)
-    except KeyError as missing:
-        raise Refused(f"{name} has no closed form of its time: its config has no {missing.args[0]}.") from None
-    return Planned(name=name, shape=shape, sequence=length_of(config) or 2048)
+    """A model of a config.json, as transformers builds it."""
+    found = architecture_of(name, config)
+    return Planned(
+        name=name,
+        shape=shape_of_architecture(name, found),
+        sequence=length_of(found.config) or 2048,
+        target=TARGET if found.encodes else 0,
+        parameters=found.parameters,
+        active_parameters=found.active_parameters,
+        beside=found.beside,
+    )
+
+
+def _published(name: str) -> Planned:
+    """A model of published.toml, by its numbers alone."""
+    config = PUBLISHED[name]
+    return Planned(name=name, shape=shape_of_config(config), sequence=length_of(config))
 
 
 def _own(name: str, numbers: Mapping[str, int | None], gated: bool) -> Planned:

@@ -43,7 +43,7 @@ def _widths(question: PlanQuestion) -> Iterator[tuple[int, int, int, int]]:
     Tensor-parallel ranks share a node, and the links of all of its devices: through a host's memory they do not pay.
     """
     shape, ranks, has, machine = question.shape, question.ranks, question.software.has, question.machine
-    heads = min(stack.kv_heads for stack in shape.stacks)
+    heads = min((stack.kv_heads for stack in shape.stacks if stack.heads), default=1)
     tensors = [one for one in _divisors(heads) if one <= machine.domain] if "tensor" in has else [1]
     stages = _stages(question) if "pipeline" in has and not shape.encodes else [1]
     contexts = [1, 2, 4, 8] if "context" in has and question.sequence >= LONG else [1]
@@ -183,7 +183,8 @@ def regime_of(question: PlanQuestion, setup: Setup, predicted: Breakdown) -> str
     """The rows whose errors tell how good a layout's prediction is."""
     kind = kind_of(question.shape, setup, question.nodes_of(setup), predicted)
     known = was_fitted(question.device.name, question.software.name, kind)
-    return regime(kind, not known or setup.offload)  # no fitted row has offload
+    recurrent = any(stack.state for stack in question.shape.stacks)
+    return regime(kind, not known or setup.offload or recurrent)  # no fitted row has offload, or a recurrence
 
 
 def _why(slower: Breakdown, first: Breakdown) -> str:

@@ -26,4 +26,4 @@ def held(shape: Shape, setup: Setup) -> tuple[float, float]:
         tables = shape.hidden * (shape.vocabulary * (1 if shape.tied else 2) + shape.positions)
     else:
         tables = shape.hidden * shape.vocabulary
-    return (layers * dense + tables) / width, layers * experts / (setup.experts * setup.expert_tensor)
+    return (layers * dense + tables) / width + shape.beside, layers * experts / (setup.experts * setup.expert_tensor)

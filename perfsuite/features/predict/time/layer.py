@@ -57,12 +57,12 @@ class Layer:
     @property
     def heads(self) -> int:
         """The rank's attention heads."""
-        return max(1, self.stack.heads // self.width)
+        return max(1, self.stack.heads // self.width) if self.stack.heads else 0
 
     @property
     def kv_heads(self) -> int:
         """The rank's heads of keys and values."""
-        return max(1, self.stack.kv_heads // self.width)
+        return max(1, self.stack.kv_heads // self.width) if self.stack.heads else 0
 
     def work(self) -> Work:
         """Forward, backward, what is recomputed, and the messages."""
@@ -142,12 +142,15 @@ class Layer:
         return stack.dense_parameters / self.width + stack.expert_parameters / (setup.experts * setup.expert_tensor)
 
     def _attention(self) -> tuple[float, float]:
-        """Seconds of the attention proper, forward and backward, to itself and to another stack."""
+        """Seconds of what mixes tokens, forward and backward: attention, to itself and to another stack, and a
+        recurrence, as if its kernel were as fast as attention's.
+        """
         stack, setup, rates, tokens = self.stack, self.setup, self.rates, self.tokens
         own = setup.target if stack.target else setup.sequence
         seen = [(own, stack.causal and not setup.masked)] + ([(setup.sequence, False)] if stack.source_hidden else [])
-        forward = backward = 0.0
-        for keys, causal in seen:
+        forward = tokens * stack.scan_flops / self.width / rates.attention
+        backward = forward * costs.BACKWARD_FLASH
+        for keys, causal in seen if stack.heads else ():
             if setup.attention != "unfused":
                 rate = rates.attention
                 if setup.attention == "flash3":

@@ -26,7 +26,10 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
     precision, fused = PRECISIONS[setup.precision], setup.graphs == "all"
     rate = {"half": rates.matmul, "fp8": rates.fp8, "fp4": rates.fp4}[precision.rate]
     forward = backward = 0.0
-    for one in [*_attention(stack, setup, tokens, width), *_feed_forward(stack, setup, tokens, width)]:
+    whole = [*_attention(stack, setup, tokens, width), *_feed_forward(stack, setup, tokens, width)]
+    if stack.others:
+        whole.append(Product(tokens, max(1, stack.others // (stack.hidden * width)), stack.hidden))
+    for one in whole:
         device = rate * (rates.grouped if one.groups > 1 else 1.0), rates.memory, rates.multiprocessors
 
         def seconds(product: Product, device: tuple[float, float, int] = device) -> float:
@@ -44,6 +47,8 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
 
 def _attention(stack: LayerStack, setup: Setup, tokens: int, width: int) -> list[Product]:
     """Those before and after the core of attention, to itself and to another stack."""
+    if not stack.heads:
+        return []
     if stack.latent:
         one, heads = stack.latent, max(1, stack.heads // width)
         wide = heads * (one.plain + one.rotary)
@@ -69,6 +74,8 @@ def _feed_forward(stack: LayerStack, setup: Setup, tokens: int, width: int) -> l
     """Those of the feed-forward, or of router, shared expert and the rank's own experts."""
     inner, experts = stack.feed_forward // width, stack.experts
     gates = 2 if stack.gated else 1
+    if not experts and not inner:
+        return []
     if not experts:
         apart = bool(setup.eager) and stack.gated
         inputs = [inner, inner] if apart else [inner * gates]

@@ -36,7 +36,9 @@ class LayerStack:
     """``layers`` equal layers. ``source_hidden`` > 0: each also attends to another stack's output of that width.
 
     ``target``: it reads the target sequence (a decoder behind an encoder). ``gated``: the feed-forward has a third
-    matrix. ``causal``: a token attends to those before it only, and to a ``window`` of them in every second layer.
+    matrix. ``causal``: a token attends to those before it only, and in a share of the layers, ``windowed``, to a
+    ``window`` of them. ``others`` are elements of more matrices that every token passes, such as those of a recurrence,
+    whose ``state`` has so many elements for each sample. Without ``heads`` there is no attention.
     """
 
     layers: int
@@ -52,6 +54,9 @@ class LayerStack:
     experts: Experts | None = None
     latent: Latent | None = None
     window: int = 0
+    windowed: float = 0.5
+    others: int = 0
+    state: int = 0
 
     @property
     def score_width(self) -> float:
@@ -61,8 +66,10 @@ class LayerStack:
         return self.head_width
 
     def seen(self, keys: int) -> float:
-        """Of ``keys`` tokens those that attention reads: if every second layer has a window, the mean of both."""
-        return (keys + min(keys, 2 * self.window)) / 2 if self.window else keys
+        """Of ``keys`` tokens those that attention reads, as the mean over layers with and without a window."""
+        if not self.window:
+            return keys
+        return (1 - self.windowed) * keys + self.windowed * min(keys, 2 * self.window)
 
     @property
     def attention_parameters(self) -> int:
@@ -93,7 +100,15 @@ class LayerStack:
         if self.experts:
             inner, router = self.experts.shared, self.hidden * self.experts.count
         forward = (3 if self.gated else 2) * self.hidden * inner
-        return self.attention_parameters + self.cross_parameters + forward + router
+        return self.attention_parameters + self.cross_parameters + forward + router + self.others
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of a recurrence for one token, forward: each element decays, gets an outer product, and is read.
+
+        arXiv 2405.21060, equation 1. Kernels that compute whole chunks at once do more.
+        """
+        return 6 * self.state
 
     @property
     def layer_parameters(self) -> int:
@@ -113,7 +128,8 @@ class Shape:
 
     ``positions`` are learned ones. ``classifies``: the head has a few labels instead of the vocabulary. ``extra``:
     heads that predict later tokens, each with a layer like the last and a product (arXiv 2412.19437, section 2.2).
-    Norms and biases are left out: less than 0.1 % of the parameters.
+    ``beside`` are parameters that no product has: norms and biases, of a model that was built, and what text does not
+    pass. Of others they are left out: less than 0.1 % of the parameters.
     """
 
     stacks: tuple[LayerStack, ...]
@@ -122,6 +138,7 @@ class Shape:
     positions: int = 0
     classifies: bool = False
     extra: int = 0
+    beside: int = 0
 
     @property
     def encodes(self) -> bool:
@@ -143,7 +160,7 @@ class Shape:
         """All matrices and embeddings; tied ones count once."""
         embeddings = self.hidden * (self.vocabulary * (1 if self.tied else 2) + self.positions)
         later = self.extra * (self.stacks[-1].layer_parameters + 2 * self.hidden**2)
-        return sum(stack.layers * stack.layer_parameters for stack in self.stacks) + embeddings + later
+        return sum(stack.layers * stack.layer_parameters for stack in self.stacks) + embeddings + later + self.beside
 
     def tokens(self, stack: LayerStack, sequence: int, target: int = 0) -> int:
         """The length of the sequence that a stack reads."""
@@ -163,6 +180,7 @@ class Shape:
             flops += 6 * layers * ((stack.active_parameters - keys) * own + keys * sequence)
             seen = stack.seen(own) + (sequence if stack.source_hidden else 0)
             flops += 12 * layers * stack.heads * stack.score_width * own * seen
+            flops += 3 * layers * stack.scan_flops * own
         if self.classifies:
             return flops
         last = self.tokens(self.stacks[-1], sequence, target)

@@ -5,17 +5,30 @@ from dataclasses import replace
 from typing import Any
 
 from perfsuite.catalog.definitions import Model
+from perfsuite.catalog.models._sizes import families
 from perfsuite.errors import Refused
+from perfsuite.features.predict.architecture import architecture_of
 from perfsuite.features.predict.time.shape import Experts, Latent, LayerStack, Shape
+from perfsuite.features.predict.time.shape_built import shape_of_architecture
+
+FAMILIES = {*(path.stem for path in families()), "bloom"}
 
 
 def shape_of(model: Model) -> Shape:
-    """The shape of a catalog's model. Raises Refused if its config does not say it."""
-    try:
-        shape = shape_of_config(model.config)
-    except KeyError as missing:
-        raise Refused(f"{model.name} has no closed form of its time: its config has no {missing.args[0]}.") from None
-    return replace(shape, classifies=model.task == "sequence_classification")
+    """The shape of a model: of perfsuite's families by their configs' names, of others as transformers builds them.
+
+    Raises Refused if there is no closed form, and FileError if transformers does not build it.
+    """
+    if model.family in FAMILIES or not model.config:
+        try:
+            shape = shape_of_config(model.config)
+        except KeyError as missing:
+            lacks = f"its config has no {missing.args[0]}"
+            raise Refused(f"{model.name} has no closed form of its time: {lacks}.") from None
+    else:
+        config = {**model.config, "architectures": [model.model_class]}
+        shape = shape_of_architecture(model.name, architecture_of(model.name, config))
+    return replace(shape, classifies=shape.classifies or model.task == "sequence_classification")
 
 
 def shape_of_config(config: Mapping[str, Any]) -> Shape:

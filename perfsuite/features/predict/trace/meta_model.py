@@ -1,0 +1,197 @@
+"""Builds models of transformers on torch's meta device, without memory, and says of which layers they are.
+
+    python -m perfsuite.features.predict.trace.meta_model
+
+The standard input is a list of contents of config.json. The standard output is a line for each: an Architecture, or a
+NotBuilt. Layers are read from the modules and the shapes of their parameters, not from the names of a config.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.features.predict.architecture import Architecture, LayerKind, NotBuilt
+from perfsuite.features.predict.trace.meta_layers import NoForm, layer_kind, mixers
+from perfsuite.rank.build_model import from_transformers
+
+# The classes of a model_type whose config names none, the likeliest first.
+CLASSES = (
+    modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+LENGTHS = ("rope_scaling", "rope_parameters", "n_positions", "max_position_embeddings")
+LATER = ("num_nextn_predict_layers", "mtp_num_layers")
+
+
+def describe(config: Mapping[str, Any]) -> Architecture | NotBuilt:
+    """The architecture of a config."""
+    try:
+        name = class_of(config)
+        definition = Model(
+            name="built",
+            family="built",
+            source="",
+            workload=Workload(micro_batch=1),
+            config_class=getattr(transformers, name).config_class.__name__,
+            model_class=name,
+            config={
+                key: value for key, value in config.items() if key not in ("architectures", "transformers_version")
+            },
+        )
+        with torch.device("meta"):
+            model: Any = from_transformers(definition)
+    except NoForm as error:
+        return NotBuilt(reason=str(error))
+    except Exception as error:  # whatever a class of transformers raises for a config that it does not take
+        first = next(filter(None, str(error).splitlines()), "")
+        return NotBuilt(
+            reason=f"transformers {transformers.__version__} does not build it: {type(error).__name__}: {first}"
+        )
+    return read(model, definition)
+
+
+def class_of(config: Mapping[str, Any]) -> str:
+    """The class that a config names, or the likeliest of its model_type. Raises NoForm."""
+    named = config.get("architectures") or []
+    kind = config.get("model_type")
+    found = [*named, *(names[kind] for names in CLASSES if kind in names)]
+    for one in found:
+        if isinstance(one, str) and hasattr(transformers, one):
+            return one
+    if kind and not found:
+        raise NoForm(f"transformers {transformers.__version__} has no model_type {kind}, and code of others is not run")
+    if not found:
+        raise NoForm("it names no class: a config of transformers has architectures or a model_type")
+    raise NoForm(f"transformers {transformers.__version__} has no class {found[0]}, and code of others is not run")
+
+
+def read(model: Any, definition: Model) -> Architecture:
+    """The architecture of a model that is built."""
+    config = model.config.get_text_config(decoder=True)
+    found = Architecture(
+        config_class=definition.config_class,
+        model_class=definition.model_class,
+        parameters=sum(one.numel() for one in model.parameters()),
+        encodes=bool(model.config.is_encoder_decoder),
+        causal=definition.model_class.endswith(GENERATES),
+        config={name: value for name in LENGTHS if (value := getattr(config, name, None)) is not None},
+        later=next((value for name in LATER if (value := getattr(config, name, 0))), 0),
+    )
+    try:
+        return msgspec.structs.replace(found, **_parts(model, config))
+    except NoForm as error:
+        return msgspec.structs.replace(found, no_form=str(error))
+    except Exception as error:  # modules of a kind that nothing here knows
+        reason = f"{definition.model_class} has modules that are not read: {type(error).__name__}: {error}"
+        return msgspec.structs.replace(found, no_form=reason)
+
+
+def _parts(model: Any, config: Any) -> dict[str, Any]:
+    """Tables, layers by kind, and what is outside of both. Raises NoForm, with the name of the layer."""
+    table, head = model.get_input_embeddings().weight, model.get_output_embeddings()
+    hidden = getattr(config, "hidden_size", 0) or table.shape[1]
+    if table.shape[1] != hidden:
+        raise NoForm(f"the embedding is {table.shape[1]} wide, and the layers are {hidden}")
+    counted = {id(table)}
+    tied = head is None or head.weight is table
+    if not tied:
+        if head.weight.shape != table.shape:
+            raise NoForm(f"the head is {tuple(head.weight.shape)}, and the embedding {tuple(table.shape)}")
+        counted.add(id(head.weight))
+    stacks = dict(layer_lists(model))
+    kinds: dict[LayerKind, LayerKind] = {}  # the first of each, by what all of them have
+    count: Counter[LayerKind] = Counter()
+    windows: dict[LayerKind, list[int]] = {}
+    for path, layers in stacks.items():
+        for number, layer in enumerate(layers):
+            own = {id(one) for one in layer.parameters()}
+            if counted & own:
+                raise NoForm(f"{path}.{number} shares parameters with another layer")
+            counted |= own
+            kind = layer_kind(f"{path}.{number}", number, layer, config, hidden)
+            if model.config.is_encoder_decoder and "encoder" in path.split("."):
+                kind = msgspec.structs.replace(kind, encoder=True)
+            alike = msgspec.structs.replace(kind, where=path, window=0)
+            kinds[alike] = kinds.pop(alike, kind)  # the kind of the last layer becomes the last
+            count[alike] += 1
+            windows.setdefault(alike, []).extend([kind.window] if kind.window else [])
+    outside: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in counted:
+            outside[_module(name, stacks)] += parameter.numel()
+    near = tuple(path.rpartition(".")[0] for path in stacks)
+    numbers = {
+        alike: {"count": count[alike], "window": max(windows[alike], default=0), "windowed": len(windows[alike])}
+        for alike in kinds
+    }
+    return {
+        "vocabulary": table.shape[0],
+        "hidden": hidden,
+        "tied": tied,
+        "head": head is not None,
+        "layers": tuple(msgspec.structs.replace(one, **numbers[alike]) for alike, one in kinds.items()),
+        "outside": dict(outside),
+        "beside": tuple(name for name in outside if not name.startswith(near) and _has_layers(model, name)),
+    }
+
+
+def layer_lists(model: Any) -> Iterator[tuple[str, Any]]:
+    """The lists of layers that text passes, by their paths. Raises NoForm if they are not as many as the config's."""
+    within = model if model.config.is_encoder_decoder else model.get_decoder()
+    within = within if any(isinstance(one, torch.nn.ModuleList) for one in within.modules()) else model
+    inside = {id(one) for one in within.modules()}
+    taken: list[str] = []
+    layers = 0
+    for path, module in model.named_modules():
+        if not isinstance(module, torch.nn.ModuleList) or id(module) not in inside:
+            continue
+        if any(path.startswith(f"{one}.") for one in taken) or not any(any(mixers(layer)) for layer in module):
+            continue
+        taken.append(path)
+        layers += len(module)
+        yield path, module
+    config = model.config.get_text_config(decoder=True)
+    said = config.num_hidden_layers
+    if not taken or (len(taken) == 1 and layers != said):
+        raise NoForm(f"{taken[0] if taken else type(within).__name__} has {layers} layers for {said} of the config")
+
+
+def _module(name: str, stacks: Mapping[str, Any]) -> str:
+    """The largest module with a parameter that has no layers of text in it."""
+    words = name.split(".")
+    for end in range(1, len(words)):
+        prefix = ".".join(words[:end])
+        if not any(path.startswith(f"{prefix}.") for path in stacks):
+            return prefix
+    return name
+
+
+def _has_layers(model: Any, name: str) -> bool:
+    """Whether a name is that of a module with layers: an encoder of images or sounds."""
+    named = dict(model.named_modules()).get(name)
+    return named is not None and any(isinstance(one, torch.nn.ModuleList) for one in named.modules())
+
+
+def main() -> None:
+    """Describe all configs of the standard input."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print goes with the errors
+    for config in msgspec.json.decode(sys.stdin.buffer.read(), type=list[dict[str, Any]]):
+        found = describe(config)
+        answers.write(msgspec.json.encode(found) + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
