@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.errors import FileError
+from perfsuite.launch.script_copy import as_the_user_says
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure, of_rank
 from perfsuite.records.progress import Progress
@@ -106,6 +107,6 @@ def last_lines(folder: Path, rank: int) -> str:
 
 def _lines(log: Path) -> list[str]:
     try:
-        return printable(log.read_text(errors="replace")).splitlines()
+        return as_the_user_says(printable(log.read_text(errors="replace")), log.parent).splitlines()
     except OSError:
         return []

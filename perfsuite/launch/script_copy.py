@@ -19,6 +19,7 @@ from perfsuite.rank.script.read_files import mark_unread
 from perfsuite.system.paths import is_left_out
 from perfsuite.system.units import show_bytes
 
+ROOT = "root"  # in a cell's folder: what has the script's copy, whose path in it is that of the user's folder
 MOST_BYTES = 2 * 2**30
 MOST_LEVELS = 3  # folders above the repository whose entries a script finds
 MOST_NEIGHBOURS = 1_000  # entries of such a folder: one with more is a place for everything, and stays empty
@@ -91,6 +92,11 @@ def _is_small(original: Path, looks: Iterator[int]) -> bool:
     except OSError:
         return False
     return True
+
+
+def as_the_user_says(text: str, folder: Path) -> str:
+    """A text of the script of a cell with that folder, with the user's own paths in the place of the copy's."""
+    return text.replace(str(folder / ROOT), "")
 
 
 def moved(words: Iterable[str], top: Path, copy: Path) -> list[str]:

@@ -28,7 +28,7 @@ from perfsuite.catalog.scripts import PYTHONS, STARTERS, assignments, check_scri
 from perfsuite.environments import git
 from perfsuite.environments.training_python import require_torch, training_python, variables_of
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.launch.script_copy import copy_folder, copy_neighbours, moved, place_below
+from perfsuite.launch.script_copy import ROOT, as_the_user_says, copy_folder, copy_neighbours, moved, place_below
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
 from perfsuite.rank.flags import OWN
 from perfsuite.rank.script.boot import EARLY
@@ -47,7 +47,6 @@ from perfsuite.system.workspaces import Workspace
 
 HOOK = PACKAGE / "rank" / "script" / "attach"
 LOG = "script.log"
-ROOT = "root"  # the folder with the script's copy, whose path in it is that of the user's folder
 REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
 MOST_OF_ERROR = 500  # characters
 END_SECONDS = 10.0
@@ -220,7 +219,7 @@ class ScriptServer:
         attached = sorted(self.folder.glob(ATTACHED.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
         early = sorted(self.folder.glob(EARLY.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
         said = [text for file in (*attached, *early) if (text := file.read_text(errors="replace"))]
-        raised = said[0] if said else ""  # the launcher's comes later
+        raised = as_the_user_says(said[0], self.folder) if said else ""  # the launcher's comes later
         if status or raised:  # behind a pipe, as in a shell script with tee, the command's status is 0
             why = f": {printable(shorten(raised, MOST_OF_ERROR))}" if raised else "."
             return f"The command {how} before its first optimizer step{why}"

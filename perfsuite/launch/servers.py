@@ -17,6 +17,7 @@ import msgspec
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.catalog.definitions import Model
 from perfsuite.environments.environments import Environment
+from perfsuite.launch.script_copy import as_the_user_says
 from perfsuite.rank.flags import OWN
 from perfsuite.records.job import Start
 from perfsuite.system.cgroup import oom_kills, why_killed
@@ -219,4 +220,5 @@ def last_lines(log: Path) -> str:
         return ""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-        return "\n".join(printable(file.read().decode(errors="replace")).splitlines()[-TAIL_LINES:])
+        said = as_the_user_says(printable(file.read().decode(errors="replace")), log.parent)
+    return "\n".join(said.splitlines()[-TAIL_LINES:])

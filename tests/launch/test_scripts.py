@@ -501,6 +501,15 @@ def test_a_program_that_is_not_there_is_told(tmp_path):
     assert "There is no program nosuch. Give" in measured(tmp_path, "", ["nosuch", "train.py"]).failure.message
 
 
+def test_a_failure_names_the_user_s_files(tmp_path):
+    """Not those of the copy in which the script ran."""
+    (tmp_path / "net.py").write_text("raise OSError(__file__)")
+    failure = measured(tmp_path, "import net").failure
+
+    assert f'File "{tmp_path}/net.py", line 1' in failure.tail
+    assert f"OSError: {tmp_path}/net.py" in failure.message
+
+
 def test_the_command_prints_and_writes_what_it_measured(tmp_path):
     """What matters first, then with --all every number, and how the script is guarded."""
     (tmp_path / "my-train.py").write_text(START + "for _ in range(60): step()")
