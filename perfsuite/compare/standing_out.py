@@ -23,6 +23,7 @@ SMALL = 0.02  # of the peak
 SAMPLED = 0.02  # seconds of samples from which on their shares count
 HOST_LEAST = 2**16  # bytes a step: libraries keep up to 40 KiB of each of the first steps
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
+TELLING = 0.4  # of an iteration, for an optimizer that does so by torch's own choice, as on a CPU
 CALLS, CALL_SECONDS = 100, 1e-4  # of one line in a step, and what its operators take: layers of a model take more
 LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
 UNEVEN, FEWEST = 1.5, 20  # the largest tenth of the steps by the smallest, and the steps that are needed to say so
@@ -206,7 +207,7 @@ def _optimizer_loops(seen: SeenNumbers) -> Iterator[StandOut]:
         yield StandOut(Symptom.LOOPS, seen.part("operators", "optimizer"), seen.where("optimizer_calls"))
         return
     number, share = seen.part("operators", "optimizer"), seen.phases.get("optimizer", 0.0)
-    if number < LOOPS or share < LARGE:
+    if number < LOOPS or share < (LARGE if seen.value("single_tensors") else TELLING):
         return
     names = [name for name in seen.readings["operators"].suspects if name.startswith("optimizer: ")]
     if names and not any(word in name for name in names for word in TOGETHER):

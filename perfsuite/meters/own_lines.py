@@ -62,14 +62,16 @@ class OwnLines(Meter):
         self.last: dict[str, FrameType] = {}  # what a line has called last
         self.held: dict[str, int] = {}
         self.kind = ""
+        self.has_begun = False  # the first forward of this step
         session.listeners.append(self._mark)
 
     def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
-        self.kind = kind
+        self.kind, self.has_begun = kind, False
         return super().step(kind)
 
     def _mark(self, phase: str) -> None:
         """Gradients are looked at where nothing is counted or timed: that calls operators."""
+        self.has_begun |= phase == "forward"
         if phase == "backward" and self.kind == StepKind.WARMUP:
             self.kind = ""
             self.held = self._held()
@@ -127,7 +129,7 @@ class OwnLines(Meter):
     def _called(self, name: str, line: str, args: Any, result: Any) -> None:
         """An operator has been called by that line of the user's."""
         frame, counts = sys._getframe(2), self.counts
-        if name in READS and (direct := self.whereabouts.users.direct(frame)):
+        if name in READS and self._is_result(args[0]) and (direct := self.whereabouts.users.direct(frame)):
             counts["values_read"][direct] += 1
         self._visit(frame)
         if not hasattr(result, "dtype"):
@@ -150,6 +152,10 @@ class OwnLines(Meter):
         elif name == "_to_copy" and _is_wider(result, args[0]) and (direct := self.whereabouts.users.direct(frame)):
             counts["cast_up_bytes"][direct] += result.nbytes
 
+    def _is_result(self, tensor: Any) -> bool:
+        """Whether it may be what a step computes, and not which rows a loop makes its batch of."""
+        return self.has_begun or tensor.dtype.is_floating_point or tensor.element_size() == 1
+
     def _visit(self, frame: FrameType) -> None:
         """Count a call that each of the user's lines makes here, however many operators it has."""
         counts = self.counts["optimizer_calls" if self.whereabouts.phase == "optimizer" else "loop_calls"]
@@ -163,11 +169,16 @@ class OwnLines(Meter):
     def readings(self) -> dict[str, Reading]:
         readings = {name: _reading(self.counts[name]) for name in SUMS}
         readings |= {name: _reading(self.counts[name], largest=True) for name in LOOPED}
+        readings["single_tensors"] = Reading(value=self._singles())
         readings["wide_share"] = self._wide()
         copies = self._copies()
         readings["logit_bytes"] = Reading(value=copies, lines=_lines(self.counts["logit_bytes"]))
         readings["gradients_held_bytes"] = Reading(value=sum(self.held.values()), parts=self.held)
         return readings
+
+    def _singles(self) -> int:
+        groups = [group for one in self.trainer.watched.optimizers.values() for group in one.param_groups]
+        return sum(len(one["params"]) for one in groups if one.get("foreach") is False and not one.get("fused"))
 
     def _wide(self) -> Reading:
         """The share of the work of products that is in a wider dtype than the narrowest that the script has asked for,
@@ -227,6 +238,7 @@ METRICS = (
     Metric("printed_lines", "lines printed by the script/step", WHOLE, optional=True),
     Metric("loop_calls", "calls of one line/step", WHOLE, optional=True),
     Metric("optimizer_calls", "calls of one line of an optimizer/step", WHOLE, optional=True),
+    Metric("single_tensors", "tensors that an optimizer is told to take one by one", WHOLE, optional=True),
     Metric("score_bytes", "scores of unfused attention/step", BYTES, optional=True),
     Metric("cast_up_bytes", "cast up by the script/step", BYTES, optional=True),
     Metric("wide_share", "of the products in a wider dtype", RATIO, optional=True),

@@ -79,10 +79,13 @@ def test_ranks_are_measured_in_steps() -> None:
 def test_an_optimizer_that_loops() -> None:
     """Many operators and a large share of the time; those for many tensors at once have other names."""
     slow = {"optimizer_seconds": 0.9}
+    told = {"optimizer_seconds": 0.4, "single_tensors": 9}
     each = Reading(value=400, parts={"optimizer": 400}, suspects={"optimizer: aten::add_ @ AdamW.step": 400})
     fused = Reading(value=400, parts={"optimizer": 400}, suspects={"optimizer: aten::_foreach_add_ @ AdamW.step": 400})
 
     assert symptoms(operators=each, **slow) == [Symptom.LOOPS]
+    assert symptoms(operators=each, **told) == [Symptom.LOOPS]
+    assert symptoms(operators=each, **told | {"single_tensors": 0}) == []
     assert symptoms(operators=each) == []
     assert symptoms(operators=fused, **slow) == []
 
