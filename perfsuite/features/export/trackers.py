@@ -15,6 +15,8 @@ import pytest
 from perfsuite.errors import UsageError
 from perfsuite.records.result import CellResult
 
+REFUSED = str.maketrans(dict.fromkeys("/\\#?%:", "-"))  # in a project's name, by Weights & Biases
+MOST_NAME = 128  # characters
 TEXT = 'the package {name} is not installed here: pip install "perfsuite[{name}]".'
 
 
@@ -26,7 +28,7 @@ class Tracker:
         if find_spec(name) is None:
             raise UsageError(TEXT.format(name=name))
         self.name, self.run = name, ""
-        self.project = os.environ.get(f"{name.upper()}_PROJECT") or config.rootpath.name
+        self.project = os.environ.get(f"{name.upper()}_PROJECT") or config.rootpath.name.translate(REFUSED)[:MOST_NAME]
 
     def send(self, result: CellResult, is_red: bool) -> None:
         """Log each number of the cell, and whether it is red."""

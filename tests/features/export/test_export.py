@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from perfsuite.compare.judge import judge
 from perfsuite.environments.environments import uv_command, uv_variables
 from perfsuite.features.export.annotations import annotation, first_changed
 from perfsuite.features.export.bencher import MOST_SLUG, slug
+from perfsuite.features.export.trackers import Tracker
 from perfsuite.plugin.perf_run import PerfRun
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.result import Result
@@ -237,3 +239,11 @@ def test_what_is_written_can_be_read(readers, run, pytester: pytest.Pytester, mo
     assert numbers[f"{RED}/peak_memory_bytes"] == 22 * GIB
     assert [numbers[f"{GREEN}/red"], numbers[f"{RED}/red"]] == [0, 1]
     jsonschema.validate(json.loads((pytester.path / "perf-bencher.json").read_text()), BENCHER)
+
+
+def test_a_project_is_named_like_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what Weights & Biases refuses in a name."""
+    monkeypatch.setattr("perfsuite.features.export.trackers.find_spec", lambda name: name)
+    config = SimpleNamespace(rootpath=Path("/lab/my#run: 5%"))
+
+    assert Tracker("trackio", config).project == "my-run- 5-"  # type: ignore[arg-type]
