@@ -12,6 +12,20 @@ SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are re
 GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is the number of a rank
 
 
+class Proving(Record, frozen=True, kw_only=True):
+    """What a script's ranks observe instead of measuring. ``probes`` are ``"module:class"`` names of what watches
+    (perfsuite/rank/script/probes.py), ``changes`` are ``"module:function"`` names of what is changed in the script's
+    libraries first. The script is ended after ``steps`` optimizer steps, or ``seconds`` after its first one if that is
+    later. ``frozen``: no optimizer changes a weight.
+    """
+
+    probes: list[str]
+    steps: int
+    seconds: float = 0.0
+    changes: list[str] = []
+    frozen: bool = False
+
+
 class Turns(Record, frozen=True, kw_only=True):
     """A cell that alternates with another: the named pipes of its ranks, those of the other side, whether it begins,
     and the ``steps`` of a turn.
@@ -31,7 +45,7 @@ class Job(Record, frozen=True, kw_only=True):
     ``kernels`` is the set of a CPU's kernels (perfsuite/catalog/cpu_kernels.py), empty for any. ``model_flop`` is an
     earlier launch's count for a replica. A rank runs ``warmup`` steps, then ``steps`` timed ones, and counts nothing
     else if ``times_only``. ``unfenced``: blocks of steps are timed as well. ``long`` steps follow, of which all is
-    counted that grows. If it ``proves``, a script's rank only reads the gradients of so many steps. ``faults`` are
+    counted that grows. If it ``proves``, a script's ranks measure nothing, and observe its steps. ``faults`` are
     ``"module:function"`` names, called with the rank's session after the engine is prepared: tests use them to break a
     real cell on purpose.
     """
@@ -58,7 +72,7 @@ class Job(Record, frozen=True, kw_only=True):
     times_only: bool = False
     unfenced: bool = True
     long: int = 0
-    proves: int = 0
+    proves: Proving | None = None
     faults: list[str] = []
 
     @property

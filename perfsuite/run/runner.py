@@ -26,9 +26,8 @@ from perfsuite.launch.places import THIS_MACHINE, Places
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import timestamp
-from perfsuite.records.gradients import Gradients
 from perfsuite.records.installed import without
-from perfsuite.records.job import Job, Turns
+from perfsuite.records.job import Job, Proving, Turns
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.progress import Progress
 from perfsuite.records.sample import RankSample
@@ -164,10 +163,9 @@ class Runner:
         """
         return self._samples(cell, watch, traces=prefix)
 
-    def prove(self, cell: Cell, steps: int, watch: Watch) -> list[Gradients]:
-        """The gradients of a script's first steps, by its ranks. Raises CellFailed."""
-        samples = self._samples(cell, watch, proves=steps)
-        return [sample.gradients for sample in samples if sample.gradients]
+    def prove(self, cell: Cell, proving: Proving, watch: Watch) -> list[dict[str, Any]]:
+        """What the probes see in a script's first steps: by rank, and by the probe's name. Raises CellFailed."""
+        return [sample.observed for sample in self._samples(cell, watch, proves=proving)]
 
     def _samples(self, cell: Cell, watch: Watch, **how: Any) -> list[RankSample]:
         with self.lease(cell) as devices:

@@ -20,6 +20,7 @@ HEAVY = {"accelerate", "deepspeed", "numpy", "torch", "transformers"}
 USES_TORCH = (
     "perfsuite.launch.server",
     "perfsuite.features.prove.selftest.faults",
+    "perfsuite.features.prove.relations.",
     "perfsuite.features.ladder.suites.",
 )  # in the parent's rooms
 USES_NUMPY = "nights"  # the dashboard's statistics

@@ -31,7 +31,7 @@ from perfsuite.rank.script.loaders import Loaders, watch_loaders
 from perfsuite.rank.script.loop import MOST, ScriptLoop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.outside import outside_of_copy
-from perfsuite.rank.script.proving import Proving, without_count
+from perfsuite.rank.script.probes import ProvedScript
 from perfsuite.rank.script.read_files import read_in
 from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
@@ -77,8 +77,8 @@ def attach(torch: Any) -> None:
     watch_torch(torch, _here.watched)
     for module in [sys.modules[name] for name in WRITE if name in sys.modules]:
         watch_saves(module, _here.saves)
-    if needed := _here.session.job.proves:
-        _here.proving = Proving(torch, _here.watched, needed)
+    if proving := _here.session.job.proves:
+        _here.proved = ProvedScript(torch, _here.watched, proving, folder)
     os.register_at_fork(after_in_child=_here.forked)
 
 
@@ -97,8 +97,8 @@ def attach_saves(module: Any) -> None:
 
 def attach_trainer(trainer: Any) -> None:
     """Called when transformers' Trainer is imported."""
-    if _here and _here.proving:
-        without_count(trainer, _here.proving)
+    if _here and _here.proved:
+        _here.proved.imported(trainer)
 
 
 def attach_generation(utils: Any) -> None:
@@ -152,7 +152,7 @@ class Attached:
         self.seconds: dict[str, float] = {}
         self.owner = os.getpid()
         self.done = False
-        self.proving: Proving | None = None
+        self.proved: ProvedScript | None = None
         self.later: Later | None = None
         _seed(job.seed + self.session.rank)
         if job.device == "cpu":
@@ -219,8 +219,8 @@ class Attached:
             return
         if self.progress is None:
             self._join()
-        if self.proving:
-            if self.proving.iterated():
+        if self.proved:
+            if self.proved.iterated(skipped, self.session.rank):
                 self._write(sample_of(self.session, (), active(self.watched), self.seconds))
             return
         events, self.watched.events = self.watched.events, ""
@@ -345,7 +345,7 @@ class Attached:
             sample,
             files=[self._original(file) for file in sample.files],
             opened=[*map(self._original, sample.opened), *self._read()],
-            gradients=self.proving.gradients() if self.proving else None,
+            observed=self.proved.observed() if self.proved else {},
         )
 
     def _write(self, sample: RankSample) -> None:
@@ -393,10 +393,9 @@ class Attached:
             self._done()
         if self._is_rank() and not self.done and not self._failure.exists():
             made, job = len(self.iterations) + self.count, self.session.job
-            if self.proving:
-                self._report(
-                    RankError(f"The script ended before its {job.proves} optimizer steps: let it train longer.")
-                )
+            if self.proved:
+                self.proved.ended = True
+                self._write(sample_of(self.session, (), active(self.watched), self.seconds))
                 return
             steps = steps_of_script(job.steps, job.warmup, job.device, job.long)
             needed = steps * (self.period or 1)

@@ -1,115 +1,115 @@
-"""The gradients of a script's first steps, by which one accumulation is compared with another.
+"""The gradients of a script's first steps, by which one way to train is compared with another.
 
-The weights stay as they are, so each step's gradient is that of the same weights. Dropout is taken out. Gradients are
-read before they are clipped, since clipping would hide a wrong scale.
+The weights stay as they are, so each step's gradient is that of the same weights. Gradients are read before they are
+clipped, since clipping would hide a wrong scale.
 """
 
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from perfsuite.rank.norms import elements_of, local
 from perfsuite.rank.script.batch_size import tensors_in
-from perfsuite.rank.script.watched import Watched, replace
+from perfsuite.rank.script.probes import Probe, ProvedScript
+from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.gradients import Gradients, StepGradients
 
+PROBE = f"{__name__}:GradientProbe"
+WITHOUT_DROPOUT = f"{__name__}:without_dropout"
+TRAINER = "transformers.trainer"
 DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 MASK = "attention_mask"  # what it hides is padding, which micro-batches of other sizes have more or less of
 
 
-class Proving:
-    """Reads the gradients of ``needed`` steps."""
+class GradientProbe(Probe):
+    """Reads the gradient of each step, of a script whose weights stay."""
 
-    def __init__(self, torch: Any, watched: Watched, needed: int) -> None:
-        self.watched, self.needed = watched, needed
+    def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
+        super().__init__(torch, script)
         self.steps: list[StepGradients] = []
-        self.dropout = self.random = self.uncounted = False
+        self.random = self.uncounted = False
         self.epsilon = self.weights = 0.0
         self._norms: dict[int, float] = {}
         self._kept: dict[int, float] = {}  # the least of each gradient that a backward of this step found there
         self._names: dict[int, str] = {}
         self._rows: list[str] = []
-        watched.updates = False
-        watched.before_optimizer = self._read_all
-        watched.before_backward = self._read_kept
-        _without_dropout(torch, self)
-        watched.around_forward = self._forward
 
-    def iterated(self) -> bool:
-        """A step has ended. Whether it was the last one."""
+    def imported(self, module: ModuleType) -> None:
+        """transformers' Trainer divides the loss by the number of labels that it has counted. In one batch, the model's
+        own mean must be the same.
+        """
+        if module.__name__ == TRAINER and hasattr(module.Trainer, "get_batch_samples"):
+            replace(module.Trainer, "get_batch_samples", functools.partial(_without_count, self))
+
+    def iterated(self, skipped: bool) -> None:
+        """The gradients of the step are known."""
         engine = self.watched.engine
         if engine is not None and (norm := engine.get_global_grad_norm()) is not None:
             norms = {"all parameters": float(norm)}  # its own optimizer has clipped the others
         else:
             norms = {self._name(one): norm for one, norm in self._norms.items()}
-        kept = any(self._kept.get(one) for one in self._norms)
-        made = StepGradients(
-            norms=norms, rows=sorted(self._rows), micro_batches=len(self.watched.losses), uncleared=kept
+        losses = [float(loss) for loss in self.watched.losses]
+        self.steps.append(
+            StepGradients(
+                norms={name: norm if math.isfinite(norm) else None for name, norm in norms.items()},
+                losses=[loss if math.isfinite(loss) else None for loss in losses],
+                rows=sorted(self._rows),
+                micro_batches=len(losses),
+                uncleared=any(self._kept.get(one) for one in self._norms),
+            )
         )
-        self.steps.append(made)
         self._norms.clear()
         self._kept.clear()
         self._rows.clear()
-        self.watched.forget()
-        return len(self.steps) == self.needed
 
-    def gradients(self) -> Gradients:
-        """Those of all steps."""
-        import torch
-
-        norms = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+    def facts(self) -> Any:
+        """A record, Gradients."""
+        norms = tuple(getattr(self.torch.nn, name) for name in BATCH_NORMS)
         modules = [module for root in self.watched.roots.values() for module in root.modules()]
-        return Gradients(
-            steps=self.steps,
-            epsilon=self.epsilon,
-            weights=self.weights,
-            dropout=self.dropout,
-            random=self.random,
-            uncounted=self.uncounted,
-            batch_norm=any(isinstance(one, norms) and one.training for one in modules),
+        return msgspec.to_builtins(
+            Gradients(
+                steps=self.steps,
+                epsilon=self.epsilon,
+                weights=self.weights,
+                dropout=self.script.dropout,
+                random=self.random,
+                uncounted=self.uncounted,
+                batch_norm=any(isinstance(one, norms) and one.training for one in modules),
+            )
         )
 
     def _name(self, parameter: int) -> str:
         if not self._names:
-            for root in self.watched.roots.values():
-                self._names |= {id(one): name for name, one in root.named_parameters()}
+            self._names = {id(one): name for name, one in self.script.parameters()}
         return self._names.get(parameter) or f"parameter {list(self._norms).index(parameter)}"
 
-    def _read_all(self) -> None:
-        self._read(self._parameters())
+    def before_optimizer(self) -> None:
+        """Read gradients that were not read in this step."""
+        with self.torch.no_grad():
+            for one in self.script.optimized.values():
+                if one.grad is not None and id(one) not in self._norms:
+                    self._norms[id(one)] = self._norm(one.grad)
 
-    def _parameters(self) -> Iterator[Any]:
-        for optimizer in (*self.watched.optimizers.values(), *self.watched.made):
-            yield from (parameter for group in optimizer.param_groups for parameter in group["params"])
-
-    def _read_kept(self) -> None:
-        """A backward begins. The first of a step must find no gradient; a later one finds what it adds to."""
-        import torch
-
-        with torch.no_grad():
-            for one in self._parameters():
-                there = 0.0
-                if one.grad is not None:
-                    there = float(torch.linalg.vector_norm(elements_of(local(one.grad)), dtype=torch.float64))
+    def before_backward(self) -> None:
+        """The first backward of a step must find no gradient; a later one finds what it adds to."""
+        with self.torch.no_grad():
+            for one in self.script.optimized.values():
+                there = self._norm(one.grad) if one.grad is not None else 0.0
                 self._kept[id(one)] = min(there, self._kept.get(id(one), there))
 
-    def _read(self, parameters: Iterable[Any]) -> None:
-        """Of gradients that were not read in this step."""
-        import torch
+    def _norm(self, gradient: Any) -> float:
+        return float(self.torch.linalg.vector_norm(elements_of(local(gradient)), dtype=self.torch.float64))
 
-        with torch.no_grad():
-            for one in parameters:
-                if one.grad is not None and id(one) not in self._norms:
-                    gradient = elements_of(local(one.grad))
-                    self._norms[id(one)] = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
-
-    def _forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
-        """The outermost call of a module."""
-        import torch
-
+    def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        """Read the rows that a module gets in training mode."""
+        torch = self.torch
         if not model.training:
             return call()
         if not self.epsilon:
@@ -138,13 +138,13 @@ def _epsilon(torch: Any, model: Module) -> float:
     return max(0.0, *(float(torch.finfo(one).eps) for one in dtypes), 2**-10 if tf32 else 0.0)
 
 
-def _without_dropout(torch: Any, proving: Proving) -> None:
+def without_dropout(torch: Any, script: ProvedScript) -> None:
     """Torch's functions for it are called with a probability of 0. The script has imported none of them yet."""
     functional = torch.nn.functional
 
     def undropped(real: Callable[..., Any]) -> Callable[..., Any]:
         def without(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
-            proving.dropout |= bool(p and training)
+            script.dropout |= bool(p and training)
             return real(input, 0.0, training, *args, **kwargs)
 
         return without
@@ -156,7 +156,7 @@ def _without_dropout(torch: Any, proving: Proving) -> None:
     @functools.wraps(real)
     def attention(query: Any, key: Any, value: Any, mask: Any = None, p: float = 0.0, *args: Any, **kwargs: Any) -> Any:
         p = kwargs.pop("dropout_p", p)
-        proving.dropout |= bool(p)
+        script.dropout |= bool(p)
         return real(query, key, value, kwargs.pop("attn_mask", mask), 0.0, *args, **kwargs)
 
     functional.scaled_dot_product_attention = attention
@@ -184,22 +184,14 @@ def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int) -> str:
     return digest.hexdigest()
 
 
-def without_count(trainer: Any, proving: Proving) -> None:
-    """transformers' Trainer divides the loss by the number of labels that it has counted. In one batch, the model's own
-    mean must be the same.
-    """
+def _without_count(probe: GradientProbe, get: Callable[..., Any]) -> Callable[..., Any]:
+    def getting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        batches, count = get(self, *args, **kwargs)
+        library = type(self).compute_loss.__module__.partition(".")[0] in ("transformers", "trl")
+        alone = self.args.world_size == self.args.gradient_accumulation_steps == 1
+        if count is None or not library or not alone or self.compute_loss_func is not None:
+            return batches, count
+        probe.uncounted = True
+        return batches, None
 
-    def make(get: Callable[..., Any]) -> Callable[..., Any]:
-        def getting(self: Any, *args: Any, **kwargs: Any) -> Any:
-            batches, count = get(self, *args, **kwargs)
-            library = type(self).compute_loss.__module__.partition(".")[0] in ("transformers", "trl")
-            alone = self.args.world_size == self.args.gradient_accumulation_steps == 1
-            if count is None or not library or not alone or self.compute_loss_func is not None:
-                return batches, count
-            proving.uncounted = True
-            return batches, None
-
-        return getting
-
-    if hasattr(trainer.Trainer, "get_batch_samples"):
-        replace(trainer.Trainer, "get_batch_samples", make)
+    return getting

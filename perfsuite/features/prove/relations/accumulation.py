@@ -1,0 +1,177 @@
+"""Whether a script's accumulation is right: one global batch as one micro-batch, and as several, has one gradient.
+
+Both launches see the same rows, and their weights stay as they are. What the precision does not explain is an error,
+unless something else explains it.
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfsuite.errors import UsageError
+from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Relation, Remark, Seen, Way, typed
+from perfsuite.features.prove.relations._compared import DOUBTS, STEPS, Compared, compared, same_rows
+from perfsuite.features.prove.relations._gradients import PROBE
+from perfsuite.records.gradients import Gradients
+
+NEAR = 0.02  # of a ratio that is meant
+KEYS = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")  # of a DeepSpeed config
+BATCH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu", "micro_batch_size", "batch_size")
+ACCUMULATION = (
+    "gradient_accumulation_steps",
+    "gradient_accumulation",
+    "accumulate_grad_batches",
+    "accumulation_steps",
+    "grad_accumulation_steps",
+    "grad_accum_steps",
+    "accum_steps",
+    "accumulate",
+)
+
+
+def splits(words: Sequence[str], names: Sequence[str] = ()) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The micro-batch and the accumulation of both launches: all in one, and in several. One of them is the command's.
+
+    Raises UsageError if neither the command nor a DeepSpeed config of it names them.
+    """
+    if config := None if names else _config(words):
+        batch, accumulation = (config.values[key] for key in KEYS)
+    else:
+        batch, accumulation = _number(words, names[:1] or BATCH), _number(words, names[1:] or ACCUMULATION)
+    if accumulation > 1:
+        return (batch * accumulation, 1), (batch, accumulation)
+    if batch == 1:
+        raise UsageError("One row cannot be accumulated: give a micro-batch of 2 or more.")
+    half = next(number for number in range(2, batch + 1) if batch % number == 0)
+    return (batch, 1), (batch // half, half)
+
+
+def with_split(words: Sequence[str], split: tuple[int, int], folder: Path, names: Sequence[str] = ()) -> list[str]:
+    """The command with that micro-batch and accumulation. A config that has them is written into the folder."""
+    words = list(words)
+    config = None if names else _config(words)
+    if config:
+        file = folder / f"{split[0]}x{split[1]}.json"
+        file.write_text(json.dumps(config.values | dict(zip(KEYS, split, strict=True))))
+        words[config.at] = f"{config.prefix}{file}"
+    for value, known in zip(split, (names[:1] or BATCH, names[1:] or ACCUMULATION), strict=True):
+        try:
+            at, prefix = _place(words, known)
+        except UsageError:
+            if config:  # the command need not say it again
+                continue
+            raise
+        words[at] = f"{prefix}{value}"
+    return words
+
+
+@dataclass(frozen=True)
+class _Config:
+    """A DeepSpeed config in the command: the number of its word, and what is before its path there."""
+
+    at: int
+    prefix: str
+    values: dict[str, Any]
+
+
+def _config(words: Sequence[str]) -> _Config | None:
+    """The one that has both numbers."""
+    for at, word in enumerate(words):
+        option, equals, path = word.rpartition("=")
+        if path.endswith(".json") and Path(path).is_file():
+            with contextlib.suppress(ValueError):
+                values = json.loads(Path(path).read_text())
+                if isinstance(values, dict) and all(isinstance(values.get(key), int) for key in KEYS):
+                    return _Config(at, f"{option}{equals}", values)
+    return None
+
+
+def _number(words: Sequence[str], names: Sequence[str]) -> int:
+    at, prefix = _place(words, names)
+    text = words[at].removeprefix(prefix) if at < len(words) else ""
+    if not text.isascii() or not text.isdecimal() or not int(text):
+        raise UsageError(f"{names[0]} needs a number of 1 or more, not {text!r}.")
+    return int(text)
+
+
+def _place(words: Sequence[str], names: Sequence[str]) -> tuple[int, str]:
+    """Where the value of the first of these options is: the number of its word, and what is before it there."""
+    for name in names:
+        for number, word in enumerate(words):
+            option, equals, _ = word.partition("=")
+            if name in (option, option.lstrip("-").replace("-", "_").rpartition(".")[2]):
+                return (number, f"{option}=") if equals else (number + 1, "")
+    raise UsageError(
+        f"The command does not say {names[0]}. Write the micro-batch and the accumulation into it, such as "
+        "--per_device_train_batch_size 4 --gradient_accumulation_steps 2. Name other options: "
+        "--names=--batch-size,--accumulate."
+    )
+
+
+def _ways(asked: Asked) -> Sequence[Way]:
+    try:
+        both = splits(asked.words, asked.names)
+        commands = [with_split(asked.words, split, asked.folder, asked.names) for split in both]
+    except UsageError as error:
+        raise CannotTry(Remark(what="options", subject=str(error))) from error
+    return [Way(tuple(words), frozen=True, steps=STEPS) for words in commands]
+
+
+def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+    whole, parts = (typed(one, Gradients) for one in seen)
+    times = splits(asked.words, asked.names)[1][1]
+    found = compared(whole, parts)
+    if any(step.uncleared for rank in (*whole, *parts) for step in rank.steps):
+        return RELATION.broken([Remark(what="uncleared", number=max(found.norms))])
+    doubts = [*found.doubts, *([] if same_rows(whole, parts) else ["rows"])]
+    counts = [{step.micro_batches for rank in side for step in rank.steps} for side in (whole, parts)]
+    if max(counts[0]) * times != max(counts[1]):
+        doubts.append("micro_batches")
+    if {"rows", "weights", "micro_batches", "values"}.intersection(doubts) or (doubts and not found.agree):
+        raise CannotTry(Remark(what=doubts[0], number=found.difference, expected=found.allowed))
+    aside = [Remark(what="dropout")] if any(rank.dropout for rank in (*whole, *parts)) else []
+    aside += [Remark(what="uncounted")] if any(rank.uncounted for rank in whole) else []
+    held = Remark(what="held", number=found.difference, expected=found.allowed)
+    return RELATION.broken([] if found.agree else [_breach(found, times, whole[0].uncounted)], aside, held)
+
+
+def _breach(found: Compared, times: int, uncounted: bool) -> Remark:
+    """What the ratio of both norms looks like."""
+    ratio = found.norms[1] / found.norms[0]
+    if math.isclose(ratio, times, rel_tol=NEAR):
+        return Remark(what="undivided", subject=found.worst, number=times)
+    if math.isclose(ratio, 1 / times, rel_tol=NEAR):
+        return Remark(what="divided_twice", subject=found.worst, number=times)
+    if uncounted and not math.isclose(ratio, 1, rel_tol=found.allowed):
+        return Remark(what="labels", subject=found.worst, number=ratio)
+    return Remark(what="differ", subject=found.worst, number=found.difference, expected=found.allowed)
+
+
+RELATION = Relation(
+    name="accumulation",
+    asks="One global batch has one gradient, in one micro-batch or in several.",
+    probe=PROBE,
+    says=DOUBTS
+    | {
+        "held": "one global batch in two splits has gradients that differ by {number} of their norm "
+        "(rounding explains {expected})",
+        "options": "{subject}",
+        "undivided": "gradients are {number} times as large with accumulation: is the loss divided by the "
+        "accumulation?",
+        "divided_twice": "gradients are {number} times too small with accumulation: is the loss divided twice?",
+        "labels": "gradients are {number} times as large with accumulation: are labels counted as the model does?",
+        "differ": "gradients differ by {number} of their norm, most in {subject}, where rounding explains "
+        "{expected}. "
+        "A mean of the micro-batches' means weighs labels unequally; a loss that compares rows depends on the batch",
+        "uncleared": "a step's gradient has that of the step before it: is optimizer.zero_grad() called after each "
+        "step?",
+        "micro_batches": "the number of backward passes did not follow the option of the accumulation",
+        "uncounted": "the run at once had the model's own mean, without the Trainer's count of labels",
+    },
+    ways=_ways,
+    judge=_judge,
+)

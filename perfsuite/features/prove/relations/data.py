@@ -1,0 +1,349 @@
+"""data: an epoch reads each sample once, over all ranks and workers; epochs differ in order, and workers in numbers.
+
+Samples of a dataset with indices are known by their index, those of a stream by their content.
+"""
+
+import functools
+import hashlib
+import itertools
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Relation, Remark, Seen, own_run, typed
+from perfsuite.features.prove.relations._gradients import fingerprints
+from perfsuite.rank.script.probes import Probe, ProvedScript
+from perfsuite.rank.script.watched import replace
+from perfsuite.rank.torch_types import Module
+from perfsuite.records.record import Record
+
+FEWEST = 8  # samples of an order that is compared: two random ones are equal once in 40,320 times
+MOST = 100_000  # samples that are kept
+DRAWS = "worker_draws"  # a folder of the cell: what each worker would draw next
+PARALLEL = ("DistributedDataParallel", "DeepSpeedEngine", "FullyShardedDataParallel", "FSDP")  # how classes begin
+
+
+class Epoch(Record, frozen=True, kw_only=True):
+    """One pass over a loader, as far as it was read. ``samples`` are indices or fingerprints, in their order."""
+
+    samples: list[str]
+    complete: bool
+
+
+class LoaderFacts(Record, frozen=True, kw_only=True):
+    """One training loader of a rank. ``rows`` is the dataset's length, 0 of a stream. ``shuffles`` is None if its
+    sampler is of an unknown class.
+    """
+
+    dataset: str
+    line: str
+    rows: int
+    batch: int
+    batches: int
+    workers: int
+    shuffles: bool | None
+    epochs: list[Epoch]
+
+
+class DataFacts(Record, frozen=True, kw_only=True):
+    """Of one rank. ``parallel``: ranks train on their own data. ``draws`` are what workers would draw, by package."""
+
+    loaders: list[LoaderFacts]
+    parallel: bool
+    draws: dict[str, list[str]]
+
+
+class _Pass:
+    """An epoch as it is read."""
+
+    def __init__(self, loader: Any, line: str) -> None:
+        self.loader, self.line = loader, line
+        self.samples: list[str] = []
+        self.drawn: list[list[str]] = []  # the indices of batches that are not read yet
+        self.batches = 0
+        self.complete = self.trains = False
+
+
+class DataProbe(Probe):
+    """Follows each iterator of a DataLoader."""
+
+    def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
+        super().__init__(torch, script)
+        self.passes: list[_Pass] = []
+        self._by_iterator: dict[int, _Pass] = {}
+        self._last: _Pass | None = None  # that was read
+        self._forward: _Pass | None = None  # whose batch a forward got
+        self._folder = script.folder / DRAWS
+        from torch.utils.data import dataloader
+
+        kind = dataloader._BaseDataLoaderIter
+        replace(kind, "__init__", self._opening)
+        replace(dataloader._MultiProcessingDataLoaderIter, "__init__", self._with_workers)
+        replace(kind, "_reset", self._resetting)
+        replace(kind, "_next_index", self._drawing)
+        replace(kind, "__next__", self._reading)
+
+    def _opening(self, make: Callable[..., None]) -> Callable[..., None]:
+        def opening(iterator: Any, loader: Any) -> None:
+            self._begin(iterator, loader)
+            make(iterator, loader)
+
+        return opening
+
+    def _with_workers(self, make: Callable[..., None]) -> Callable[..., None]:
+        def making(iterator: Any, loader: Any) -> None:
+            before = loader.worker_init_fn
+            self._folder.mkdir(exist_ok=True)
+            vars(loader)["worker_init_fn"] = functools.partial(init_worker, before, str(self._folder))
+            try:
+                make(iterator, loader)
+            finally:
+                vars(loader)["worker_init_fn"] = before
+
+        return making
+
+    def _resetting(self, reset: Callable[..., None]) -> Callable[..., None]:
+        def resetting(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+            if not first_iter:  # persistent workers: the iterator goes on with the next epoch
+                self._begin(iterator, loader)
+            reset(iterator, loader, first_iter)
+
+        return resetting
+
+    def _begin(self, iterator: Any, loader: Any) -> None:
+        if self.watched.is_here:
+            self._by_iterator[id(iterator)] = _Pass(loader, self.script.line())
+            self.passes.append(self._by_iterator[id(iterator)])
+
+    def _drawing(self, draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def drawing(iterator: Any) -> Any:
+            index = draw(iterator)
+            one = self._by_iterator.get(id(iterator))
+            if one and isinstance(index, list | tuple | int):
+                one.drawn.append([str(row) for row in (index if isinstance(index, list | tuple) else [index])])
+            return index
+
+        return drawing
+
+    def _reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def reading(iterator: Any) -> Any:
+            one = self._by_iterator.get(id(iterator))
+            try:
+                batch = read(iterator)
+            except StopIteration:
+                if one:
+                    one.complete = True
+                raise
+            if one and len(one.samples) < MOST:
+                one.batches += 1
+                has_indices = bool(one.drawn) and not _is_stream(one.loader)
+                one.samples += one.drawn.pop(0) if has_indices else fingerprints({"batch": batch})
+                self._last = one
+            return batch
+
+        return reading
+
+    def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        """What was read last is for training if a backward follows."""
+        self._forward = self._last if self.torch.is_grad_enabled() else None
+        return call()
+
+    def before_backward(self) -> None:
+        """The batch before it is for training."""
+        if self._forward:
+            self._forward.trains = True
+
+    def facts(self) -> Any:
+        """A record, DataFacts."""
+        by_loader: dict[int, list[_Pass]] = {}
+        for one in self.passes:
+            by_loader.setdefault(id(one.loader), []).append(one)
+        training = [some for some in by_loader.values() if any(one.trains for one in some)]
+        loaders = [_facts_of([one for one in some if one.trains]) for some in training]
+        modules = [part for model in self.script.models() for part in model.modules()]
+        kinds = {type(one).__name__ for one in modules}
+        is_parallel = self.watched.engine is not None or any(kind.startswith(PARALLEL) for kind in kinds)
+        found: dict[str, list[str]] = {}
+        for file in sorted(self._folder.glob("*")):
+            for line in file.read_text().splitlines():
+                package, _, drawn = line.partition(" ")
+                found.setdefault(package, []).append(drawn)
+        return msgspec.to_builtins(DataFacts(loaders=loaders, parallel=is_parallel, draws=found))
+
+
+def init_worker(before: Callable[[int], None] | None, folder: str, worker: int) -> None:
+    """What a worker begins with: the user's function, and then a note of what it would draw."""
+    import torch
+
+    if before:
+        before(worker)
+    told = torch.utils.data.get_worker_info()
+    seed = getattr(told, "seed", 0) - worker  # one for each epoch of a rank
+    states = {"torch": torch.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
+    if numpy := sys.modules.get("numpy"):
+        states["numpy"] = repr(numpy.random.get_state()[1].tolist()).encode()
+    lines = [f"{name} {hashlib.blake2b(state, digest_size=8).hexdigest()}" for name, state in states.items()]
+    file = Path(folder, f"{seed}.{worker}")
+    if not file.exists():
+        file.write_text("\n".join(lines))
+
+
+def _is_stream(loader: Any) -> bool:
+    return bool(loader._dataset_kind)  # 0 is one with indices
+
+
+def _samplers(loader: Any) -> Iterator[Any]:
+    """The batch sampler, and what is inside of it."""
+    waiting, known = [getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)], set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in known:
+            continue
+        known.add(id(one))
+        yield one
+        waiting += [getattr(one, "batch_sampler", None), getattr(one, "sampler", None)]
+
+
+def _shuffles(loader: Any) -> bool | None:
+    kinds = {base.__name__ for one in _samplers(loader) for base in type(one).__mro__}
+    if "RandomSampler" in kinds:
+        return True
+    for one in _samplers(loader):
+        if isinstance(getattr(one, "shuffle", None), bool):
+            return bool(one.shuffle)
+    return False if "SequentialSampler" in kinds else None
+
+
+def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
+    loader = passes[0].loader
+    stream = _is_stream(loader)
+    try:
+        rows, batches = (0 if stream else len(loader.dataset)), len(loader)
+    except TypeError:
+        rows, batches = 0, 0
+    return LoaderFacts(
+        dataset=type(loader.dataset).__name__,
+        line=passes[0].line,
+        rows=rows,
+        batch=max(len(one.samples) // max(one.batches, 1) for one in passes),
+        batches=batches,
+        workers=loader.num_workers,
+        shuffles=None if stream else _shuffles(loader),
+        epochs=[Epoch(samples=one.samples[:MOST], complete=one.complete) for one in passes],
+    )
+
+
+def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+    ranks = typed(seen[0], DataFacts)
+    loaders = [rank.loaders for rank in ranks]
+    if not loaders[0]:
+        raise CannotTry(Remark(what="none"))
+    wrong: list[Remark] = []
+    aside: list[Remark] = []
+    for same in zip(*loaders, strict=False):  # of all ranks
+        wrong += [remark for one in same[:1] for remark in _of_rank(one)]
+        if len(ranks) > 1 and not ranks[0].parallel:
+            aside.append(Remark(what="ranks_unknown"))
+        elif len(ranks) > 1:
+            wrong += _of_ranks(same)
+    wrong += _of_workers(ranks[0].draws, max(one.workers for one in loaders[0]))
+    first = loaders[0][0]
+    if len(first.epochs) < 2 and not wrong:
+        aside.append(Remark(what="one_epoch"))
+    read = sum(len(one.epochs[0].samples) for some in loaders for one in some[:1])
+    return RELATION.broken(wrong[:3], aside[:1], Remark(what="held", number=read, subject=first.dataset))
+
+
+def _of_rank(one: LoaderFacts) -> Iterator[Remark]:
+    """Within one rank: each sample once, and another order in each epoch."""
+    about: dict[str, Any] = {"subject": one.dataset, "line": one.line}
+    epochs = one.epochs
+    begun = [epoch.samples for epoch in epochs if epoch.samples]
+    if one.batches > 1 and len(begun) > 2 and all(len(some) <= one.batch for some in begun):
+        if all(some == begun[0] for some in begun):
+            yield Remark(what="first_batch", number=len(begun), **about)
+        return
+    if one.workers > 1 and not one.rows and (times := _times(epochs[0].samples)) > 1 and times % one.workers == 0:
+        yield Remark(what="workers_repeat", number=one.workers, **about)
+        return
+    if one.rows:
+        twice = [row for row, count in Counter(epochs[0].samples).items() if count > 1]
+        if twice and one.shuffles is not None and not _replaces(one):
+            yield Remark(what="twice", number=len(twice), **about)
+    pairs = itertools.pairwise(begun)
+    for number, (mine, its) in enumerate(pairs):
+        size = min(len(mine), len(its))
+        if one.shuffles and size >= min(FEWEST, one.rows) and size > 1 and mine[:size] == its[:size]:
+            yield Remark(what="same_order", step=number + 2, **about)
+            return
+
+
+def _replaces(one: LoaderFacts) -> bool:
+    """Whether a sampler draws with replacement, as one of random weights does: so many rows twice are no accident."""
+    samples = one.epochs[0].samples
+    return len(samples) - len(set(samples)) > max(1, len(samples) // 10)
+
+
+def _times(samples: Sequence[str]) -> int:
+    """How often each sample was read, if all were as often; otherwise 1."""
+    counts = set(Counter(samples).values())
+    return counts.pop() if len(counts) == 1 and len(set(samples)) >= FEWEST else 1
+
+
+def _of_ranks(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
+    """Over ranks, which read parts of the first epoch."""
+    first = same[0]
+    epochs = [one.epochs[0].samples for one in same]
+    batches = min(len(samples) for samples in epochs)
+    about: dict[str, Any] = {"subject": first.dataset, "line": first.line}
+    if batches >= 1 and all(samples[:batches] == epochs[0][:batches] for samples in epochs):
+        yield Remark(what="ranks_same", number=len(same), **about)
+        return
+    if not first.rows:
+        if len({*epochs[0]}) >= FEWEST and all(sorted(samples) == sorted(epochs[0]) for samples in epochs):
+            yield Remark(what="ranks_same", number=len(same), **about)
+        return
+    counts = Counter(row for samples in epochs for row in set(samples))
+    shared = sum(count > 1 for count in counts.values())
+    padded = len(same) * max(one.batch for one in same)  # samplers fill up the last batch of each rank
+    if shared > padded or (shared and batches * len(same) <= first.rows / 2):
+        yield Remark(what="ranks_overlap", number=shared, **about)
+
+
+def _of_workers(draws: dict[str, list[str]], workers: int) -> Iterator[Remark]:
+    for package, some in draws.items():
+        if workers > 1 and len(some) > 1 and len(set(some)) == 1:
+            yield Remark(what="workers_alike", subject=package, number=workers)
+            return
+
+
+RELATION = Relation(
+    name="data",
+    asks="An epoch reads each sample once over ranks and workers, in another order than the one before.",
+    probe=f"{__name__}:DataProbe",
+    says={
+        "held": "{number} samples of {subject} were read, each once",
+        "none": "the script trains on no torch.utils.data.DataLoader",
+        "one_epoch": "the order of epochs was not compared: let the script train for two, with less data",
+        "ranks_unknown": "whether ranks must read other samples is not known: nothing wraps the model",
+        "first_batch": "each of {number} steps reads the same first batch of {subject}: make one iterator for an epoch",
+        "workers_repeat": "each of {number} workers reads every sample of {subject}: split them by get_worker_info()",
+        "twice": "{number} samples of {subject} are read more than once in an epoch",
+        "same_order": "epoch {step} reads {subject} in the order of the epoch before: call sampler.set_epoch(epoch), "
+        "and set no seed in the loop",
+        "ranks_same": "all {number} ranks read the same samples of {subject}: does the loader have a "
+        "DistributedSampler?",
+        "ranks_overlap": "{number} samples of {subject} are read by more than one rank in an epoch: do all ranks "
+        "shuffle with the same seed, and take their own part?",
+        "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
+        "same seed in each?",
+    },
+    ways=own_run,
+    judge=_judge,
+)

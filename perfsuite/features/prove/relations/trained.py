@@ -1,0 +1,386 @@
+"""trained: every parameter that is meant to train has a gradient, is in an optimizer once, and moves.
+
+A frozen one does not move in an update, and tied ones stay tied. Sharded parameters are seen by their shards.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from perfsuite.features.prove.relation import (
+    Asked,
+    CannotTry,
+    Judged,
+    Relation,
+    Remark,
+    Seen,
+    grouped,
+    own_run,
+    typed,
+)
+from perfsuite.rank.norms import elements_of, local
+from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
+from perfsuite.rank.script.watched import replace
+from perfsuite.rank.torch_types import Module
+from perfsuite.records.record import Record
+
+FEWEST = 3  # updates after which a parameter without any gradient is told
+WATCHED_UPDATES = 4  # in which frozen parameters are compared; a later one that moves, moves here as well
+
+
+class Trace(Record, frozen=True, kw_only=True):
+    """One parameter. ``ran`` is how its module ran: "" not at all, "no_grad", "cut" if its output's gradient has an end
+    before the loss, "unused" if its output may be unused, "" if it is not known. ``spoiled`` is the first step that
+    updated it with a gradient that is not finite, ``kept`` one whose gradient had that of the step before.
+    """
+
+    trains: bool
+    optimizers: int
+    has_gradient: bool = False
+    nonzero: bool = False
+    moved: bool = False
+    tried: int = 0  # updates with a gradient and a learning rate
+    dtype: str = ""
+    ran: str = ""
+    before: str = ""  # of a cut: the module that goes on
+    line: str = ""  # of the user's code that calls it, or the module itself
+    spoiled: int = 0
+    kept: int = 0
+    moved_frozen: int = 0
+
+
+class Traces(Record, frozen=True, kw_only=True):
+    """Of one rank. ``by_hand``: something else than a torch optimizer updates, so what is in one is not known."""
+
+    parameters: dict[str, Trace]
+    updates: int
+    strangers: int  # parameters of optimizers that no trained module has
+    untied: str = ""
+    by_hand: bool = False
+    step_line: str = ""  # the user's, in which gradients are clipped or the optimizer steps
+    optimizer_line: str = ""  # in which the first optimizer was made
+
+
+class TrainedProbe(Probe):
+    """Follows each parameter by its name."""
+
+    def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
+        super().__init__(torch, script)
+        self.updates = 0
+        self.gradients: set[str] = set()
+        self.nonzero: set[str] = set()
+        self.nonfinite: set[str] = set()  # of this step
+        self.spoiled: dict[str, int] = {}
+        self.kept: dict[str, int] = {}
+        self.frozen: dict[str, int] = {}
+        self.moved: set[str] = set()
+        self.tried: Counter[str] = Counter()
+        self.least: dict[str, float] = {}  # of each gradient that a backward of this step found there
+        self.before: dict[str, str] = {}  # digests of parameters that have not moved yet
+        self.calls: list[_Call] = []
+        self.untied = ""
+        self.line = ""
+        self.made_line = ""
+        self._read = False  # the gradients of this step
+        self._recorded = 0  # forwards
+        replace(torch.optim.Optimizer, "__init__", self._making)
+
+    def _making(self, make: Callable[..., None]) -> Callable[..., None]:
+        def making(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            self.made_line = self.made_line or self.script.line()
+            make(optimizer, *args, **kwargs)
+
+        return making
+
+    def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        """Record once which modules run in which order, and whether autograd records them."""
+        if not model.training or self.updates != 1 or self._recorded or not self.torch.is_grad_enabled():
+            if model.training and self.torch.is_grad_enabled() and not self.untied:
+                self.untied = _untied(model)
+            return call()
+        if any(type(one).__name__ == "OptimizedModule" for one in model.modules()):
+            return call()
+        self._recorded += 1
+        with _Hooks(self.script, model, self.calls):
+            return call()
+
+    def before_backward(self) -> None:
+        """The first backward of a step must find no gradient."""
+        for name, one in self._trained():
+            there = 0.0 if one.grad is None else self._largest(one.grad)
+            self.least[name] = min(there, self.least.get(name, there))
+        if not self.before:
+            self.before = {name: digest(one) for name, one in self.script.parameters()}
+
+    def before_optimizer(self) -> None:
+        """Read the gradients of the step, once."""
+        if self._read:
+            return
+        self._read = True
+        self.line = self.line or self.script.line()
+        for name, one in self._trained():
+            if one.grad is None:
+                continue
+            self.gradients.add(name)
+            largest = self._largest(one.grad)
+            if largest != largest or largest == float("inf"):
+                self.nonfinite.add(name)
+            elif largest:
+                self.nonzero.add(name)
+                if self.least.get(name):
+                    self.kept.setdefault(name, self.script.step + 1)
+
+    def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
+        """A frozen parameter is what it was after the update."""
+        frozen = [(name, one) for name, one in self.script.parameters() if not one.requires_grad]
+        before = {name: digest(one) for name, one in frozen} if self.updates < WATCHED_UPDATES else {}
+        rates = {id(one): float(group["lr"]) for group in optimizer.param_groups for one in group["params"]}
+        for name, one in self._trained():
+            if rates.get(id(one)) and one.grad is not None and self._largest(one.grad):
+                self.tried[name] += 1
+        result = update()
+        for name, one in frozen:
+            if before and digest(one) != before[name]:
+                self.frozen.setdefault(name, self.script.step + 1)
+        return result
+
+    def iterated(self, skipped: bool) -> None:
+        """Compare the parameters with those before."""
+        if not skipped:
+            self.updates += 1
+            for name in self.nonfinite:
+                self.spoiled.setdefault(name, self.script.step + 1)
+        waiting = [(name, one) for name, one in self.script.parameters() if name not in self.moved]
+        for name, one in waiting:
+            if name in self.before and digest(one) != self.before[name]:
+                self.moved.add(name)
+        self._read = False
+        self.nonfinite.clear()
+        self.least.clear()
+
+    def facts(self) -> Any:
+        """A record, Traces."""
+        holders: Counter[int] = Counter()
+        for optimizer in self.watched.optimizers.values():
+            holders.update({id(one) for group in optimizer.param_groups for one in group["params"]})
+        runs = _runs(self.calls, self.gradients)
+        parameters = list(self.script.parameters())
+        known = {id(one) for _, one in parameters}
+        traces = {
+            name: Trace(
+                trains=one.requires_grad,
+                optimizers=holders[id(one)],
+                has_gradient=name in self.gradients,
+                nonzero=name in self.nonzero,
+                moved=name in self.moved,
+                tried=self.tried[name],
+                dtype=str(one.dtype).removeprefix("torch."),
+                ran=runs.get(name, ("", "", ""))[0],
+                before=runs.get(name, ("", "", ""))[1],
+                line=runs.get(name, ("", "", ""))[2],
+                spoiled=self.spoiled.get(name, 0),
+                kept=self.kept.get(name, 0),
+                moved_frozen=self.frozen.get(name, 0),
+            )
+            for name, one in parameters
+            if local(one).numel()
+        }
+        strangers = sum(one not in known for one in self.script.optimized)
+        engine = self.watched.engine is not None
+        return msgspec.to_builtins(
+            Traces(
+                parameters=traces,
+                updates=self.updates,
+                strangers=strangers,
+                untied=self.untied,
+                by_hand=engine or not self.watched.optimizers,
+                step_line=self.line,
+                optimizer_line=self.made_line,
+            )
+        )
+
+    def _trained(self) -> Iterator[tuple[str, Any]]:
+        return ((name, one) for name, one in self.script.parameters() if one.requires_grad)
+
+    def _largest(self, gradient: Any) -> float:
+        here = elements_of(local(gradient))
+        return float(here.detach().abs().max()) if here.numel() else 0.0
+
+
+class _Call:
+    """One call of a module that has parameters of its own."""
+
+    def __init__(self, names: list[str], module: str, recorded: bool, line: str) -> None:
+        self.names, self.module, self.recorded, self.line = names, module, recorded, line
+        self.goes_on = False  # its inputs have a gradient
+        self.gives = False  # its outputs have one
+
+
+class _Hooks:
+    """Inside, the calls of a model's modules are noted."""
+
+    def __init__(self, script: ProvedScript, model: Module, calls: list[_Call]) -> None:
+        self.script, self.model, self.calls = script, model, calls
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> None:
+        from perfsuite.rank.memory.whereabouts import inner_model
+        from perfsuite.rank.script.batch_size import tensors_in
+
+        for module_name, module in inner_model(self.model).named_modules():
+            own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
+            if not own:
+                continue
+            path = plain(module_name)
+            names = [f"{path}.{name}" if path else name for name in own]
+
+            def enter(_: Any, args: Any, kwargs: Any, names: list[str] = names, path: str = path) -> None:
+                call = _Call(names, path, self.script.torch.is_grad_enabled(), self.script.line())
+                call.goes_on = any(one.requires_grad for _, one in tensors_in([args, kwargs]))
+                self.calls.append(call)
+
+            def leave(_: Any, args: Any, output: Any, names: list[str] = names) -> None:
+                call = next(one for one in reversed(self.calls) if one.names == names)
+                values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
+                call.gives = any(one.requires_grad for _, one in tensors_in(values))
+
+            self.handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            self.handles.append(module.register_forward_hook(leave))
+
+    def __exit__(self, *_: Any) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def _runs(calls: Sequence[_Call], gradients: set[str]) -> dict[str, tuple[str, str, str]]:
+    """How the module of each parameter ran, what goes on after a cut, and the user's line."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for number, call in enumerate(calls):
+        later = [one for one in calls[number + 1 :] if gradients.intersection(one.names)]
+        cut = next((one for one in later if not one.goes_on), None)
+        if not call.recorded:
+            how = ("no_grad", "", call.line)
+        else:
+            how = ("cut", cut.module, cut.line) if cut and call.gives else ("unused", "", call.line)
+        for name in call.names:
+            found.setdefault(name, how)
+    return found
+
+
+def _untied(model: Module) -> str:
+    """The output embedding of a model of transformers whose config ties it, if it is not tied."""
+    from perfsuite.rank.memory.whereabouts import inner_model
+
+    inner: Any = inner_model(model)
+    config = getattr(inner, "config", None)
+    if not getattr(config, "tie_word_embeddings", False) or not hasattr(inner, "get_output_embeddings"):
+        return ""
+    ins, outs = inner.get_input_embeddings(), inner.get_output_embeddings()
+    weights = [getattr(one, "weight", None) for one in (ins, outs)]
+    if any(one is None or hasattr(one, "_local_tensor") or not one.numel() for one in weights):
+        return ""
+    if weights[0] is weights[1]:
+        return ""
+    names = {id(one): name for name, one in inner.named_parameters()}
+    return plain(names.get(id(weights[1]), ""))
+
+
+def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+    ranks = typed(seen[0], Traces)
+    first, updates = ranks[0], min(rank.updates for rank in ranks)
+    if not first.parameters:
+        raise CannotTry(Remark(what="no_parameters"))
+    if updates < FEWEST:
+        raise CannotTry(Remark(what="few", number=updates))
+    merged = {name: [rank.parameters[name] for rank in ranks if name in rank.parameters] for name in first.parameters}
+    trained = {name: some for name, some in merged.items() if some[0].trains}
+    wrong = [*_about_gradients(trained, first), *_about_optimizers(trained, first), *_about_moves(trained, merged)]
+    if first.untied:
+        wrong.append(Remark(what="untied", subject=first.untied))
+    aside = grouped("unused", [name for name, some in trained.items() if _unused(some)]) if not wrong else []
+    moved = sum(any(one.moved for one in some) for some in trained.values())
+    return RELATION.broken(wrong, aside, Remark(what="held", number=moved, expected=len(merged) - len(trained)))
+
+
+def _unused(some: Sequence[Trace]) -> bool:
+    return not any(one.nonzero or one.moved for one in some)
+
+
+def _about_gradients(trained: dict[str, list[Trace]], first: Traces) -> Iterator[Remark]:
+    if first.by_hand:
+        return
+    if trained and not any(one.nonzero for some in trained.values() for one in some):
+        yield Remark(what="no_gradients", line=first.step_line)
+        return
+    spoiled = {name: max(one.spoiled for one in some) for name, some in trained.items()}
+    names = [name for name, step in spoiled.items() if step]
+    yield from grouped("not_finite", names, step=spoiled[names[0]] if names else 0)
+    kept = {name: max(one.kept for one in some) for name, some in trained.items() if some[0].optimizers}
+    names = [name for name, step in kept.items() if step]
+    yield from grouped("uncleared", names, step=kept[names[0]] if names else 0, line=first.step_line)
+    held = {name: some for name, some in trained.items() if some[0].optimizers and not any(one.nonzero for one in some)}
+    for how in ("no_grad", "cut"):
+        names = [name for name, some in held.items() if some[0].ran == how and not some[0].has_gradient]
+        one = held[names[0]][0] if names else None
+        yield from grouped(how, names, other=one.before if one else "", line=one.line if one else "")
+    yield from grouped("zero", [name for name, some in held.items() if any(one.has_gradient for one in some)])
+
+
+def _about_optimizers(trained: dict[str, list[Trace]], first: Traces) -> Iterator[Remark]:
+    if first.by_hand:
+        return
+    absent = [
+        name
+        for name, some in trained.items()
+        if not some[0].optimizers and any(one.nonzero for one in some) and not any(one.moved for one in some)
+    ]
+    kind = "stale" if first.strangers else "absent"
+    yield from grouped(kind, absent, number=first.strangers, line=first.optimizer_line)
+    yield from grouped("twice", [name for name, some in trained.items() if some[0].optimizers > 1])
+
+
+def _about_moves(trained: dict[str, list[Trace]], merged: dict[str, list[Trace]]) -> Iterator[Remark]:
+    stuck = [
+        name
+        for name, some in trained.items()
+        if max(one.tried for one in some) >= FEWEST and not any(one.moved for one in some)
+    ]
+    yield from grouped("stuck", stuck, other=trained[stuck[0]][0].dtype if stuck else "")
+    frozen = {name: max(one.moved_frozen for one in some) for name, some in merged.items()}
+    names = [name for name, step in frozen.items() if step]
+    yield from grouped("frozen", names, step=frozen[names[0]] if names else 0)
+
+
+RELATION = Relation(
+    name="trained",
+    asks="Every parameter that is meant to train has a gradient, is in an optimizer once, and moves.",
+    probe=f"{__name__}:TrainedProbe",
+    says={
+        "held": "{number} parameters move, and {expected} frozen ones do not",
+        "no_parameters": "no module was seen whose parameters an optimizer has",
+        "few": "the script made {number} updates, and 3 are needed: let it train longer",
+        "no_gradients": "no parameter has a gradient when the optimizer steps: is zero_grad() called between "
+        "backward() and step()?",
+        "not_finite": "the optimizer stepped with a gradient that is not finite, of {subject}, in step {step}",
+        "uncleared": "the gradient of {subject} in step {step} has that of the step before it: is "
+        "optimizer.zero_grad() called after each step?",
+        "no_grad": "the optimizer has {subject}, but its module runs under torch.no_grad(): it learns nothing",
+        "cut": "no gradient reaches {subject}: {other} goes on from tensors without one. Is an output detached?",
+        "zero": "the gradient of {subject} is exactly 0 in each step: is it masked, or multiplied by 0?",
+        "absent": "the optimizer does not have {subject}: gradients reach it, and nothing moves it. If that is meant, "
+        "call requires_grad_(False)",
+        "stale": "the optimizer does not have {subject}, but {number} parameters that no module has: was it made "
+        "before the model was replaced or wrapped?",
+        "twice": "two optimizers have {subject}: it is updated twice in each step",
+        "stuck": "{subject} does not move in any update, in {other}: an update is smaller than its rounding. Keep "
+        "float32 weights",
+        "frozen": "{subject} is frozen, and the optimizer moved it in step {step}",
+        "untied": "the config ties {subject} to the input embedding, but it is a parameter of its own",
+        "unused": "no gradient reaches {subject}: its output does not reach the loss",
+    },
+    ways=own_run,
+    judge=_judge,
+)

@@ -1,0 +1,197 @@
+"""Probes: what watches a script's first steps from inside of its ranks, for a relation that its training must satisfy.
+
+A probe is a class that a job names. It overrides the moments that it needs, and its facts are data that JSON has.
+"""
+
+import hashlib
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.norms import with_storage
+from perfsuite.rank.script.watched import Watched
+from perfsuite.rank.torch_types import Module, Tensor
+from perfsuite.rank.users_lines import UsersLines
+from perfsuite.records.job import Proving
+
+LAST = "last_step"  # a file of the cell: the number of the step after which all ranks end
+AHEAD = 2  # steps: no rank is further than one ahead of another that it exchanges gradients with
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # parts of names that nobody wrote
+
+
+class Probe:
+    """Base class. Each method but facts() is called in the rank, at that moment of the script's loop."""
+
+    def __init__(self, torch: ModuleType, script: "ProvedScript") -> None:
+        self.torch, self.script = torch, script
+        self.watched = script.watched
+
+    def imported(self, module: ModuleType) -> None:
+        """A library that perfsuite attaches to is imported."""
+
+    def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        """The outermost call of a module."""
+        return call()
+
+    def before_backward(self) -> None:
+        """A loss goes backward."""
+
+    def before_optimizer(self) -> None:
+        """The gradients of a step are whole: before they are clipped, and again before the optimizer."""
+
+    def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
+        """The step of an optimizer."""
+        return update()
+
+    def iterated(self, skipped: bool) -> None:
+        """A step has ended, perhaps without its update."""
+
+    def facts(self) -> Any:
+        """What was seen."""
+        raise NotImplementedError
+
+
+class ProvedScript:
+    """The probes of this process, and what they share."""
+
+    def __init__(self, torch: ModuleType, watched: Watched, proving: Proving, folder: Path) -> None:
+        self.torch, self.watched, self.proving, self.folder = torch, watched, proving, folder
+        self.lines = UsersLines()
+        self.step = 0  # that have ended
+        self.dropout = False  # some was taken out
+        self.ended = False  # the script by itself
+        self._begun = 0.0
+        self._digests: tuple[int, dict[str, str]] = (-1, {})
+        watched.updates = not proving.frozen
+        for change in proving.changes:
+            load(change)(torch, self)
+        self.probes = {name: load(name)(torch, self) for name in proving.probes}
+        watched.before_backward = self._each("before_backward")
+        watched.before_optimizer = self._each("before_optimizer")
+        watched.around_forward = self._forward
+        watched.around_update = self._update
+
+    def imported(self, module: ModuleType) -> None:
+        """A library is imported that perfsuite attaches to."""
+        for probe in self.probes.values():
+            probe.imported(module)
+
+    def iterated(self, skipped: bool, rank: int) -> bool:
+        """A step has ended. Whether it was the last one."""
+        with self.watched.away():
+            for probe in self.probes.values():
+                probe.iterated(skipped)
+        self.step += 1
+        self.watched.forget()
+        self._begun = self._begun or time.monotonic()
+        file = self.folder / LAST
+        if rank == 0 and not file.exists() and self._is_enough():
+            ahead = AHEAD if self.world_size > 1 else 0
+            part = file.with_suffix(".part")
+            part.write_text(str(self.step + ahead))
+            part.rename(file)
+        return file.exists() and self.step >= int(file.read_text())
+
+    def _is_enough(self) -> bool:
+        return self.step >= self.proving.steps and time.monotonic() - self._begun >= self.proving.seconds
+
+    def observed(self) -> dict[str, Any]:
+        """The facts of all probes."""
+        with self.watched.away():
+            return {name: probe.facts() for name, probe in self.probes.items()}
+
+    @property
+    def world_size(self) -> int:
+        """The ranks of the script."""
+        dist = self.torch.distributed
+        return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
+
+    @property
+    def optimized(self) -> dict[int, Tensor]:
+        """The parameters of all optimizers, by their id."""
+        optimizers = (*self.watched.optimizers.values(), *self.watched.made)
+        return {id(one): one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Those of the modules that are trained, by their names in the script. A tied one has its first name."""
+        yield from self._named("named_parameters")
+
+    def buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """The buffers of the same modules."""
+        yield from self._named("named_buffers")
+
+    def _named(self, what: str) -> Iterator[tuple[str, Tensor]]:
+        models = self.models()
+        for model in models:
+            first = f"{type(inner_model(model)).__name__}." if len(models) > 1 else ""
+            for name, one in getattr(inner_model(model), what)():
+                yield first + plain(name), one
+
+    def models(self) -> list[Module]:
+        """The outermost modules that are trained: an optimizer has one of their parameters, or DeepSpeed's engine."""
+        optimized = self.optimized
+        models = self.watched.models
+        if self.watched.engine is not None:
+            return models
+        return [one for one in models if any(id(parameter) in optimized for parameter in one.parameters())]
+
+    def digests(self) -> dict[str, str]:
+        """Of all parameters and buffers as they are between two steps: computed once for each."""
+        if self._digests[0] != self.step:
+            self._digests = (self.step, self.digests_now())
+        return self._digests[1]
+
+    def digests_now(self) -> dict[str, str]:
+        """The same at this moment."""
+        return {name: digest(one) for name, one in (*self.parameters(), *self.buffers())}
+
+    def line(self) -> str:
+        """The user's line that runs: ``train.py:14 in step``; empty if none does."""
+        return self.lines.innermost(sys._getframe(1))
+
+    def _each(self, moment: str) -> Callable[[], None]:
+        def call() -> None:
+            with self.watched.away():
+                for probe in self.probes.values():
+                    getattr(probe, moment)()
+
+        return call
+
+    def _forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        def around(inner: Callable[[], Any], probe: Probe) -> Callable[[], Any]:
+            return partial(probe.around_forward, model, args, kwargs, inner)
+
+        return reduce(around, self.probes.values(), call)()
+
+    def _update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
+        def around(inner: Callable[[], Any], probe: Probe) -> Callable[[], Any]:
+            return partial(probe.around_update, optimizer, inner)
+
+        return reduce(around, self.probes.values(), update)()
+
+
+def load(name: str) -> Any:
+    """What ``"module:name"`` names."""
+    module, _, what = name.partition(":")
+    return getattr(importlib.import_module(module), what)
+
+
+def plain(name: str) -> str:
+    """A parameter's name without the parts that wrappers add to it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def digest(tensor: Tensor) -> str:
+    """A fingerprint of this rank's numbers of a tensor. Equal bits have the same."""
+    import torch
+
+    hashed = hashlib.blake2b(digest_size=8)
+    for part in with_storage(tensor.detach()):
+        hashed.update(part.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
+    return hashed.hexdigest()
