@@ -168,7 +168,7 @@ def _of_peak(symptom: Symptom, metric: str, least: float) -> Look:
 def _gradients(seen: SeenNumbers) -> Iterator[StandOut]:
     held = "gradients_held_bytes"
     if summed := seen.part(held, SUMMED):
-        yield StandOut(Symptom.GRADIENTS_SUMMED, summed)
+        yield StandOut(Symptom.GRADIENTS_SUMMED, summed, seen.line("backward"))
     elif seen.of_peak(cleared := seen.part(held, CLEARED)) >= SMALL:
         zeroes = {name: one for name, one in seen.readings["operators"].suspects.items() if "zero_" in name}
         where = line_of(seen.readings["operators"], max(zeroes, key=lambda name: zeroes[name])) if zeroes else ""
@@ -237,7 +237,7 @@ def _uneven(seen: SeenNumbers) -> Iterator[StandOut]:
     if len(sizes) >= FEWEST:
         small, *_, large = statistics.quantiles(sizes, n=10)  # without the last batch of an epoch
         if large / small >= UNEVEN:
-            yield StandOut(Symptom.UNEVEN, large / small)
+            yield StandOut(Symptom.UNEVEN, large / small, seen.line("data", "batch"))
 
 
 LOOKS: tuple[Look, ...] = (

@@ -96,6 +96,72 @@ def test_logits_that_fill_the_memory() -> None:
     assert symptoms(peak_memory_bytes=100, logit_bytes=49) == []
 
 
+def test_gradients_of_the_steps_before() -> None:
+    """Sums are wrong numbers, and come first. Zeros only need memory: a small part of the peak is not worth a line."""
+    sums = Reading(value=100, parts={"never cleared": 100})
+    zeros = Reading(value=100, parts={"zeros": 100})
+
+    assert symptoms(gradients_held_bytes=sums, grown_bytes=9)[0] == Symptom.GRADIENTS_SUMMED
+    assert symptoms(gradients_held_bytes=zeros, peak_memory_bytes=1000) == [Symptom.GRADIENTS_ZEROED]
+    assert symptoms(gradients_held_bytes=zeros, peak_memory_bytes=10_000) == []
+
+
+def test_what_some_steps_have_alone_is_known_by_samples() -> None:
+    """Evaluations and saves that are rare, too; few samples say nothing."""
+    sampled = {"evaluation": 0.2, "save": 0.3, "forward": 0.5}
+    lines = {"evaluation": {"train.py:30": 2, "train.py:31 in evaluate": 9}}
+    found = standing_out(of(line_seconds=Reading(value=1.0, phases=sampled, lines=lines)))
+    few = {name: seconds / 100 for name, seconds in sampled.items()}
+
+    assert [one.symptom for one in found] == [Symptom.EVALUATES, Symptom.SAVES]
+    assert found[0].where == "train.py:31 in evaluate"
+    assert symptoms(line_seconds=Reading(value=0.01, phases=few)) == []
+
+
+def test_the_loop_s_own_data_is_waited_for_as_well() -> None:
+    """From half of the time on, and it is no code outside of the step then."""
+    sampled = Reading(value=1.0, phases={"batch": 0.6, "forward": 0.4})
+
+    assert symptoms(line_seconds=sampled, other_seconds=2.0) == [Symptom.DATA]
+
+
+def test_messages_by_the_user_s_own_line_are_not_hidden() -> None:
+    """The time of lines that send."""
+    sent = Reading(value=8, suspects={"all_reduce: x": 8}, lines={"all_reduce: x": {"train.py:9": 8}})
+    sampled = Reading(value=1.0, phases={"other": 0.6, "forward": 0.4}, lines={"other": {"train.py:9": 500_000}})
+    (found,) = standing_out(of(communication_bytes=sent, line_seconds=sampled, other_seconds=2.0))
+
+    assert (found.symptom, found.number, found.where) == (Symptom.RANKS, 0.5, "train.py:9")
+
+
+def test_a_loop_in_python_has_many_calls_of_one_line() -> None:
+    """Or a step has very many operators that each take no longer than their call."""
+    many = Reading(value=3000, parts={"forward": 1000, "backward": 2000}, suspects={"forward: a @ b": 1000})
+    few = Reading(value=300, parts={"forward": 300}, suspects={"forward: a @ b": 300})
+
+    assert symptoms(operators=few, loop_calls=100, step_time_seconds=0.01) == [Symptom.HOST]
+    assert symptoms(operators=few, loop_calls=100, step_time_seconds=1.0) == []
+    assert symptoms(operators=few, loop_calls=12, step_time_seconds=0.01) == []
+    assert symptoms(operators=many, step_time_seconds=0.03) == [Symptom.HOST]
+    assert symptoms(operators=many, step_time_seconds=0.3) == []
+
+
+def test_batches_are_uneven_by_their_tenths() -> None:
+    """A smaller last batch is none."""
+    even, last = [64.0] * 30, [*[64.0] * 30, 7.0]
+
+    assert symptoms(input_elements=Reading(value=64, samples=[*even, *[200.0] * 9])) == [Symptom.UNEVEN]
+    assert symptoms(input_elements=Reading(value=64, samples=last)) == []
+
+
+def test_a_wider_dtype_and_scores_count_by_their_shares() -> None:
+    """Of the products, and of the peak."""
+    assert symptoms(wide_share=0.1) == [Symptom.WIDE]
+    assert symptoms(wide_share=0.09) == []
+    assert symptoms(score_bytes=2, peak_memory_bytes=100) == [Symptom.SCORES]
+    assert symptoms(score_bytes=1, peak_memory_bytes=100) == []
+
+
 def test_objects_are_told_where_nothing_tells_more() -> None:
     """A tensor that is kept is an object, too."""
     assert symptoms(grown_bytes=64, leaked_objects=1) == [Symptom.KEPT_TENSORS]
