@@ -170,8 +170,9 @@ def _gradients(seen: SeenNumbers) -> Iterator[StandOut]:
     if summed := seen.part(held, SUMMED):
         yield StandOut(Symptom.GRADIENTS_SUMMED, summed, seen.line("backward"))
     elif seen.of_peak(cleared := seen.part(held, CLEARED)) >= SMALL:
-        zeroes = {name: one for name, one in seen.readings["operators"].suspects.items() if "zero_" in name}
-        where = line_of(seen.readings["operators"], max(zeroes, key=lambda name: zeroes[name])) if zeroes else ""
+        operators = seen.readings.get("operators", Reading(value=0))
+        zeroes = [name for name in operators.suspects if "zero_" in name]
+        where = line_of(operators, max(zeroes, key=lambda name: operators.suspects[name])) if zeroes else ""
         yield StandOut(Symptom.GRADIENTS_ZEROED, cleared, where)
 
 
