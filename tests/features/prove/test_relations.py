@@ -1,0 +1,184 @@
+"""``perfsuite prove``: a fault that is put into a right script breaks its relation. The right one breaks none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from perfsuite.cli.main import main
+from perfsuite.features.prove.relation import Judged, Proven, RelationOutcome, Remark, relations
+from perfsuite.features.prove.relations_text import render_proven
+
+LOOP = """
+import os, torch
+from torch import nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(32, 16)
+        self.body = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 16))
+        self.head = nn.Linear(16, 32)
+    def forward(self, x):
+        return self.head(self.body(self.embed(x)))
+model = Net()
+data = torch.utils.data.TensorDataset(torch.randint(32, (64, 8)), torch.randint(32, (64, 8)))
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 100)
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            model(x)
+    model.train()
+for epoch in range(3):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+    evaluate()
+"""
+RANKS = """
+import os, torch
+import torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Embedding(32, 16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 32))
+model = nn.parallel.DistributedDataParallel(net)
+data = torch.utils.data.TensorDataset(torch.randint(32, (64, 8)), torch.randint(32, (64, 8)))
+sampler = torch.utils.data.DistributedSampler(data)
+loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+        optimizer.step()
+"""
+STREAM = """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(data)
+loader = torch.utils.data.DataLoader(Stream(), batch_size=8, num_workers=2)
+"""
+STEP = "        scheduler.step()\n"
+SHUFFLE = "batch_size=8, shuffle=True"
+BACK = "        loss.backward()\n"
+RANK_MOVES = "        optimizer.step()\n        net[1].bias.data.add_(dist.get_rank())\n"
+OWN_SEED = "shuffle=True, generator=torch.Generator().manual_seed(dist.get_rank())"
+slow = pytest.mark.slow
+FAULTS = [  # a relation, the edit, and what is said
+    ("trained", ("AdamW(model.parameters()", "AdamW(model.body.parameters()"), "does not have embed.weight and 2 more"),
+    ("trained", ("self.embed(x)))", "self.embed(x)).detach())"), "no gradient reaches embed.weight and 4 more: head"),
+    (
+        "trained",
+        ("        optimizer.zero_grad()\n", ""),
+        "embed.weight and 6 more in step 2 has that of the step before",
+    ),
+    ("trained", (BACK, f"{BACK}        optimizer.zero_grad()\n"), "is zero_grad() called between backward()"),
+    ("schedule", (STEP, STEP * 2), "LambdaLR makes 2 steps for each update"),
+    ("schedule", (STEP, ""), "LambdaLR made no step in all of 24 updates"),
+    ("schedule", ("1 - step / 100", "max(0, 1 - step / 6)"), "is 0 in 18 updates from update 7 on"),
+    ("schedule", ("def evaluate", "scheduler.step()\ndef evaluate"), "made 1 steps before the first update"),
+    ("modes", ("    model.train()\n", ""), "body.2 and 7 more in evaluation mode since step 9"),
+    ("modes", ("    model.eval()\n", ""), "the evaluation after step 8 runs in training mode: body.2"),
+    ("modes", ("            model(x)\n", "            model(x); model.head.bias.add_(1)\n"), "changes head.bias"),
+    ("modes", ("model = Net()", "model = Net().eval()"), "Net trains in evaluation mode from the first step on"),
+    (
+        "data",
+        ("    for x, y in loader:\n        loss", "    torch.manual_seed(0)\n    for x, y in loader:\n        loss"),
+        "in the order",
+    ),
+    ("data", (SHUFFLE, f"{SHUFFLE}, num_workers=2, worker_init_fn=lambda _: torch.manual_seed(0)"), "workers draw the"),
+    ("data", ("optimizer = ", f"{STREAM}optimizer = "), "each of 2 workers reads every sample of Stream"),
+    ("seeds", ("optimizer = ", "model.head.weight.data.add_(os.getpid())\noptimizer = "), "but head.weight begins"),
+    ("seeds", (SHUFFLE, f"{SHUFFLE}, generator=torch.Generator().manual_seed(os.getpid())"), "step 1 reads other rows"),
+    ("seeds", ("loss = nn", "loss = (1 + os.getpid() / 1e6) * nn"), "step 1 has another loss in each launch"),
+]
+OF_RANKS = [
+    ("replicas", ("cross_entropy(model", "cross_entropy(net"), "ranks train apart since step 1"),
+    ("replicas", ("nn.parallel.DistributedDataParallel(net)", "net"), "ranks train apart since step 1"),
+    ("replicas", ("        optimizer.step()\n", RANK_MOVES), "1.bias differs between ranks since step"),
+    ("data", ("sampler=sampler", "shuffle=True"), "all 2 ranks read the same samples of TensorDataset"),
+    ("data", ("    sampler.set_epoch(epoch)\n", ""), "epoch 2 reads TensorDataset in the order of the epoch before"),
+    ("data", ("sampler=sampler", OWN_SEED), "by more than one rank"),
+]
+
+
+def prove(folder, text, only, launcher=("python",)):
+    """What the command prints, and its status."""
+    (folder / "train.py").write_text(text)
+    command = [sys.executable, "-m", "perfsuite.cli.main", "prove", f"--only={only}", "--", *launcher, "train.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
+    return done.returncode, done.stdout + done.stderr
+
+
+def edited(text, edit):
+    """With the edit, which must be one."""
+    assert text.count(edit[0]) == 1
+    return text.replace(*edit)
+
+
+def always_one(faults):
+    """Of each relation, the first fault runs always."""
+    known: set[str] = set()
+    for one in faults:
+        yield pytest.param(*one, marks=[slow] if one[0] in known else [])
+        known.add(one[0])
+
+
+@pytest.mark.parametrize(("relation", "edit", "said"), [*always_one(FAULTS)])
+def test_a_fault_breaks_its_relation(tmp_path, relation, edit, said):
+    """With the parameter, module or class that it is in."""
+    status, text = prove(tmp_path, edited(LOOP, edit), relation)
+
+    assert (status, "BROKEN" in text, said in text) == (1, True, True), text
+
+
+@pytest.mark.parametrize(("relation", "edit", "said"), [*always_one(OF_RANKS)])
+def test_a_fault_of_ranks_breaks_its_relation(tmp_path, relation, edit, said):
+    """On two of them."""
+    status, text = prove(tmp_path, edited(RANKS, edit), relation, ("torchrun", "--nproc-per-node=2"))
+
+    assert (status, "BROKEN" in text, said in text) == (1, True, True), text
+
+
+def test_a_right_script_breaks_no_relation(tmp_path):
+    """All of a loop on one rank, where replicas cannot be tried."""
+    status, text = prove(tmp_path, LOOP, "trained,replicas,schedule,modes,data,seeds")
+
+    assert (status, text.count(" holds "), "BROKEN" in text) == (0, 5, False), text
+    assert "replicas  not tried  the script trains on one rank" in text
+
+
+@slow
+def test_a_right_script_on_two_ranks_breaks_no_relation(tmp_path):
+    """Which makes no scheduler."""
+    status, text = prove(tmp_path, RANKS, "trained,replicas,schedule,data,seeds", ("torchrun", "--nproc-per-node=2"))
+
+    assert (status, text.count(" holds "), "BROKEN" in text) == (0, 4, False), text
+    assert "makes no scheduler" in text
+
+
+def test_an_unknown_relation_is_told(capsys):
+    """With those that there are."""
+    assert main(["prove", "--only=trianed", "--", "python", "train.py"]) == 2
+    assert "No relation named 'trianed'. Did you mean 'trained'?" in capsys.readouterr().err
+
+
+def test_every_sentence_can_be_said():
+    """A remark has all fields that a sentence names."""
+    by_name = {relation.name: relation for relation in relations()}
+    for relation in by_name.values():
+        for what in relation.says:
+            remark = Remark(what=what, subject="head.weight", more=2, step=3, line="train.py:4")
+            judged = Judged(relation=relation.name, outcome=RelationOutcome.BROKEN, remarks=[remark])
+            text = render_proven(Proven(cell="train-script-cpu_x1", relations=[judged]), by_name)
+            assert text.startswith("train-script-cpu_x1: 1 of 1 relation is broken")
+            assert "train.py:4" in text
