@@ -91,8 +91,11 @@ class CellId:
 
 
 def is_meant_as_cell(text: str) -> bool:
-    """Whether a user's text is the id of a cell, perhaps a wrong one, and not a model's name: it has three parts."""
-    return text.count("-") > 1
+    """Whether a user's text is the id of a cell, perhaps a wrong one, and not a model's name: it has three parts.
+
+    A path, or a name on the Hugging Face hub, is none.
+    """
+    return text.count("-") > 1 and "/" not in text and not text.endswith(".json")
 
 
 def is_cell_id(text: str) -> bool:

@@ -25,8 +25,8 @@ class LayerKind(Record, frozen=True, kw_only=True):
     Attention has ``heads``, ``kv_heads`` and a ``head_width``; a compressed one the numbers of ``latent`` (Latent). Of
     the layers ``windowed`` attend to ``window`` tokens before each alone. ``cross``: another attention reads an
     encoder. ``state`` are the elements of a recurrence's state. A token passes ``feed_forward`` features. They may be
-    of ``experts`` of an ``expert_width``, of which each token passes ``chosen`` on at most so many ``nodes`` (0: any), and
-    a ``shared`` one.
+    of ``experts`` of an ``expert_width``, of which each token passes ``chosen`` on at most so many ``nodes`` (0: any),
+    and of a ``shared`` one.
 
     ``matrices`` are the elements of those that every token passes, ``routed`` of the experts'. ``small`` are norms and
     biases, ``idle`` what of the experts one token does not pass, with biases.

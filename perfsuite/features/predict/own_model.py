@@ -7,7 +7,8 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import FileError, UsageError
+from perfsuite.errors import FileError, UnknownName, UsageError
+from perfsuite.features.predict import hub_names
 from perfsuite.features.predict.architecture import architecture_of
 
 SEQUENCE, TARGET = 512, 128  # tokens, unless the command says how many
@@ -28,19 +29,32 @@ def read_config(text: str) -> tuple[str, dict[str, Any]]:
         raise FileError(f"{path} is no config of transformers that can be read: {error}") from None
     if not isinstance(config, dict):
         raise FileError(f"{path} is no config of transformers: it is no object with names.")
-    name = path.stem if path.stem != "config" else path.absolute().parent.name
-    return re.sub(r"\W+", "_", f"own_{name}".lower()), config
+    return name_of(path.stem if path.stem != "config" else path.absolute().parent.name), config
+
+
+def name_of(text: str) -> str:
+    """A name that a cell's id may have."""
+    return re.sub(r"\W+", "_", f"own_{text}".lower())
 
 
 def find_model(text: str, catalog: Catalog) -> Model:
-    """The model of the catalog that ``text`` names, or the one of a config, which is then in the catalog too.
+    """The model that ``text`` names in the catalog or on the hub, or the one of a config, which is then in the catalog.
 
     Raises UnknownName, FileError, and UsageError for a config whose class predicts no tokens.
     """
-    if not is_config(text):
-        known: Model = catalog.get("model", text)
+    if is_config(text):
+        name, config = read_config(text)
+    elif named := hub_names.config_of(text):
+        name, config = name_of(text), named
+    else:
+        named_here = hub_names.of_catalog(text, catalog)
+        if "/" in text and not named_here:
+            raise UnknownName("model", text, hub_names.names(catalog), "Or give its config.json.")
+        known: Model = catalog.get("model", named_here or text)
         return known
-    name, config = read_config(text)
+    if name in catalog.all("model"):
+        again: Model = catalog.get("model", name)
+        return again
     found = architecture_of(text, config)
     if not found.encodes and not found.causal:
         raise UsageError(f"{text}: its class {found.model_class} predicts no tokens, so no batches train it.")

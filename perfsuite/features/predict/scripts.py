@@ -8,11 +8,14 @@ from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.errors import UsageError
+from perfsuite.features.predict.own_model import is_config
 
 
 def is_command(words: Sequence[str]) -> bool:
-    """Whether the words start a script. One word is a model or a cell, unless it is a path."""
-    return len(words) > 1 or "/" in words[0]
+    """Whether the words start a script. One word is a model or a cell, unless it is the path of a program."""
+    path = Path(words[0])
+    named = words[0].startswith((".", "/", "~")) or path.is_file()
+    return len(words) > 1 or (named and not is_config(words[0]))
 
 
 def cell_of_command(words: Sequence[str], hardware: str | None, catalog: Catalog) -> tuple[Cell, Catalog]:

@@ -55,7 +55,7 @@ CHOICES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "A model of `perfsuite list models`, or the config.json of your own."
+    text = "A model of `perfsuite list models` or of the Hugging Face hub, a config.json, or its folder."
     parser.add_argument("model", metavar="MODEL", help=text)
     parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
     text = f"Strategies to try ({', '.join(CHOICES.strategies)})."
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(reason)
     strategies = arguments.strategy or usual(hardware.device, catalog)
     if arguments.emulated and not is_here():
-        _again(arguments, model.name, hardware, strategies)
+        _again(arguments, arguments.model, hardware, strategies)
     cells, refused = possible(model.name, strategies, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     stack = arguments.stack

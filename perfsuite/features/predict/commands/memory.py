@@ -23,6 +23,7 @@ from perfsuite.cli.shared_options import (
 from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.beside_emulated import add_emulated, again, is_here, measure, show
 from perfsuite.features.predict.memory_table import bar, batches, explain, largest, parts, ranking
+from perfsuite.features.predict.own_model import find_model
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.prediction_pages import cells_page, memory_page
 from perfsuite.features.predict.scripts import cell_of_command, is_command
@@ -111,7 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, CATALOG)
 
 
-_MODEL = "A model of `perfsuite list models`, a whole cell's id, or -- and the command of your own script."
+_MODEL = "A model, a config.json or its folder, a whole cell's id, or -- and the command of your own script."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -130,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.sweep:
         return _sweep(cell, arguments, catalog, page)
     if arguments.emulated and not is_here():
-        again(cell.hardware, arguments, "memory", cell.id, *given(arguments, "--json"))
+        again(cell.hardware, arguments, "memory", *_named(cell, arguments), *given(arguments, "--json"))
     _check_snapshot(cell, arguments)
     (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
     if arguments.emulated:
@@ -159,6 +160,14 @@ def run(arguments: argparse.Namespace) -> int:
         write_bytes(arguments.snapshot, snapshot)
         print(f"\n{arguments.snapshot} is written: open it in https://docs.pytorch.org/memory_viz.")
     return 0 if prediction.outcome == "fits" else 1
+
+
+def _named(cell: Cell, arguments: argparse.Namespace) -> list[str]:
+    """The words that name the cell in another process, which does not know the name of a config's model."""
+    if is_meant_as_cell(arguments.model) or arguments.model == cell.model.name:
+        return [cell.id]
+    where = ["--strategy", cell.strategy.name, "--hardware", cell.hardware.name]
+    return [arguments.model, *where, *given(arguments, "--micro-batch", "--sequence-length", "--target-length")]
 
 
 def _script(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, words: Sequence[str] = ()) -> int:
@@ -204,7 +213,7 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     hardware = "cpu_x1" if arguments.hardware is None else arguments.hardware
     parse_hardware(hardware, catalog)
     hardware = taken(catalog.get("engine", strategy.partition("+")[0]), hardware)
-    cell = make_cell(arguments.model, strategy, hardware, catalog)
+    cell = make_cell(find_model(arguments.model, catalog).name, strategy, hardware, catalog)
     return parse_cell(dataclasses.replace(cell, workload=workload_of(arguments, cell.model)).id, catalog)
 
 

@@ -55,7 +55,7 @@ MOST = 1e18  # tokens, samples or a price: more is a slip of the hand
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "A model of `perfsuite list models`, one that a plan knows besides, a config.json, or a name for your own."
+    text = "A model of `perfsuite list models` or of the Hugging Face hub, a config.json, or a name for your own."
     parser.add_argument("model", metavar="MODEL", help=text)
     parser.add_argument("--hardware", required=True, metavar="H", help="Device, ranks and nodes, e.g. a100_80g_x8n16.")
     parser.add_argument("--tokens", type=count, required=True, metavar="N", help="Tokens of the training, e.g. 300B.")

@@ -11,6 +11,7 @@ import msgspec
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
+from perfsuite.features.predict import hub_names
 from perfsuite.features.predict.architecture import architecture_of
 from perfsuite.features.predict.own_model import TARGET, is_config, read_config
 from perfsuite.features.predict.time.shape import Experts, LayerStack, Shape, decoder
@@ -68,8 +69,9 @@ class Planned:
 
 
 def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gated: bool) -> Planned:
-    """The model that ``text`` names: of the catalog, published, or a config's file or folder. With ``numbers`` it is
-    the name of an own one.
+    """The model that ``text`` names: of the catalog, published, of the hub, or a config's file or folder.
+
+    With ``numbers`` it is the name of an own one.
 
     Raises UnknownName, UsageError for numbers that are missing, FileError for a config that cannot be read, and Refused
     for a model without a closed form.
@@ -81,12 +83,18 @@ def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gate
         return _own(text or "model", numbers, gated)
     if is_config(text):
         return _of_config(*read_config(text))
-    if text in PUBLISHED:
-        return _published(text)
     known = catalog.all("model")
-    if text not in known:
-        raise UnknownName("model", text, {*known, *PUBLISHED}, OTHERWISE)
-    return of_model(known[text])
+    source = known[text].source if text in known else text
+    if published := next((name for name, one in PUBLISHED.items() if name == text or one["hub"] == source), ""):
+        return _published(published)
+    if text in known:
+        return of_model(known[text])
+    if config := hub_names.config_of(text):
+        return _of_config(text, config)
+    if own := hub_names.of_catalog(text, catalog):
+        return of_model(known[own])
+    hub = {*hub_names.names(catalog), *(one["hub"] for one in PUBLISHED.values())}
+    raise UnknownName("model", text, hub if "/" in text else {*known, *PUBLISHED}, OTHERWISE)
 
 
 def of_model(model: Model) -> Planned:
@@ -130,7 +138,13 @@ def _of_config(name: str, config: Mapping[str, Any]) -> Planned:
 def _published(name: str) -> Planned:
     """A model of published.toml, by its numbers alone."""
     config = PUBLISHED[name]
-    return Planned(name=name, shape=shape_of_config(config), sequence=length_of(config))
+    return Planned(
+        name=name,
+        shape=shape_of_config(config),
+        sequence=length_of(config),
+        parameters=config["parameters"],
+        active_parameters=config["active_parameters"],
+    )
 
 
 def _own(name: str, numbers: Mapping[str, int | None], gated: bool) -> Planned:

@@ -45,7 +45,7 @@ def layer_kind(where: str, number: int, layer: Any, config: Any, hidden: int) ->
     ]
     widths = feed_forward(others, hidden)
     if not mixed and not routed and sum(widths) * hidden != elements(one for _, one in others):
-        raise NoForm(f"{where} ({type(layer).__name__}) has matrices beside its feed-forward, and no attention")
+        raise NoForm(f"{where} ({type(layer).__name__}) has other matrices than its feed-forward's, and no attention")
     if routed:
         found["shared"] = sum(widths) // (3 if found["gated"] else 2)
         found["feed_forward"] = found["shared"] + found["chosen"] * found["expert_width"]
