@@ -11,7 +11,7 @@ from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
-from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Proven, Relation, Remark, Way
+from perfsuite.features.prove.relation import CannotTry, Judged, Proven, ProveRequest, Relation, Remark, Way
 from perfsuite.features.prove.relations._gradients import WITHOUT_DROPOUT
 from perfsuite.launch.launcher import CellFailed
 from perfsuite.records.job import Proving
@@ -50,7 +50,7 @@ class ScriptRuns:
             return runner.prove(cell, proving, self.watch)
 
 
-def prove(asked: Asked, tried: Sequence[Relation], runs: ScriptRuns, ahead: Ahead) -> Proven:
+def prove(asked: ProveRequest, tried: Sequence[Relation], runs: ScriptRuns, ahead: Ahead) -> Proven:
     """Try the relations. Those that cannot be tried say why."""
     judged: dict[str, Judged] = {}
     ways: dict[str, Sequence[Way]] = {}
@@ -78,7 +78,7 @@ def prove(asked: Asked, tried: Sequence[Relation], runs: ScriptRuns, ahead: Ahea
     return Proven(cell=runs.cell, relations=[judged[relation.name] for relation in tried])
 
 
-def _judged(relation: Relation, asked: Asked, seen: Sequence[list[dict[str, Any]] | CellFailed]) -> Judged:
+def _judged(relation: Relation, asked: ProveRequest, seen: Sequence[list[dict[str, Any]] | CellFailed]) -> Judged:
     observed = []
     for one in seen:
         if isinstance(one, CellFailed):

@@ -65,7 +65,7 @@ class Proven(Record, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProveRequest:
     """The user's command, the names of its options for the micro-batch and the accumulation if they are unusual, and a
     folder for what is written.
     """
@@ -107,8 +107,8 @@ class Relation:
     asks: str
     probe: str
     says: dict[str, str]
-    ways: Callable[[Asked], Sequence[Way]]
-    judge: Callable[[Asked, Sequence[Seen]], Judged]
+    ways: Callable[[ProveRequest], Sequence[Way]]
+    judge: Callable[[ProveRequest, Sequence[Seen]], Judged]
 
     def broken(self, remarks: Sequence[Remark], aside: Sequence[Remark] = (), held: Remark | None = None) -> Judged:
         """Broken if there are remarks; otherwise it holds, as ``held`` says."""
@@ -121,7 +121,7 @@ class Relation:
         return Judged(relation=self.name, outcome=RelationOutcome.UNTRIED, remarks=[remark])
 
 
-def own_run(asked: Asked) -> Sequence[Way]:
+def own_run(asked: ProveRequest) -> Sequence[Way]:
     """The script as it is, for as long as a person waits."""
     return [Way(asked.words, seconds=SECONDS)]
 

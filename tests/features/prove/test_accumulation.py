@@ -9,7 +9,7 @@ import pytest
 
 from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
-from perfsuite.features.prove.relation import Asked, CannotTry, RelationOutcome
+from perfsuite.features.prove.relation import CannotTry, ProveRequest, RelationOutcome
 from perfsuite.features.prove.relations._compared import STEPS
 from perfsuite.features.prove.relations.accumulation import RELATION, splits, with_split
 from perfsuite.records.gradients import Gradients, StepGradients
@@ -152,7 +152,7 @@ def gradients(norm, micro_batches=1, rows=("a", "b"), **other):
 def judged(whole, parts):
     """One global batch at once, and in two micro-batches."""
     both = [one if isinstance(one, list) else [one] for one in (whole, parts)]
-    asked = Asked(("python", "train.py", "--batch-size", "2", "--accumulate", "1"), (), None)
+    asked = ProveRequest(("python", "train.py", "--batch-size", "2", "--accumulate", "1"), (), None)
     return RELATION.judge(asked, both)
 
 

@@ -107,7 +107,7 @@ OF_RANKS = [
     ("replicas", ("        optimizer.step()\n", RANK_MOVES), "1.bias differs between ranks since step"),
     ("data", ("sampler=sampler", "shuffle=True"), "all 2 ranks read the same samples of TensorDataset"),
     ("data", ("    sampler.set_epoch(epoch)\n", ""), "epoch 2 reads TensorDataset in the order of the epoch before"),
-    ("data", ("sampler=sampler", OWN_SEED), "by more than one rank"),
+    ("data", ("sampler=sampler", OWN_SEED), "more than one rank reads 64 samples"),
 ]
 
 

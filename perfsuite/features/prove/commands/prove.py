@@ -15,7 +15,7 @@ from perfsuite.catalog.scripts import check_script
 from perfsuite.cli.shared_options import add_shared, value_of
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.proving import ScriptRuns, prove
-from perfsuite.features.prove.relation import STEPS, Asked, RelationOutcome, relations
+from perfsuite.features.prove.relation import STEPS, ProveRequest, RelationOutcome, relations
 from perfsuite.features.prove.relations_text import render_proven
 from perfsuite.launch.hardware_here import largest_here, local_hardware
 from perfsuite.records import codec
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         launches[:] = f"launch {number} of {count}", ", ".join(names)
 
     with closing(LiveLine(lambda _: STEPS, lambda: "  ".join(launches))) as live, TemporaryDirectory() as folder:
-        asked = Asked(tuple(words), tuple(names), Path(folder))
+        asked = ProveRequest(tuple(words), tuple(names), Path(folder))
         proven = prove(asked, tried, ScriptRuns(hardware, settings, live.show), ahead)
     if arguments.json:
         codec.write(arguments.json, proven)

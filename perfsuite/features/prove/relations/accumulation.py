@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.errors import UsageError
-from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Relation, Remark, Seen, Way, typed
+from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, Way, typed
 from perfsuite.features.prove.relations._compared import DOUBTS, STEPS, Compared, compared, same_rows
 from perfsuite.features.prove.relations._gradients import PROBE
 from perfsuite.records.gradients import Gradients
@@ -112,7 +112,7 @@ def _place(words: Sequence[str], names: Sequence[str]) -> tuple[int, str]:
     )
 
 
-def _ways(asked: Asked) -> Sequence[Way]:
+def _ways(asked: ProveRequest) -> Sequence[Way]:
     try:
         both = splits(asked.words, asked.names)
         commands = [with_split(asked.words, split, asked.folder, asked.names) for split in both]
@@ -121,7 +121,7 @@ def _ways(asked: Asked) -> Sequence[Way]:
     return [Way(tuple(words), frozen=True, steps=STEPS) for words in commands]
 
 
-def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
     whole, parts = (typed(one, Gradients) for one in seen)
     times = splits(asked.words, asked.names)[1][1]
     found = compared(whole, parts)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Relation, Remark, Seen, own_run, typed
+from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, own_run, typed
 from perfsuite.features.prove.relations._gradients import fingerprints
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
@@ -239,7 +239,7 @@ def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
     )
 
 
-def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
     ranks = typed(seen[0], DataFacts)
     loaders = [rank.loaders for rank in ranks]
     if not loaders[0]:
@@ -320,6 +320,28 @@ def _of_workers(draws: dict[str, list[str]], workers: int) -> Iterator[Remark]:
     for package, some in draws.items():
         if workers > 1 and len(some) > 1 and len(set(some)) == 1:
             yield Remark(what="workers_alike", subject=package, number=workers)
+            return
+
+
+RELATION = Relation(
+    name="data",
+    asks="An epoch reads each sample once over ranks and workers, in another order than the one before.",
+    probe=f"{__name__}:DataProbe",
+    says={
+        "held": "{number} samples of {subject} were read, each once",
+        "none": "the script trains on no torch.utils.data.DataLoader",
+        "one_epoch": "the order of epochs was not compared: let the script train for two, with less data",
+        "ranks_unknown": "whether ranks must read other samples is not known: nothing wraps the model",
+        "first_batch": "each of {number} steps reads the same first batch of {subject}: make one iterator for an epoch",
+        "workers_repeat": "each of {number} workers reads every sample of {subject}: split them by get_worker_info()",
+        "twice": "{number} samples of {subject} are read more than once in an epoch",
+        "same_order": "epoch {step} reads {subject} in the order of the epoch before: call sampler.set_epoch(epoch), "
+        "and set no seed in the loop",
+        "ranks_same": "all {number} ranks read the same samples of {subject}: does the loader have a "
+        "DistributedSampler?",
+        "ranks_overlap": "more than one rank reads {number} samples of {subject}: do all shuffle with the same seed, and "
+        "take their own part?",
+        "workers_alike", subject=package, number=workers)
             return
 
 

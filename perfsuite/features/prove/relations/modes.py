@@ -10,7 +10,17 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Relation, Remark, Seen, grouped, own_run, typed
+from perfsuite.features.prove.relation import (
+    CannotTry,
+    Judged,
+    ProveRequest,
+    Relation,
+    Remark,
+    Seen,
+    grouped,
+    own_run,
+    typed,
+)
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.probes import Probe, ProvedScript, plain
 from perfsuite.rank.torch_types import Module
@@ -150,7 +160,7 @@ def _sensitive(torch: ModuleType, model: Module) -> list[str]:
     ]
 
 
-def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
     facts = typed(seen[0], Modes)
     first = max(facts, key=lambda one: one.evaluations)
     wrong: list[Remark] = []

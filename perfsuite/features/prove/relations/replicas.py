@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Relation, Remark, Seen, grouped, own_run
+from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, grouped, own_run
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest
 from perfsuite.rank.torch_types import Module
@@ -98,7 +98,7 @@ class ReplicaProbe(Probe):
                         yield f"{names[id(parameter)]} ({key})", digest(one)
 
 
-def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
     ranks = [msgspec.convert(one, Replica, strict=False) for one in seen[0]]
     if len(ranks) < 2:
         raise CannotTry(Remark(what="one_rank"))

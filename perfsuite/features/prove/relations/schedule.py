@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relation import Asked, CannotTry, Judged, Relation, Remark, Seen, own_run, typed
+from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, own_run, typed
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.records.record import Record
@@ -178,7 +178,7 @@ def _inner(optimizer: Any) -> Any:
     return optimizer
 
 
-def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
     facts = typed(seen[0], Schedules)[0]
     outer = [one for one in facts.schedulers if not one.inner]
     if not outer:

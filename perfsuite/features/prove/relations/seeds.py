@@ -12,9 +12,9 @@ import msgspec
 
 from perfsuite.features.prove.relation import (
     STEPS,
-    Asked,
     CannotTry,
     Judged,
+    ProveRequest,
     Relation,
     Remark,
     Seen,
@@ -111,11 +111,11 @@ class SeedProbe(Probe):
         return msgspec.to_builtins(facts)
 
 
-def _ways(asked: Asked) -> Sequence[Way]:
+def _ways(asked: ProveRequest) -> Sequence[Way]:
     return [*own_run(asked), Way(asked.words, number=1)]
 
 
-def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
+def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
     one, other = (typed(some, SeedFacts) for some in seen)
     returning = next((rank for rank in one if rank.returns), None)
     if returning:

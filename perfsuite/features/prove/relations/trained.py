@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relation import (
-    Asked,
     CannotTry,
     Judged,
+    ProveRequest,
     Relation,
     Remark,
     Seen,
@@ -31,7 +31,7 @@ FEWEST = 3  # updates after which a parameter without any gradient is told
 WATCHED_UPDATES = 4  # in which frozen parameters are compared; a later one that moves, moves here as well
 
 
-class Trace(Record, frozen=True, kw_only=True):
+class ParameterTrace(Record, frozen=True, kw_only=True):
     """One parameter. ``ran`` is how its module ran: "" not at all, "no_grad", "cut" if its output's gradient has an end
     before the loss, "unused" if its output may be unused, "" if it is not known. ``spoiled`` is the first step that
     updated it with a gradient that is not finite, ``kept`` one whose gradient had that of the step before.
@@ -52,10 +52,10 @@ class Trace(Record, frozen=True, kw_only=True):
     moved_frozen: int = 0
 
 
-class Traces(Record, frozen=True, kw_only=True):
+class ParameterTraces(Record, frozen=True, kw_only=True):
     """Of one rank. ``by_hand``: something else than a torch optimizer updates, so what is in one is not known."""
 
-    parameters: dict[str, Trace]
+    parameters: dict[str, ParameterTrace]
     updates: int
     strangers: int  # parameters of optimizers that no trained module has
     untied: str = ""
@@ -162,7 +162,7 @@ class TrainedProbe(Probe):
         self.least.clear()
 
     def facts(self) -> Any:
-        """A record, Traces."""
+        """A record, ParameterTraces."""
         holders: Counter[int] = Counter()
         for optimizer in self.watched.optimizers.values():
             holders.update({id(one) for group in optimizer.param_groups for one in group["params"]})
@@ -170,7 +170,7 @@ class TrainedProbe(Probe):
         parameters = list(self.script.parameters())
         known = {id(one) for _, one in parameters}
         traces = {
-            name: Trace(
+            name: ParameterTrace(
                 trains=one.requires_grad,
                 optimizers=holders[id(one)],
                 has_gradient=name in self.gradients,
@@ -191,7 +191,7 @@ class TrainedProbe(Probe):
         strangers = sum(one not in known for one in self.script.optimized)
         engine = self.watched.engine is not None
         return msgspec.to_builtins(
-            Traces(
+            ParameterTraces(
                 parameters=traces,
                 updates=self.updates,
                 strangers=strangers,
@@ -288,8 +288,8 @@ def _untied(model: Module) -> str:
     return plain(names.get(id(weights[1]), ""))
 
 
-def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
-    ranks = typed(seen[0], Traces)
+def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
+    ranks = typed(seen[0], ParameterTraces)
     first, updates = ranks[0], min(rank.updates for rank in ranks)
     if not first.parameters:
         raise CannotTry(Remark(what="no_parameters"))
@@ -305,11 +305,11 @@ def _judge(asked: Asked, seen: Sequence[Seen]) -> Judged:
     return RELATION.broken(wrong, aside, Remark(what="held", number=moved, expected=len(merged) - len(trained)))
 
 
-def _unused(some: Sequence[Trace]) -> bool:
+def _unused(some: Sequence[ParameterTrace]) -> bool:
     return not any(one.nonzero or one.moved for one in some)
 
 
-def _about_gradients(trained: dict[str, list[Trace]], first: Traces) -> Iterator[Remark]:
+def _about_gradients(trained: dict[str, list[ParameterTrace]], first: ParameterTraces) -> Iterator[Remark]:
     if first.by_hand:
         return
     if trained and not any(one.nonzero for some in trained.values() for one in some):
@@ -329,7 +329,7 @@ def _about_gradients(trained: dict[str, list[Trace]], first: Traces) -> Iterator
     yield from grouped("zero", [name for name, some in held.items() if any(one.has_gradient for one in some)])
 
 
-def _about_optimizers(trained: dict[str, list[Trace]], first: Traces) -> Iterator[Remark]:
+def _about_optimizers(trained: dict[str, list[ParameterTrace]], first: ParameterTraces) -> Iterator[Remark]:
     if first.by_hand:
         return
     absent = [
@@ -342,7 +342,7 @@ def _about_optimizers(trained: dict[str, list[Trace]], first: Traces) -> Iterato
     yield from grouped("twice", [name for name, some in trained.items() if some[0].optimizers > 1])
 
 
-def _about_moves(trained: dict[str, list[Trace]], merged: dict[str, list[Trace]]) -> Iterator[Remark]:
+def _about_moves(trained: dict[str, list[ParameterTrace]], merged: dict[str, list[ParameterTrace]]) -> Iterator[Remark]:
     stuck = [
         name
         for name, some in trained.items()
