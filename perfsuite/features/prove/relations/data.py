@@ -339,30 +339,8 @@ RELATION = Relation(
         "and set no seed in the loop",
         "ranks_same": "all {number} ranks read the same samples of {subject}: does the loader have a "
         "DistributedSampler?",
-        "ranks_overlap": "more than one rank reads {number} samples of {subject}: do all shuffle with the same seed, and "
-        "take their own part?",
-        "workers_alike", subject=package, number=workers)
-            return
-
-
-RELATION = Relation(
-    name="data",
-    asks="An epoch reads each sample once over ranks and workers, in another order than the one before.",
-    probe=f"{__name__}:DataProbe",
-    says={
-        "held": "{number} samples of {subject} were read, each once",
-        "none": "the script trains on no torch.utils.data.DataLoader",
-        "one_epoch": "the order of epochs was not compared: let the script train for two, with less data",
-        "ranks_unknown": "whether ranks must read other samples is not known: nothing wraps the model",
-        "first_batch": "each of {number} steps reads the same first batch of {subject}: make one iterator for an epoch",
-        "workers_repeat": "each of {number} workers reads every sample of {subject}: split them by get_worker_info()",
-        "twice": "{number} samples of {subject} are read more than once in an epoch",
-        "same_order": "epoch {step} reads {subject} in the order of the epoch before: call sampler.set_epoch(epoch), "
-        "and set no seed in the loop",
-        "ranks_same": "all {number} ranks read the same samples of {subject}: does the loader have a "
-        "DistributedSampler?",
-        "ranks_overlap": "{number} samples of {subject} are read by more than one rank in an epoch: do all ranks "
-        "shuffle with the same seed, and take their own part?",
+        "ranks_overlap": "more than one rank reads {number} samples of {subject}: do all shuffle with the same "
+        "seed, and take their own part?",
         "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
         "same seed in each?",
     },
