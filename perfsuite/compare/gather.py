@@ -203,7 +203,17 @@ def _fold(metric: Metric, ranks: Sequence[RankSample], alone: bool) -> Reading |
         for one in (reading.ranks or [reading.value])
     ]
     evidence: Any = {"suspects": fullest.suspects, "lines": fullest.lines, "phases": fullest.phases}
-    return Reading(value=value, parts=parts, samples=samples, ranks=every, **evidence)
+    series = _fold_series(readings)
+    return Reading(value=value, parts=parts, samples=samples, series=series, ranks=every, **evidence)
+
+
+def _fold_series(readings: Sequence[Reading]) -> dict[str, list[float | None]]:
+    """The means over the ranks that have a name, as far as all of these have its numbers."""
+    folded: dict[str, list[float | None]] = {}
+    for name in dict.fromkeys(name for reading in readings for name in reading.series):
+        columns = zip(*(reading.series[name] for reading in readings if name in reading.series), strict=False)
+        folded[name] = [None if None in column else statistics.fmean(column) for column in columns]  # type: ignore[type-var]
+    return folded
 
 
 def _check(metric: Metric, rank: int, reading: Reading) -> None:

@@ -11,6 +11,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.compare.gather import derived
 from perfsuite.compare.rules import rule_of
+from perfsuite.compare.rules.series import repeated
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
@@ -47,7 +48,10 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     for metric in metrics:
         if metric.name not in readings:
             continue
-        if metric.is_time:
+        if readings[metric.name].series:
+            known = [one.readings[metric.name] for one in measurements if metric.name in one.readings]
+            readings[metric.name] = _repeated(metric, known)
+        elif metric.is_time:
             readings[metric.name] = _pool([measurement.readings[metric.name] for measurement in measurements])
         elif metric.is_timed:  # the phases of a step
             known = [one.readings[metric.name] for one in measurements if metric.name in one.readings]
@@ -66,6 +70,14 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     more: dict[str, Any] = {"launches": launches, "wall_seconds": wall_seconds, "unrepeated": unrepeated}
     more |= {"uncounted": uncounted}
     return msgspec.structs.replace(first, readings=readings, **more)
+
+
+def _repeated(metric: Metric, readings: Sequence[Reading]) -> Reading:
+    """The first launch's, with the names of which no other launch has other numbers."""
+    first = readings[0]
+    for other in readings[1:]:
+        first = msgspec.structs.replace(first, series=repeated(metric, first, other))
+    return msgspec.structs.replace(first, value=len(first.series))
 
 
 def _derive(metric: Metric, readings: dict[str, Reading], uncounted: dict[str, str], world_size: int) -> None:

@@ -18,6 +18,9 @@ class Reading(Record, frozen=True, kw_only=True):
 
     ``phases`` are the seconds of phases that a script names itself, which are within the value: of "other" alone.
 
+    ``series`` are numbers by the names that a script gives them, in the order in which they came; None is one that is
+    not finite.
+
     A sample is None if an fp16 step overflowed and was skipped. ``ranks`` has each rank's value, or those of
     its devices if it has several.
     """
@@ -28,6 +31,7 @@ class Reading(Record, frozen=True, kw_only=True):
     phases: dict[str, float] = {}
     lines: dict[str, dict[str, int]] = {}
     samples: list[float | None] = []
+    series: dict[str, list[float | None]] = {}
     ranks: list[int | float] = []
 
 

@@ -30,9 +30,10 @@ class Metric:
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
     the step time), "min", "sum" or "mean". ``hold`` names a rule of ``compare/rules`` or of the user's ``rules/``:
     "exact" (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most
-    twice the baseline's, or what the precision explains), "least" (no part may become less), "about" (worse by the ``bound`` at most), "most" (the same,
-    of the largest sample of the steps that both sides have made), "time" (the median, on the machine that recorded it),
-    "shown" (must exist and be finite, without a limit) or "zero" ("exact", and more than 0 is red without a baseline
+    twice the baseline's, or what the precision explains), "least" (no part may become less), "about" (worse by the
+    ``bound`` at most), "most" (the same, of the largest sample of the steps that both sides have made), "series" (every
+    number of a name), "time" (the median, on the machine that recorded it), "shown" (must exist and be finite, without
+    a limit) or "zero" ("exact", and more than 0 is red without a baseline
     too). ``worse`` says which direction is bad: "higher", "lower" or "different".
     ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
     ``processes`` are the kinds of cells (Engine.process) that have it, by default those of its meter. ``depends_on``

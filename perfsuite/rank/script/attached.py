@@ -28,6 +28,7 @@ from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.family import descendants
 from perfsuite.rank.script.later import Later, has_later_steps
 from perfsuite.rank.script.loaders import Loaders, watch_loaders
+from perfsuite.rank.script.loggers import watch_log
 from perfsuite.rank.script.loop import MOST, ScriptLoop, Shared, extras, loop_of
 from perfsuite.rank.script.on_cuda import begin_with_cuda, check_device, settle_on
 from perfsuite.rank.script.outside import outside_of_copy
@@ -95,8 +96,21 @@ def attach_saves(module: Any) -> None:
         watch_saves(module, _here.saves)
 
 
+def attach_accelerate(accelerator: Any) -> None:
+    """Called when Accelerate's Accelerator is imported."""
+    attach_saves(accelerator)
+    attach_log(accelerator)
+
+
+def attach_log(module: Any) -> None:
+    """Called when a module of a library is imported that logs numbers."""
+    if _here:
+        watch_log(module, _here.watched.logged)
+
+
 def attach_trainer(trainer: Any) -> None:
     """Called when transformers' Trainer is imported."""
+    attach_log(trainer)
     if _here and _here.proved:
         _here.proved.imported(trainer)
 

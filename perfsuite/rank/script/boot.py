@@ -24,6 +24,10 @@ from perfsuite.rank.script.started import Started
 AFTER = {  # module → the function of perfsuite that is called once it is executed
     "torch": "perfsuite.rank.script.attached:attach",
     "transformers.trainer": "perfsuite.rank.script.attached:attach_trainer",
+    **dict.fromkeys(
+        ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"),
+        "perfsuite.rank.script.attached:attach_log",
+    ),
     "transformers.generation.utils": "perfsuite.rank.script.attached:attach_generation",
     "trl.trainer.grpo_trainer": "perfsuite.rank.script.attached:attach_trl",
     "trl.trainer.rloo_trainer": "perfsuite.rank.script.attached:attach_trl",
@@ -32,10 +36,10 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
             "torch.distributed.checkpoint.state_dict_saver",
             "safetensors.torch",
             "transformers.modeling_utils",
-            "accelerate.accelerator",
         ),
         "perfsuite.rank.script.attached:attach_saves",
     ),
+    "accelerate.accelerator": "perfsuite.rank.script.attached:attach_accelerate",
     "deepspeed.runtime.engine": "perfsuite.rank.script.attached:attach_deepspeed",
 }
 
