@@ -39,7 +39,7 @@ def rank_packages(python: str, extensions: str, version: tuple[int, int]) -> Pat
 def _place(module: str) -> Path:
     """The folder of a package, or the file of a module."""
     found = importlib.util.find_spec(module)
-    assert found and found.origin, f"{module} is not installed beside perfsuite"
+    assert found and found.origin, f"{module} is not installed next to perfsuite"
     return Path(found.origin).parent if found.submodule_search_locations else Path(found.origin)
 
 
