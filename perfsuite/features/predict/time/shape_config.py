@@ -6,7 +6,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.models._sizes import families
-from perfsuite.errors import Refused
+from perfsuite.errors import FileError, Refused
 from perfsuite.features.predict.architecture import architecture_of
 from perfsuite.features.predict.time.shape import Experts, Latent, LayerStack, Shape
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
@@ -17,7 +17,7 @@ FAMILIES = {*(path.stem for path in families()), "bloom"}
 def shape_of(model: Model) -> Shape:
     """The shape of a model: of perfsuite's families by their configs' names, of others as transformers builds them.
 
-    Raises Refused if there is no closed form, and FileError if transformers does not build it.
+    Raises Refused if there is no closed form, or if transformers does not build it.
     """
     if model.family in FAMILIES or not model.config:
         try:
@@ -27,7 +27,10 @@ def shape_of(model: Model) -> Shape:
             raise Refused(f"{model.name} has no closed form of its time: {lacks}.") from None
     else:
         config = {**model.config, "architectures": [model.model_class]}
-        shape = shape_of_architecture(model.name, architecture_of(model.name, config))
+        try:
+            shape = shape_of_architecture(model.name, architecture_of(model.name, config))
+        except FileError as error:
+            raise Refused(str(error)) from None
     return replace(shape, classifies=shape.classifies or model.task == "sequence_classification")
 
 
