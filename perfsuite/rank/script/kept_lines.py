@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.rank.users_lines import UsersLines, is_ours
+from perfsuite.rank.users_lines import PACKAGE, UsersLines, is_ours
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import LINE
 
@@ -51,8 +51,9 @@ class KeptLines:
 
     def _line(self, traceback: Any) -> str:
         """The user's innermost line; empty if perfsuite itself has allocated, inside of a call of his."""
-        for frame in reversed(traceback):  # the innermost is the last
-            if is_ours(frame.filename):
+        innermost, *_ = frames = list(reversed(traceback))
+        for frame in frames:
+            if is_ours(frame.filename) or innermost.filename.startswith(PACKAGE):
                 return ""
             if line := self._users.named(frame.filename, frame.lineno, ""):
                 return line
