@@ -4,7 +4,6 @@ Every symptom rests on a number that was measured. A share is one of a whole ite
 lines) or of the peak.
 """
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ LOOPS = 100  # operators of an optimizer that handles its tensors one by one
 TELLING = 0.4  # of an iteration, for an optimizer that does so by torch's own choice, as on a CPU
 CALLS, CALL_SECONDS = 100, 1e-4  # of one line in a step, and what its operators take: layers of a model take more
 LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
-UNEVEN, FEWEST = 1.5, 20  # the largest tenth of the steps by the smallest, and the steps that are needed to say so
+UNEVEN = 1.5  # the largest tenth of the steps by the smallest
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
 SUMMED, CLEARED = "never cleared", "zeros"  # parts of the gradients that a step begins with (meters/own_lines.py)
 
@@ -233,12 +232,8 @@ def _wide(seen: SeenNumbers) -> Iterator[StandOut]:
 
 
 def _uneven(seen: SeenNumbers) -> Iterator[StandOut]:
-    reading = seen.readings.get("input_elements")
-    sizes = [one for one in reading.samples if one] if reading else []
-    if len(sizes) >= FEWEST:
-        small, *_, large = statistics.quantiles(sizes, n=10)  # without the last batch of an epoch
-        if large / small >= UNEVEN:
-            yield StandOut(Symptom.UNEVEN, large / small, seen.line("data", "batch"))
+    if (ratio := seen.value("input_spread")) >= UNEVEN:
+        yield StandOut(Symptom.UNEVEN, ratio, seen.line("data", "batch"))
 
 
 LOOKS: tuple[Look, ...] = (

@@ -3,7 +3,8 @@
 rank/script/later.py says when a script is ended. Steps that are longer from some step on are seen by their batches.
 """
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
@@ -12,7 +13,10 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.system.units import WHOLE
+from perfsuite.system.units import RATIO, WHOLE
+
+
+FEWEST = 20  # steps whose inputs say how they spread
 
 
 class LaterSteps(Meter):
@@ -39,16 +43,23 @@ class LaterSteps(Meter):
         self.sizes.append((outcome.tokens, outcome.samples))
 
     def readings(self) -> dict[str, Reading]:
-        return {"input_elements": Reading(value=0)}
+        return {"input_spread": Reading(value=1.0)}
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         by_name = zip(("most_tokens", "most_samples"), zip(*list(self.sizes), strict=True), strict=True)
-        elements = Reading(value=max(self.elements, default=0), samples=list(map(float, self.elements)))
-        return {"input_elements": elements} | {
+        return {"input_spread": Reading(value=_spread([one for one in list(self.elements) if one]))} | {
             name: Reading(value=max(numbers), samples=list(map(float, numbers)))
             for name, numbers in by_name
             if any(numbers)
         }
+
+
+def _spread(sizes: Sequence[int]) -> float:
+    """The largest tenth by the smallest; 1 of too few. The last batch of an epoch does not count."""
+    if len(sizes) < FEWEST:
+        return 1.0
+    small, *_, large = statistics.quantiles(sizes, n=10)
+    return large / small
 
 
 METER = LaterSteps
@@ -57,7 +68,7 @@ METRICS = (
     Metric("later_steps", "later steps seen", WHOLE, fold="min", optional=True),
     Metric("ends_seen", "ends of the script seen", WHOLE, optional=True),
     Metric("failed_ends", "ends that failed", WHOLE, bound=0.0, **_most),
-    Metric("input_elements", "elements of the largest step's inputs", WHOLE, optional=True),
+    Metric("input_spread", "largest tenth of the inputs by the smallest", RATIO, optional=True),
     Metric("most_tokens", "tokens of the largest step", WHOLE, bound=0.5, **_most),
     Metric("most_samples", "samples of the largest step", WHOLE, bound=0.5, **_most),
 )

@@ -148,10 +148,8 @@ def test_a_loop_in_python_has_many_calls_of_one_line() -> None:
 
 def test_batches_are_uneven_by_their_tenths() -> None:
     """A smaller last batch is none."""
-    even, last = [64.0] * 30, [*[64.0] * 30, 7.0]
-
-    assert symptoms(input_elements=Reading(value=64, samples=[*even, *[200.0] * 9])) == [Symptom.UNEVEN]
-    assert symptoms(input_elements=Reading(value=64, samples=last)) == []
+    assert symptoms(input_spread=1.5) == [Symptom.UNEVEN]
+    assert symptoms(input_spread=1.4) == []
 
 
 def test_a_wider_dtype_and_scores_count_by_their_shares() -> None:
