@@ -105,9 +105,9 @@ def _memory(results: Results, measured: Mapping[str, Result]) -> Content:
         row: list[str | PageEntry] = [name]
         prediction = predictions.get(name)
         for title, metric in zip(errors, (PEAK, RESERVED), strict=True):
-            real = one.readings[metric].value
-            if prediction is None:
-                row += [show_bytes(real), ABSENT, ""]
+            real = one.number(metric)
+            if prediction is None or real is None:
+                row += [ABSENT if real is None else show_bytes(real), ABSENT, ""]
                 continue
             predicted = prediction.peak_bytes if metric == PEAK else prediction.reserved_bytes
             errors[title].append(predicted / real - 1)

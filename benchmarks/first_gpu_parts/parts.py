@@ -73,7 +73,10 @@ def _run_all(results: Results, end: float) -> None:
         standing = _standing(results, part)
         words = f"{standing.done} of {standing.wanted} done, {len(standing.reasons)} without a result"
         print(f"{part.name}: {words}, {show_seconds(max(0.0, end - time.monotonic()))} are left", flush=True)
-        write_page(results)
+        try:
+            write_page(results)
+        except Exception as error:  # a mistake in drawing must not end what measures; the last page raises it
+            print(f"the page cannot be drawn yet: {type(error).__name__}: {error}", flush=True)
 
 
 def _run_part(results: Results, part: Part, limit: float) -> None:
