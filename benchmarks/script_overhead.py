@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.catalog.cell import Cell, make_cell, parse_hardware
-from perfsuite.catalog.cpu_kernels import PORTABLE, pinned
+from perfsuite.catalog.cpu_kernels import pinned
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, script
 from perfsuite.errors import Refused
 from perfsuite.records.measurement import STEP_TIME
 from perfsuite.records.step_kinds import FEWEST_SEEN, TRACED_STEPS, steps_of_script, warmup_of_script
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.settings.kernels import PORTABLE
 
 WARMUP = 5
 MORE = 5  # steps beyond those that perfsuite needs

@@ -11,9 +11,8 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfsuite.settings.keys import KERNELS
+from perfsuite.settings.kernels import PORTABLE
 
-PORTABLE, NATIVE = KERNELS.choices
 PORTABLE_SET = "avx2"
 VARIABLES = {  # of torch, oneDNN (under its new name and its old one), FBGEMM and MKL
     "ATEN_CPU_CAPABILITY": "avx2",

@@ -212,7 +212,7 @@ def _fold_series(readings: Sequence[Reading]) -> dict[str, list[float | None]]:
     folded: dict[str, list[float | None]] = {}
     for name in dict.fromkeys(name for reading in readings for name in reading.series):
         columns = zip(*(reading.series[name] for reading in readings if name in reading.series), strict=False)
-        folded[name] = [None if None in column else statistics.fmean(column) for column in columns]  # type: ignore[type-var]
+        folded[name] = [None if None in column else statistics.fmean(column) for column in columns]
     return folded
 
 

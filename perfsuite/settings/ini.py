@@ -5,13 +5,13 @@ a test compares them with pytest's own answer.
 """
 
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import iniconfig
+import tomllib
 
 from perfsuite.errors import UsageError
 from perfsuite.settings.keys import check_keys

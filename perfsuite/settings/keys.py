@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.errors import UnknownName
+from perfsuite.settings.kernels import NATIVE, PORTABLE
 from perfsuite.settings.setting import Setting, as_written, count, positive, share
 
 PATIENCE = 2.5  # times longer may the start of a rank take than a step
@@ -38,9 +39,9 @@ TESTPATHS: Setting[list[str]] = Setting(
 KERNELS = Setting(
     name="kernels",
     help="Instruction sets of a CPU's kernels: portable (the same on every x86-64 machine) or native.",
-    default="portable",
+    default=PORTABLE,
     parse=str,
-    choices=("portable", "native"),
+    choices=(PORTABLE, NATIVE),
     kind="string",
 )
 TIME_TOLERANCE: Setting[float | None] = Setting(

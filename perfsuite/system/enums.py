@@ -7,4 +7,6 @@ class StrEnum(str, Enum):
     """An enumeration of texts: each member is its text, also where it is formatted."""
 
     __str__ = str.__str__
-    __format__ = str.__format__
+
+    def __format__(self, format_spec: str) -> str:
+        return str.__format__(self, format_spec)

@@ -9,11 +9,12 @@ from gate_samples import CELL, METRICS, baseline, measurement, memory
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog import cpu_kernels as kernels
-from perfsuite.catalog.cpu_kernels import NATIVE, PORTABLE, kernel_set, kernels_key, pinned, why_others
+from perfsuite.catalog.cpu_kernels import kernel_set, kernels_key, pinned, why_others
 from perfsuite.compare.judge import judge
 from perfsuite.errors import UnknownName
 from perfsuite.records.verdict import RED
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.settings.kernels import NATIVE, PORTABLE
 from perfsuite.settings.keys import KERNELS
 from perfsuite.show.text.words import accept_text, headline
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.catalog.cell import Cell
-from perfsuite.catalog.cpu_kernels import PORTABLE, kernel_set, pinned
+from perfsuite.catalog.cpu_kernels import kernel_set, pinned
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.features.predict.trace_records import Trace, TraceJob
@@ -24,6 +24,7 @@ from perfsuite.launch.jobs import make_job
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.step_kinds import TRACED_STEPS
+from perfsuite.settings.kernels import PORTABLE
 from perfsuite.system.deadline import check, look
 from perfsuite.system.machine import version_of
 from perfsuite.system.paths import PACKAGE, cache_folder, code_files, code_folders, content_hash
