@@ -28,3 +28,4 @@ class Gradients(Record, frozen=True, kw_only=True):
     uncounted: bool  # the loss is the model's own mean, without the Trainer's count of labels
     random: bool  # the forward has drawn random numbers
     batch_norm: bool
+    changed: bool = False  # the script called what was changed

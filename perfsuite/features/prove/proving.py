@@ -30,7 +30,7 @@ class ScriptRuns:
 
     def run(self, way: Way, probes: Sequence[str]) -> list[dict[str, Any]]:
         """What each probe saw, by rank. Raises CellFailed."""
-        changes = [*([WITHOUT_DROPOUT] if way.frozen else []), *way.changes]
+        changes = [*([WITHOUT_DROPOUT] if way.frozen and not way.dropout else []), *way.changes]
         proving = Proving(probes=list(probes), steps=way.steps, seconds=way.seconds, changes=changes, frozen=way.frozen)
         hardware = dataclasses.replace(self.hardware, ranks=way.ranks) if way.ranks else self.hardware
         try:

@@ -82,6 +82,7 @@ class Way:
     words: tuple[str, ...]
     changes: tuple[str, ...] = ()
     frozen: bool = False
+    dropout: bool = False  # a frozen one keeps it
     ranks: int = 0  # 0: as the script says
     number: int = 0  # of several launches of the same
     steps: int = field(default=STEPS, compare=False)

@@ -65,6 +65,7 @@ class ProvedScript:
         self.lines = UsersLines()
         self.step = 0  # that have ended
         self.dropout = False  # some was taken out
+        self.changed = False  # the script called what a change replaces
         self.ended = False  # the script by itself
         self._begun = 0.0
         self._digests: tuple[int, dict[str, str]] = (-1, {})

@@ -111,6 +111,24 @@ OF_RANKS = [
 ]
 
 
+CHECKPOINTED = LOOP.replace(
+    "return self.head(self.body(self.embed(x)))",
+    "return self.head(torch.utils.checkpoint.checkpoint(self.body, self.embed(x), use_reentrant=False))",
+).replace("import os, torch", "import os, torch, torch.utils.checkpoint")
+STATE = """class Drift(nn.Module):
+    calls = 0
+    def forward(self, x):
+        self.calls += 1
+        return (x * self.calls).tanh()
+model = Net(); model.body.append(Drift())
+"""
+OF_CHECKPOINTS = [
+    ("checkpointing", ("use_reentrant=False", "use_reentrant=False, preserve_rng_state=False")),
+    ("checkpointing", ("model = Net()\n", STATE)),
+    ("checkpointing", ("self.embed(x), use_reentrant=False", "self.embed(x).detach(), use_reentrant=True")),
+]
+
+
 def prove(folder, text, only, launcher=("python",)):
     """What the command prints, and its status."""
     (folder / "train.py").write_text(text)
@@ -147,6 +165,24 @@ def test_a_fault_of_ranks_breaks_its_relation(tmp_path, relation, edit, said):
     status, text = prove(tmp_path, edited(RANKS, edit), relation, ("torchrun", "--nproc-per-node=2"))
 
     assert (status, "BROKEN" in text, said in text) == (1, True, True), text
+
+
+@pytest.mark.parametrize(
+    ("relation", "edit"), [pytest.param(*one, marks=[slow] if at else []) for at, one in enumerate(OF_CHECKPOINTS)]
+)
+def test_a_fault_of_recomputation_breaks_its_relation(tmp_path, relation, edit):
+    """The same loop keeps its activations in the other launch."""
+    status, text = prove(tmp_path, edited(CHECKPOINTED, edit), relation)
+
+    assert (status, "recomputation changes gradients by" in text) == (1, True), text
+
+
+@slow
+def test_a_right_recomputation_holds(tmp_path):
+    """With dropout."""
+    status, text = prove(tmp_path, CHECKPOINTED, "checkpointing")
+
+    assert (status, "gradients with and without recomputation differ by 0 of" in text) == (0, True), text
 
 
 def test_a_right_script_breaks_no_relation(tmp_path):

@@ -79,6 +79,7 @@ class GradientProbe(Probe):
                 epsilon=self.epsilon,
                 weights=self.weights,
                 dropout=self.script.dropout,
+                changed=self.script.changed,
                 random=self.random,
                 uncounted=self.uncounted,
                 batch_norm=any(isinstance(one, norms) and one.training for one in modules),
