@@ -15,7 +15,6 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.system.units import RATIO, WHOLE
 
-
 FEWEST = 20  # steps whose inputs say how they spread
 
 

@@ -85,7 +85,7 @@ class LineTimes(Meter):
             for inside, called in self.users.frames(frame):
                 if places and called is not last:
                     places[-1] = places[-1]._replace(is_called=False)
-                places.append(SampledFrame(inside.f_code, inside.f_lineno, True))
+                places.append(SampledFrame(inside.f_code, inside.f_lineno or inside.f_code.co_firstlineno, True))
                 last = inside
             if not self._is_inside_ours(frame):
                 self.seconds[phase, tuple(reversed(places[:MOST_FRAMES]))] += now - before
