@@ -1,7 +1,8 @@
 """A long run: what grows with every step of hundreds or thousands, per step. Ten steps do not show it.
 
 The steps come after all others, in blocks. At a block's end, after a garbage collection, everything is counted that a
-training may keep for ever: tensors, memory of the host outside of them, Python's objects, open files. A leak grows in
+training may keep for ever: tensors, memory of the host outside of them, Python's objects, open files, threads, child
+processes, shared memory. A leak grows in
 every block, and a cache in a few, so the second least growth counts, after the first block, which fills caches. memray
 (https://bloomberg.github.io/memray) watches some steps more if something grows, and names the lines.
 """
@@ -13,11 +14,13 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.meters._keepers import Keepers
+from perfsuite.meters.children import resident_of_children
 from perfsuite.meters.host import malloced, resident_bytes
 from perfsuite.meters.objects import count
 from perfsuite.rank.meter import Meter, Order
@@ -29,6 +32,7 @@ from perfsuite.system.units import BYTES, SECONDS, WHOLE
 
 LEAST = 128  # bytes of host memory per step: less is what a log of losses keeps
 FEWEST = 4  # small blocks of Python's per step: fewer are what the log's numbers keep
+SHARED = ("/dev/shm/", "/memfd:", "/SYSV")  # how the kernel names what is mapped
 FIRST = 2  # counts: before all blocks and after the first, which fills caches
 
 
@@ -87,6 +91,9 @@ class LongRun(Meter):
             "kept_host_bytes": malloced() - tensors,
             "kept_blocks": sys.getallocatedblocks(),
             "kept_files": len(os.listdir("/proc/self/fd")),
+            "kept_threads": len(os.listdir("/proc/self/task")),
+            "kept_processes": len(resident_of_children()),
+            "kept_shared_bytes": shared_bytes(),
         }
         if source and source.reserved_bytes is not None:
             known["kept_reserved_bytes"] = source.reserved_bytes
@@ -124,6 +131,17 @@ class LongRun(Meter):
         return readings
 
 
+def shared_bytes() -> int:
+    """The bytes of shared memory that this process has mapped (proc(5), maps)."""
+    total = 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, *_, file = line.split(maxsplit=5)
+        if file.startswith(SHARED):
+            begin, _, end = addresses.partition("-")
+            total += int(end, 16) - int(begin, 16)
+    return total
+
+
 def _least(counts: Sequence[int], steps: int) -> int:
     """The growth per step of the blocks after the first: the second least, since one of them may give back what the
     libraries keep for later.
@@ -147,6 +165,9 @@ METRICS = (
     Metric("kept_host_bytes", "long run: other host memory grown/step", BYTES, hold="zero", **_exact),
     Metric("kept_reserved_bytes", "long run: reserved grown/step", BYTES, **_exact),
     Metric("kept_files", "long run: open files grown/step", WHOLE, hold="zero", **_exact),
+    Metric("kept_threads", "long run: threads left/step", WHOLE, hold="zero", **_exact),
+    Metric("kept_processes", "long run: child processes left/step", WHOLE, hold="zero", **_exact),
+    Metric("kept_shared_bytes", "long run: shared memory grown/step", BYTES, hold="zero", **_exact),
     Metric("kept_objects", "long run: objects left/step", WHOLE, hold="exact", depends_on=("python",), **_exact),
     Metric("kept_blocks", "long run: small blocks left/step", WHOLE, hold="exact", depends_on=("python",), **_exact),
     Metric("resident_growth_bytes", "long run: host RSS grown/step", BYTES, **_exact),

@@ -4,12 +4,13 @@ import dataclasses
 import importlib.util
 import itertools
 from dataclasses import replace
+from multiprocessing import shared_memory
 
 import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import PerfsuiteError
-from perfsuite.meters.long_run import LongRun, _least, _slope
+from perfsuite.meters.long_run import LongRun, _least, _slope, shared_bytes
 from perfsuite.run.runner import Runner
 from perfsuite.settings.options import FEWEST_LONG, LONG
 
@@ -110,3 +111,16 @@ def test_too_short_a_long_run_is_refused():
     """Its blocks would have too few steps to tell a leak from a cache."""
     with pytest.raises(PerfsuiteError, match="at least 100 steps, not 99"):
         LONG.value_of("99")
+
+
+def test_shared_memory_is_counted_as_long_as_it_is_mapped():
+    """By its pages."""
+    before = shared_bytes()
+    block = shared_memory.SharedMemory(create=True, size=2**20)
+
+    assert shared_bytes() - before == 2**20
+
+    block.close()
+    block.unlink()
+
+    assert shared_bytes() == before

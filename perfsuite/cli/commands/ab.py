@@ -38,6 +38,7 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
 from perfsuite.run.sides import Side, kind_of, sides
 from perfsuite.settings.keys import CATALOG, TIME_TOLERANCE
+from perfsuite.settings.options import LONG
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
@@ -83,6 +84,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
     add_settings(parser, steps=20, warmup=3)
+    add_shared(parser, LONG)
     add_html(parser)
     add_shared(parser, CATALOG)
 

@@ -1,6 +1,6 @@
 """``perfsuite run -- COMMAND``: measures a training script as it is, started by its own launcher.
 
-Exit code 1 if it could not be measured.
+Exit code 1 if it could not be measured, or if a long run shows that something grows with every step.
 """
 
 import argparse
@@ -11,10 +11,12 @@ from pathlib import Path
 
 from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.cell_id import HardwareName
+from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
 from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of, settings_of, write_html
 from perfsuite.compare.merge_launches import merge
+from perfsuite.compare.rules import why_wrong
 from perfsuite.launch.hardware_here import largest_here, local_hardware, require_here
 from perfsuite.launch.scripts import check_command
 from perfsuite.records import codec
@@ -84,7 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
             print(render_measured(measurement, metrics))
         print(_next(measurement, words, arguments.all))
     write_html(page, measured_page(measurement, metrics))
-    return 1 if measurement.failure else 0
+    return 1 if measurement.failure or _grows(measurement, metrics) else 0
+
+
+def _grows(measurement: Measurement, metrics: Sequence[Metric]) -> bool:
+    """Whether a number is not 0 that must be, such as what grows with every step of a long run."""
+    known = [one for one in metrics if one.hold == "zero" and one.name in measurement.readings]
+    return any(why_wrong(one, measurement.readings[one.name], ENGINE) for one in known)
 
 
 def _next(measurement: Measurement, words: Sequence[str], is_all: bool) -> str:

@@ -47,6 +47,7 @@ from perfsuite.run.environment_changes import requirement_of
 from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
 from perfsuite.settings.keys import CATALOG, KERNELS, TIME_TOLERANCE
+from perfsuite.settings.options import LONG
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import brought_text, change_text, note_text, sides_text
@@ -77,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="Also list small differences, and every cell.")
     parser.add_argument("--fresh", action="store_true", help="Measure everything again, whatever is known.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result to this file too.")
-    add_shared(parser, TIME_TOLERANCE, KERNELS)
+    add_shared(parser, TIME_TOLERANCE, KERNELS, LONG)
     add_html(parser)
     add_shared(parser, CATALOG)
 
@@ -131,7 +132,12 @@ def _run(arguments: argparse.Namespace, page: Path | None, progress: UpgradeProg
         print(f"Nothing to try: no newer release of {', '.join(name for name in here)}.")
         return 0
     settings, timed = (
-        dataclasses.replace(one, import_path=collected.import_path, kernels=value_of(arguments, KERNELS))
+        dataclasses.replace(
+            one,
+            import_path=collected.import_path,
+            kernels=value_of(arguments, KERNELS),
+            long=value_of(arguments, LONG),
+        )
         for one in (SETTINGS, TIMED)
     )
     tolerance = value_of(arguments, TIME_TOLERANCE)
