@@ -29,13 +29,13 @@ def told(folder, setup, after=""):
     [
         (
             "optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)",
-            {"SGD: lr 0.1", "SGD: momentum 0.9", "SGD: tensors 2", "SGD: elements 72"},
+            {"SGD: Linear.weight tensors 1", "SGD: lr 0.1", "SGD: momentum 0.9", "SGD: tensors 2", "SGD: elements 72"},
         ),
         (
             f"optimizer = torch.optim.AdamW({GROUPS}, lr=torch.tensor(0.5))",
             {
                 *("AdamW group 0: lr 0.5", "AdamW group 0: weight_decay 0.1", "AdamW group 0: elements 64"),
-                *("AdamW group 1: lr 0.5", "AdamW group 1: weight_decay 0", "AdamW group 1: elements 8"),
+                *("AdamW group 1: lr 0.5", "AdamW group 1: weight_decay 0", "AdamW group 1: Linear.bias tensors 1"),
                 *("AdamW group 0: betas (0.9, 0.999)", "AdamW group 0: eps 1e-08", "AdamW group 0: tensors 1"),
             },
         ),

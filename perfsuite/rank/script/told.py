@@ -6,8 +6,10 @@ makes is a setting.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from perfsuite.rank.torch_types import Module
 
 UPDATES = 3
 # How an update is computed and not which, by torch's own choice in most releases; and what schedulers keep.
@@ -22,13 +24,21 @@ class Told:
         self._updates: Counter[int] = Counter()
         self._values: dict[tuple[int, str, int, str], list[str]] = {}  # by optimizer, its class, group and option
 
-    def note(self, number: int, optimizer: Any) -> None:
-        """Read the groups of an optimizer that is about to update."""
+    def note(self, number: int, optimizer: Any, modules: Iterable[Module]) -> None:
+        """Read the groups of an optimizer that is about to update, which has parameters of these modules."""
         if self._updates[number] >= UPDATES:
             return
         self._updates[number] += 1
+        kinds = {
+            id(one): f"{type(inner).__name__}.{name}"
+            for module in modules
+            for inner in module.modules()
+            for name, one in inner.named_parameters(recurse=False)
+        }
         for at, group in enumerate(optimizer.param_groups):
-            for name, value in _options(group):
+            counts = Counter(kinds[id(one)] for one in group["params"] if id(one) in kinds)
+            of_kinds = [(f"{kind} tensors", f"{count:,}") for kind, count in sorted(counts.items())]
+            for name, value in (*_options(group), *of_kinds):
                 self._values.setdefault((number, type(optimizer).__name__, at, name), []).append(value)
 
     def facts(self) -> list[str]:

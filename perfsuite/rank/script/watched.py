@@ -198,7 +198,7 @@ def watch_torch(torch: Any, watched: Watched) -> None:
                 watched.begun()
             if not watched.is_here:
                 return inner(self, *args, **kwargs)
-            watched.told.note(watched._number(self), self)
+            watched.told.note(watched._number(self), self, watched.roots.values())
             if not watched.updates:
                 closure = kwargs.get("closure", args[0] if args else None)
                 result = closure() if closure else None
