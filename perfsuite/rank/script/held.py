@@ -20,7 +20,7 @@ NUMPY_RANDOM = ("MT19937", "PCG64")
 
 
 @dataclass
-class Held:
+class SavedStates:
     """Of a save so far: ``states`` are the tensors of weights and optimizers, and how many schedulers, scalers and
     states of random numbers there are. ``sizes`` are the bytes of all tensors, those of this rank alone.
     """

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfsuite.rank.script.held import Held
+from perfsuite.rank.script.held import SavedStates
 from perfsuite.rank.script.watched import Watched, replace
 
 WRITE = {  # module → its functions and methods that write a checkpoint, or a part of one
@@ -45,7 +45,7 @@ class Save:
     seconds: float = 0.0
     written: Counter[str] = field(default_factory=Counter)
     is_async: bool = False
-    held: Held = field(default_factory=Held)
+    held: SavedStates = field(default_factory=SavedStates)
 
 
 class Saves:
