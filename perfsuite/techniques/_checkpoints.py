@@ -103,12 +103,12 @@ class DcpAsync(Dcp):
         returned = threading.Event()
         in_vain = []
 
-        class Held(writer):  # type: ignore[misc]
+        class HeldWriter(writer):  # type: ignore[misc]
             def write_data(self, *arguments: Any, **keywords: Any) -> Any:
                 in_vain.append(not returned.wait(HELD_SECONDS))
                 return super().write_data(*arguments, **keywords)
 
-        written = self.save(trainer, folder, storage_writer=Held(folder))
+        written = self.save(trainer, folder, storage_writer=HeldWriter(folder))
         returned.set()
         written()
         return any(in_vain)

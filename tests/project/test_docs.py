@@ -166,7 +166,7 @@ def known_to_pytest():
 
 def check(command: str, whole: bool, known: set[str]) -> None:
     """Raise Wrong if there is no such command, or if it has no such flag."""
-    starts = command.startswith(("perfsuite emulate ", "perfsuite run ", "perfsuite init "))
+    starts = command.startswith(("perfsuite emulate ", "perfsuite init ", "perfsuite prove ", "perfsuite run "))
     command, _, inner = command.partition(" -- ") if starts else (command, "", "")
     if inner:  # what it runs
         if command.startswith("perfsuite emulate"):  # a reader's own script
@@ -205,6 +205,8 @@ def perfsuite(words: list[str], whole: bool) -> None:
                 raise Wrong(f"perfsuite {shlex.join(words)} does not parse") from None
         return
     one = parser()
+    if words and words[0] in one._option_string_actions:
+        return  # perfsuite --version
     while words and (children := {child.prog.split()[-1]: child for child in HOOKS.children(one)}):
         if words[0].isupper():
             return  # perfsuite COMMAND

@@ -472,7 +472,7 @@ def test_jobs_that_install_torch_take_its_cpu_build_and_keep_it():
             index = (workflow.get("env", {}) | job.get("env", {})).get("PIP_EXTRA_INDEX_URL")
             found[f"{path.stem} {name}"] = index, "'cache': 'pip'" in text
 
-    assert len(found) == 8
+    assert len(found) == 9
     assert {index for index, _ in found.values()} == {"https://download.pytorch.org/whl/cpu"}
     assert [name for name, (_, kept) in found.items() if not kept] == ["release try"]
 
