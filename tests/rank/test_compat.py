@@ -18,7 +18,7 @@ from perfsuite.records import codec
 ROOT = Path(perfsuite.__file__).parent
 LIBRARIES = {"accelerate", "bitsandbytes", "deepspeed", "peft", "torch", "torchao", "transformers"}
 TORCH = metadata.version("torch")
-PYTHON = {"_asdict", "_exit", "_getframe", "_value2member_map_"}  # its own
+PYTHON = {"_SubParsersAction", "_actions", "_asdict", "_current_frames", "_exit", "_getframe", "_value2member_map_"}
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.name != "compat.py"]
 LISTED = {part for name in (*NAMES, *OPERATORS) for part in name.split(".") if part.startswith("_")} | ATTRIBUTES.keys()
 LOOK = """

@@ -1,7 +1,6 @@
 """Every kind of data that a verdict has can be said, in words of its own: a member of an enum without words fails."""
 
 import re
-from enum import StrEnum
 from typing import Any, get_args
 
 import msgspec
@@ -25,6 +24,7 @@ from perfsuite.records.verdict import (
 from perfsuite.show.text.reasons import most_in, words_of
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import limit_text, note_text, trace_text, trial_of
+from perfsuite.system.enums import StrEnum
 from perfsuite.system.units import BYTES, ERROR, SECONDS, WHOLE
 
 CELL = "t5_tiny-zero3-cpu_x2"

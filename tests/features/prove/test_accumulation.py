@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -152,7 +153,7 @@ def gradients(norm, micro_batches=1, rows=("a", "b"), **other):
 def judged(whole, parts):
     """One global batch at once, and in two micro-batches."""
     both = [one if isinstance(one, list) else [one] for one in (whole, parts)]
-    asked = ProveRequest(("python", "train.py", "--batch-size", "2", "--accumulate", "1"), (), None)
+    asked = ProveRequest(("python", "train.py", "--batch-size", "2", "--accumulate", "1"), (), Path())
     return RELATION.judge(asked, both)
 
 
