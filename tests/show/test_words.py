@@ -49,6 +49,7 @@ REASONS: list[Reason] = [
     reasons.NoCommonStep(),
     reasons.SomeSteps(median=0.001),
     reasons.BySteps(),
+    reasons.OtherStrategy(),
     reasons.OtherGpus(recorded=["GPU-1"], here=["GPU-2"], recorded_links="NV4", here_links=""),
     reasons.NoIdentity(),
     reasons.OtherComputer(device="Xeon", cores=2, identity="1a2b"),
