@@ -137,7 +137,7 @@ def shared_bytes() -> int:
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, *_, file = line.split(maxsplit=5)
         if file.startswith(SHARED):
-            begin, _, end = addresses.partition("-")
+            begin, end = addresses.replace("-", " ").split()
             total += int(end, 16) - int(begin, 16)
     return total
 

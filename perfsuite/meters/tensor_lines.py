@@ -60,9 +60,8 @@ class TensorLines(Meter):
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 result = function(*args, **(kwargs or {}))
                 line = whereabouts.line(is_grad_enabled())
-                known = {one.untyped_storage().data_ptr() for _, one in tensors_in([args, kwargs])}
-                for _, one in tensors_in(result):
-                    storage = one.untyped_storage()
+                known = {storage.data_ptr() for storage in _storages([args, kwargs])}
+                for storage in _storages(result):
                     if storage.data_ptr() not in known:  # else it is a view, or written in place
                         made.append((StorageWeakRef(storage), line, storage.nbytes()))
                         places[whereabouts.here(), storage.nbytes()][line] += 1
@@ -107,6 +106,15 @@ class TensorLines(Meter):
                 lines[line] += size
         found = {line: size for line, size in lines.items() if size}
         return {name: msgspec.structs.replace(readings[name], lines={LINE: found}) for name in grown if found}
+
+
+def _storages(values: Any) -> Iterator[Any]:
+    """Those of the tensors that have one with an address: not of sparse ones, nor of wrappers around others."""
+    for _, tensor in tensors_in(values):
+        with contextlib.suppress(NotImplementedError, RuntimeError):
+            storage = tensor.untyped_storage()
+            storage.data_ptr()
+            yield storage
 
 
 METER = TensorLines

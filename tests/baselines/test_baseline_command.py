@@ -551,7 +551,7 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
         (["diff", "run.jsonl", "--time-tolerance", "nan"], "argument --time-tolerance: 'nan' is not a number above 0"),
         (["show", "--baselines", "gone"], "--baselines names gone, which is not a folder"),
         (["show"], "has no baseline that matches"),
-        (["history"], "baselines/ledger.jsonl has no cell that matches -k ''"),
+        (["history"], "baselines/ledger.jsonl has no entry yet"),
         (["shwo"], "invalid choice: 'shwo'"),
     ],
 )

@@ -183,9 +183,7 @@ def test_a_test_that_never_checks_is_red(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--perf", "-p", "no:cacheprovider")
 
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(
-        ["*gpt2_tiny-single-cpu_x1: the test requests perf_cell and never calls perf_cell.check()*"]
-    )
+    result.stdout.fnmatch_lines(["the test requests perf_cell and never calls perf_cell.check()*"])
 
 
 def test_a_test_that_swallows_the_verdict_is_red(pytester: pytest.Pytester) -> None:

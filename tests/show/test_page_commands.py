@@ -83,7 +83,7 @@ def test_a_plan_is_written(tmp_path, capsys):
 
     assert status == 0 and f"{file} is written" in capsys.readouterr().out
     assert '<p class="verdict green">Best: ' in page and page.count("whisker") == 3 + 1  # and one in the style
-    assert "days" in page and "interval of 90 %" in page
+    assert " min" in page and "interval of 90 %" in page
     assert "One node: steps of one node in half precision were fitted." in page
 
 

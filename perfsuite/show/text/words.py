@@ -411,7 +411,7 @@ def comparison_summary(verdict: Verdict) -> str:
         said = words_of(verdict.reason)
         of_one_side = isinstance(verdict.reason, SideFailed)
         return said if of_one_side else f"{DIRECTION}{verdict.status}: {said}"
-    known = (Status.FAILED, Status.REGRESSED, Status.OPEN, Status.IMPROVED, Status.IMMATERIAL, Status.NOT_COMPARED)
+    known = (Status.FAILED, Status.REGRESSED, Status.OPEN, Status.IMPROVED, Status.IMMATERIAL)
     parts = [
         f"{status}: {', '.join(titles)}"
         for status in known

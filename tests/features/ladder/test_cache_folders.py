@@ -65,7 +65,7 @@ def test_a_cache_from_which_nothing_can_be_loaded_is_one_sentence(mounted: Run, 
     done = mounted("noexec", pytest_perf(), {"XDG_CACHE_HOME": str(cache)})
 
     assert done.returncode == 1
-    assert f"{CELL}: The file system of {cache / 'perfsuite'} {NOEXEC}" in done.stdout
+    assert f"The file system of {cache / 'perfsuite'} {NOEXEC}" in done.stdout
     assert not (tmp_path / "baselines").exists()
 
 
@@ -104,7 +104,9 @@ def test_a_home_that_cannot_be_written_names_the_variable(mounted: Run, tmp_path
     done = mounted("rw" if made else "ro", command, variables)
 
     assert done.returncode == 1
-    sentence = next(line for line in done.stdout.splitlines() if line.startswith(f"{CELL}: "))
+    head = f"_ test_cell[{CELL}] _"
+    lines = done.stdout.splitlines()
+    sentence = lines[next(place for place, line in enumerate(lines) if head in line) + 1]
     assert f"{home}/.cache/perfsuite" in sentence and "Read-only file system" in sentence
     assert sentence.endswith("Let XDG_CACHE_HOME name another folder.")
 
