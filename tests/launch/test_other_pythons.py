@@ -3,7 +3,6 @@
 import functools
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from perfsuite.launch.rank_packages import rank_packages
 from perfsuite.rank.script.needs import NEEDS, OLDEST
 
 REPOSITORY = Path(__file__).parents[2]
+OLDEST_OF_PERFSUITE = 11  # the minor version
 SCRIPT = """\
 import torch
 
@@ -82,23 +82,6 @@ def test_for_the_same_python_they_are_perfsuite_s_own() -> None:
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'pytest'"
 
 
-@pytest.fixture(scope="module")
-def torch_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Makes an environment with torch for a Python; the same for all tests."""
-    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
-    torch = next(line for line in lines if line.startswith("torch=="))
-
-    @functools.cache
-    def make(minor: int) -> Path:
-        folder = tmp_path_factory.mktemp("environment") / ".venv"
-        assert run(other_pythons()[3, minor], "-m", "venv", folder).returncode == 0
-        done = run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", torch, "numpy")
-        assert done.returncode == 0, done.stderr
-        return folder
-
-    return make
-
-
 def packages_in(environment: Path) -> set[str]:
     """What is installed there."""
     return {found.name for found in environment.glob("lib/python*/site-packages/*") if found.name != "__pycache__"}
@@ -106,35 +89,35 @@ def packages_in(environment: Path) -> set[str]:
 
 @pytest.mark.network
 @pytest.mark.parametrize("minor", range(10, 15))
-def test_a_script_trains_on_another_python(minor: int, torch_environment, tmp_path: Path) -> None:
-    """Its environment has torch and numpy, and nothing of perfsuite's, before and after."""
+def test_another_python_trains_and_guards(minor: int, tmp_path: Path) -> None:
+    """Its environment has torch and numpy, and nothing of perfsuite's before and after a script was measured in it.
+    Then perfsuite is installed there, and guards the script.
+    """
     if (3, minor) not in other_pythons():
-        pytest.skip(f"This machine has no Python 3.{minor} beside the one that runs.")
-    environment = torch_environment(minor)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    before = packages_in(environment)
+        pytest.skip(f"This machine has no Python 3.{minor} apart from the one that runs.")
+    environment, project = tmp_path / "environment", tmp_path / "project"
     python = environment / "bin" / "python"
-    done = run(sys.executable, "-m", "perfsuite", "run", "--", python, "train.py", folder=tmp_path)
+    constraints = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    torch = next(line for line in constraints if line.startswith("torch=="))
+    assert run(other_pythons()[3, minor], "-m", "venv", environment).returncode == 0
+    installed = run(python, "-m", "pip", "install", "--quiet", torch, "numpy")
+    assert installed.returncode == 0, installed.stderr
+    before = packages_in(environment)
+    project.mkdir()
+    (project / "train.py").write_text(SCRIPT)
+
+    done = run(sys.executable, "-m", "perfsuite", "run", "--", python, "train.py", folder=project)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ms a step" in done.stdout
-    assert packages_in(environment) == before
+    assert "ms a step" in done.stdout and packages_in(environment) == before
 
-
-@pytest.mark.network
-@pytest.mark.parametrize("minor", range(11, 15))
-def test_perfsuite_runs_on_another_python(minor: int, torch_environment, tmp_path: Path) -> None:
-    """It is installed there, and guards a script."""
-    if (3, minor) not in other_pythons():
-        pytest.skip(f"This machine has no Python 3.{minor} beside the one that runs.")
-    python = torch_environment(minor) / "bin" / "python"
-    done = run(python, "-m", "pip", "install", "--quiet", "-e", REPOSITORY)
-    assert done.returncode == 0, done.stderr
-    (tmp_path / "train.py").write_text(SCRIPT)
+    if minor < OLDEST_OF_PERFSUITE:
+        return
     for command in (
+        (python, "-m", "pip", "install", "--quiet", "-e", REPOSITORY),
         ("git", "init", "--quiet"),
         (python, "-m", "perfsuite", "init", "--", "python", "train.py"),
         (python, "-m", "pytest", "--perf", "--perf-update=new"),
         (python, "-m", "pytest", "--perf"),
     ):
-        done = run(*command, folder=tmp_path)
+        done = run(*command, folder=project)
         assert done.returncode == 0, done.stdout + done.stderr
