@@ -1,10 +1,10 @@
 """Completion of commands and options in a shell, by shtab."""
 
 import argparse
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from perfsuite.cli.parsers import parsers_of
 from perfsuite.errors import UnknownName, UsageError
 
 
@@ -16,19 +16,10 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
 
     if shell not in shtab.SUPPORTED_SHELLS:
         raise UnknownName("shell", shell, shtab.SUPPORTED_SHELLS, "shtab makes the scripts.")
-    for action in actions(parser):
+    for action in (action for below in parsers_of(parser) for action in below._actions):
         if action.type is Path:  # a file or a folder
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         if action.help == argparse.SUPPRESS:  # the commands, which the help lists by their questions
             action.help = ""
     script: str = shtab.complete(parser, shell)
     return script
-
-
-def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The arguments of a parser and of all commands below it."""
-    for action in parser._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from actions(below)

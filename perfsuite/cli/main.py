@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from perfsuite.cli.command_files import QUESTIONS, SITE, CommandFile, command_files
+from perfsuite.cli.parsers import parsers_of
 from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.system.processes import require_linux
 from perfsuite.system.units import printable
@@ -88,13 +89,10 @@ def _by_question(commands: Iterable[CommandFile]) -> str:
 
 def _add_examples(parser: argparse.ArgumentParser, command: Any) -> None:
     """Let the help of a command, and of each of its actions, end with its examples and the page of the command."""
-    examples = [f"  {example}" for example in command.EXAMPLES if f"{example} ".startswith(f"{parser.prog} ")]
-    parser.epilog = "\n".join(["examples:", *examples, "", f"more: {SITE}/{command.PAGE}.html"])
-    parser.formatter_class = _Help
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                _add_examples(below, command)
+    for one in parsers_of(parser):
+        examples = [f"  {example}" for example in command.EXAMPLES if f"{example} ".startswith(f"{one.prog} ")]
+        one.epilog = "\n".join(["examples:", *examples, "", f"more: {SITE}/{command.PAGE}.html"])
+        one.formatter_class = _Help
 
 
 def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:

@@ -53,19 +53,18 @@ def hurt_of(line: Line) -> Hurt:
     return Hurt.TIME if line.unit == SECONDS else Hurt.COUNTERS
 
 
-def order_of(line: Line) -> tuple[bool, bool, int, int, float]:
-    """Where a line stands: red before all else, then by what hurts, then by how much."""
+def order_of(line: Line) -> tuple[bool, int, int, float]:
+    """Where a line that is not equal stands: red before all else, then by what hurts, then by how much."""
     change = line.change
     size = abs(change) if change is not None else float("inf")
-    unequal = line.status in (Status.OK, Status.NOT_COMPARED)
-    return line.status not in RED, unequal, hurt_of(line), _FIRST.get(line.metric, len(_FIRST)), -size
+    return line.status not in RED, hurt_of(line), _FIRST.get(line.metric, len(_FIRST)), -size
 
 
 def worst_first(lines: Iterable[Line]) -> list[Line]:
     """Those that are not equal, what hurts first; the others stay as they are, after them."""
-    lines = list(lines)
-    moved = [line for line in lines if line.status not in (Status.OK, Status.NOT_COMPARED)]
-    quiet = [line for line in lines if line.status in (Status.OK, Status.NOT_COMPARED)]
+    moved, quiet = list[Line](), list[Line]()
+    for line in lines:
+        (quiet if line.status in (Status.OK, Status.NOT_COMPARED) else moved).append(line)
     return [*sorted(moved, key=order_of), *quiet]
 
 

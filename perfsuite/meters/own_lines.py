@@ -78,7 +78,7 @@ class OwnLines(Meter):
 
     def _held(self) -> dict[str, int]:
         held: Counter[str] = Counter()
-        for one in self.trainer._optimized():
+        for one in self.trainer.optimized():
             if one.grad is not None:
                 gradient = elements_of(local(one.grad))
                 is_summed = not self.session.emulated and bool(gradient.any())  # an emulated GPU has no numbers

@@ -7,6 +7,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+from small_scripts import LOOP
 
 from perfsuite.environments.environments import uv_variables
 from perfsuite.environments.lockfile import find_python
@@ -16,16 +17,6 @@ from perfsuite.rank.script.needs import NEEDS, OLDEST
 
 REPOSITORY = Path(__file__).parents[2]
 OLDEST_OF_PERFSUITE = 11  # the minor version
-SCRIPT = """\
-import torch
-
-net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
-optimizer = torch.optim.AdamW(net.parameters())
-for _ in range(60):
-    optimizer.zero_grad()
-    net(torch.rand(16, 64)).square().mean().backward()
-    optimizer.step()
-"""
 
 
 @functools.cache
@@ -104,7 +95,7 @@ def test_another_python_trains_and_guards(minor: int, tmp_path: Path) -> None:
     assert installed.returncode == 0, installed.stderr
     before = packages_in(environment)
     project.mkdir()
-    (project / "train.py").write_text(SCRIPT)
+    (project / "train.py").write_text(LOOP)
 
     done = run(sys.executable, "-m", "perfsuite", "run", "--", python, "train.py", folder=project)
     assert done.returncode == 0, done.stdout + done.stderr

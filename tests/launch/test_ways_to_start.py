@@ -17,23 +17,16 @@ from pathlib import Path
 import pytest
 from package_index import Index, Upload, repacked, wheel
 from packaging.requirements import Requirement
+from small_scripts import LOOP
 
 import perfsuite
 
 PACKAGE = Path(perfsuite.__file__).parent
 TOOLS = ("bash", "sh", "env", "make", "git", "g++", "as", "ld", "realpath", "dirname", "sed", "cat")
-SCRIPT = """\
+CHECKED = """\
 import sys
 
 assert {prefix!r} in (sys.prefix, ""), sys.prefix
-import torch
-
-net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
-optimizer = torch.optim.AdamW(net.parameters())
-for _ in range(60):
-    optimizer.zero_grad()
-    net(torch.rand(8, 32)).square().mean().backward()
-    optimizer.step()
 """
 ENTRY = """\
 #!{python}
@@ -112,7 +105,7 @@ def stands_for(folder: Path, tool: str, text: str) -> None:
 
 def started(folder: Path, *command: object, prefix: Path | None, variables: dict[str, str]) -> str:
     """What is printed by a command that runs in a project with train.py, which trains in that environment alone."""
-    (folder / "train.py").write_text(SCRIPT.format(prefix=str(prefix or "")))
+    (folder / "train.py").write_text(CHECKED.format(prefix=str(prefix or "")) + LOOP)
     kept = {name: os.environ[name] for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME") if name in os.environ}
     done = subprocess.run(
         list(map(str, command)), cwd=folder, env=kept | variables, capture_output=True, text=True, check=False
@@ -287,7 +280,7 @@ def test_without_a_compiler_it_is_said_what_to_install(alone: Path, trains: Path
     own = tmp_path / "tools"
     shutil.copytree(tools, own, symlinks=True)
     (own / "g++").unlink()
-    (tmp_path / "train.py").write_text(SCRIPT.format(prefix=""))
+    (tmp_path / "train.py").write_text(LOOP)
     variables = {"PATH": str(own), "HOME": str(tmp_path), "VIRTUAL_ENV": str(trains)}
     command = [str(word) for word in [*run(alone), "python", "train.py"]]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)

@@ -21,6 +21,16 @@ def step(scale=1.0):
     loss.backward()
     optimizer.step()
 """
+LOOP = """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(60):
+    optimizer.zero_grad()
+    net(torch.rand(8, 32)).square().mean().backward()
+    optimizer.step()
+"""
 FEW = Settings(steps=1, warmup=1)
 
 

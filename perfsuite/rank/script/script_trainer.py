@@ -73,11 +73,11 @@ class ScriptTrainer(Trainer):
         import torch
 
         with torch.no_grad():
-            gradients = [elements_of(local(one.grad)) for one in self._optimized() if one.grad is not None]
+            gradients = [elements_of(local(one.grad)) for one in self.optimized() if one.grad is not None]
             if gradients:
                 self.norm = math.hypot(*(float(torch.linalg.vector_norm(one.float())) for one in gradients))
 
-    def _optimized(self) -> Iterator[Any]:
+    def optimized(self) -> Iterator[Any]:
         for optimizer in self.watched.optimizers.values():
             for group in optimizer.param_groups:
                 yield from group["params"]
@@ -94,7 +94,7 @@ class ScriptTrainer(Trainer):
                 yield from (("parameters", here) for here in stored(parameter))
                 if parameter.grad is not None:
                     yield "gradients", parameter.grad
-        for parameter in self._optimized():
+        for parameter in self.optimized():
             if id(parameter) not in known:
                 yield "master_parameters" if has_masters else "parameters", parameter
             if parameter.grad is not None:

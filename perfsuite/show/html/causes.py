@@ -165,7 +165,7 @@ def _effect(move: Moved) -> float:
     return float(f"{abs(move.change or 0):.3g}")
 
 
-def _order(group: Sequence[Moved]) -> tuple[bool, tuple[bool, bool, int, int, float], int, float]:
+def _order(group: Sequence[Moved]) -> tuple[bool, tuple[bool, int, int, float], int, float]:
     """Red groups, then what hurts most, then those of most cells, then the largest effects."""
     first = group[0]
     place = (*order_of(first.line)[:-1], 0.0)
