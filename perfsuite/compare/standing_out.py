@@ -12,7 +12,7 @@ from enum import StrEnum
 from perfsuite.compare.capacity import PEAK
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import EXPOSED, LINE, line_of, seconds_by_phase
+from perfsuite.records.suspects import CLEARED, EXPOSED, LINE, SUMMED, line_of, seconds_by_phase
 
 LARGE = 0.2  # of an iteration, or of the peak
 WAITS = 1 / 3  # of an iteration, for a DataLoader: to collate a batch takes as long as a very small step
@@ -27,7 +27,6 @@ CALLS, CALL_SECONDS = 100, 1e-4  # of one line in a step, and what its operators
 LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
 UNEVEN = 1.5  # the largest tenth of the steps by the smallest
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
-SUMMED, CLEARED = "never cleared", "zeros"  # parts of the gradients that a step begins with (meters/own_lines.py)
 
 
 class Symptom(StrEnum):

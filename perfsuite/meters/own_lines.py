@@ -28,7 +28,7 @@ from perfsuite.rank.norms import elements_of, local
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.records.suspects import LINE
+from perfsuite.records.suspects import CLEARED, LINE, SUMMED
 from perfsuite.system.units import BYTES, RATIO, WHOLE
 
 READS = ("_local_scalar_dense", "is_nonzero", "equal")
@@ -39,7 +39,6 @@ FULL = 4  # bytes of fp32, which no training needs more of
 SIZES = (2, 4, 8)  # bytes of an element of logits
 ALIKE = (0.85, 1.02)  # the size of a copy of the logits by theirs: a shift of labels leaves one position out
 LARGER = 4  # than any other output of a forward
-CLEARED, SUMMED = "zeros", "never cleared"
 
 
 class OwnLines(Meter):

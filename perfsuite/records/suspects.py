@@ -13,6 +13,7 @@ MOST = 48  # largest entries of a reading that are kept
 AT = " @ "
 LAYERS = "*"
 LINE = "line"  # what a reading's lines are of, if it has no suspects
+SUMMED, CLEARED = "never cleared", "zeros"  # parts of the gradients that a step begins with
 EXPOSED = "exposed_communication_seconds"  # waiting for other ranks, in any phase
 PHASES = {  # of a step, with times named "<phase>_seconds", and the kinds of cells that have them
     "data": ("training", "inference", "script"),
