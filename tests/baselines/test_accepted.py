@@ -114,13 +114,14 @@ def test_nothing_to_check_is_no_success(tmp_path: Path) -> None:
     assert main(["baseline", "history", "--check", "--baselines", str(tmp_path / "baselines")]) == 1
 
 
-def test_adopting_needs_a_reason_and_ends_the_doubt(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    """For baselines from before digests."""
+def test_a_reason_accepts_files_as_they_are(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without one they are named."""
     edit(store, lambda record: record.update(date="2026-11-03"))
-    with pytest.raises(SystemExit):
-        main(["baseline", "adopt", "--baselines", str(store.root)])
+    words = ["baseline", "accept", "--baselines", str(store.root)]
+    assert main(words) == 0
+    assert "1 baseline changed by hand." in capsys.readouterr().out and len(doubts(store)) == 1
 
-    assert main(["baseline", "adopt", "--baselines", str(store.root), "--reason", "a move"]) == 0
+    assert main([*words, "--reason", "a move"]) == 0
     assert doubts(store) == []
     assert ledger.read(store.ledger)[0][-1].reason == "a move"
 

@@ -151,7 +151,7 @@ def test_a_cell_that_no_longer_parses_is_orphaned(store, run):
 
     assert row[1] == "orphaned"
     assert "orphaned: No engine named 'zero4'. Did you mean 'zero" in reasons
-    assert "perfsuite baseline prune --yes" in reasons
+    assert "perfsuite baseline prune --reason" in reasons
 
 
 def test_damaged_files_are_refused_with_their_sentence(store, run):
@@ -265,7 +265,7 @@ def test_a_model_that_the_catalog_does_not_have_is_unknown(store, run):
     Path("test_cells.py").write_text(
         f"import pytest\n@pytest.mark.perf_cell('{CELL}')\ndef test_cell(perf_cell): perf_cell.check()\n"
     )
-    kept = run("prune", "--yes", "--reason", "why")[1]
+    kept = run("prune", "--reason", "why")[1]
 
     assert row[1] == "unknown" and "unknown: the catalog has no model 'my_model'" in reasons
     assert "perfsuite baseline show --tests" in reasons
@@ -278,7 +278,7 @@ def test_another_spelling_is_orphaned():
     assert why_orphaned("t5_tiny-zero3-cpu_x2-b2", Catalog(), None, False) == f"its cell is {CELL} now"
 
 
-def test_prune_lists_and_removes_only_with_yes(store, run):
+def test_prune_lists_and_removes_only_with_a_reason(store, run):
     """pytest is asked for the cells; the orphan is listed, then removed, with a line in the ledger."""
     gone = named(here(baseline()), "t5_tiny-zero4-cpu_x2")
     for record in (here(baseline()), gone):
@@ -287,12 +287,10 @@ def test_prune_lists_and_removes_only_with_yes(store, run):
         f"import pytest\n@pytest.mark.perf_cell('{CELL}')\ndef test_cell(perf_cell): perf_cell.check()\n"
     )
     listed = run("prune")
-    without_reason = run("prune", "--yes")
     there = store.load(gone.cell)
-    removed = run("prune", "--yes", "--reason", "zero4 never was")
+    removed = run("prune", "--reason", "zero4 never was")
 
     assert listed[0] == 0 and "No engine named 'zero4'" in listed[1][0] and "1 orphaned. Remove them" in listed[1][-1]
-    assert without_reason[0] == 2 and "--reason" in without_reason[2]
     assert there == gone
     assert removed[1][-1] == f"baseline removed: {store.path(gone.cell)}"
     assert store.load(gone.cell) is None and store.load(CELL) is not None
@@ -326,11 +324,11 @@ def grown(gib=22, launches=3, **fields):
     return msgspec.structs.replace(one, launches=[LAUNCH] * launches, **fields)
 
 
-def test_diff_says_what_a_report_would_change(store, run):
+def test_accept_without_a_reason_says_what_would_change(store, run):
     """The verdict, metric by metric, against what is there now, and the command that accepts it."""
     store.save(here(baseline()), None, CONSENT)
     report(grown(), old=here(baseline()))
-    status, lines, _ = run("diff", "run.jsonl")
+    status, lines, _ = run("accept", "run.jsonl")
     text = "\n".join(lines)
 
     assert status == 0
@@ -339,7 +337,7 @@ def test_diff_says_what_a_report_would_change(store, run):
     assert store.load(CELL) == here(baseline())
 
 
-def test_the_command_that_diff_prints_does_it(store, run):
+def test_the_command_that_accept_prints_does_it(store, run):
     """For a report with a blank in its name, of one launch, into baselines elsewhere, by another catalog and tolerance,
     and for the one cell although another's id contains its own.
     """
@@ -347,7 +345,7 @@ def test_the_command_that_diff_prints_does_it(store, run):
     Path("run.jsonl").rename("my run.jsonl")
     Path("my own").mkdir()
     options = ["--baselines", "else where", "--catalog", "my own", "--time-tolerance", "0.5"]
-    printed = [line for line in run("diff", "my run.jsonl", *options)[1] if line.startswith("accept:")]
+    printed = [line for line in run("accept", "my run.jsonl", *options)[1] if line.startswith("accept:")]
     words = shlex.split(printed[0].removeprefix("accept:"))
     status, lines, _ = run(*words[2:])
 
@@ -388,7 +386,7 @@ def test_the_commands_that_show_prints_are_of_the_same_baselines(store, run):
     text = "\n".join(lines)
 
     options = "--baselines 'else where' --catalog 'my own'"
-    assert f'remove: perfsuite baseline prune {options} --yes --reason "…"' in text
+    assert f'remove: perfsuite baseline prune {options} --reason "…"' in text
     assert f"collect them: perfsuite baseline show {options} --time-tolerance 0.5 --tests FILE …" in text
     record = next(line for line in lines if "add times" in line).partition(": ")[2]
     assert shlex.split(record) == [
@@ -396,26 +394,6 @@ def test_the_commands_that_show_prints_are_of_the_same_baselines(store, run):
         *("-o", f"perf_catalog='{Path.cwd()}/my own'", "-o", "perf_time_tolerance=0.5", "-k", CELL),
         "--perf-update=times",
     ]
-
-
-def test_diff_with_git_says_what_has_changed_since(store, run):
-    """The working tree against a revision."""
-
-    def git(*words):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
-
-    store.save(here(baseline()), None, CONSENT)
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "first")
-    store.save(here(baseline(peak_memory_bytes=memory(19 * GIB))), here(baseline()), CONSENT)
-    status, lines, _ = run("diff", CELL)
-    unknown = run("diff", CELL, "--git", "no-such-revision")
-    mistyped = run("diff", "t5_tiny-zreo3-cpu_x2")
-
-    assert status == 0 and any("20.00 GiB -> 19.00 GiB" in line for line in lines)
-    assert unknown[0] == 2 and f"git has no no-such-revision:./cpu_x2/{CELL}.json" in unknown[2]
-    assert mistyped[0] == 2 and f"did you mean {CELL!r}?" in mistyped[2]
 
 
 def test_accept_takes_a_measurement_and_says_by_how_much(store, run):
@@ -466,26 +444,17 @@ def test_accept_says_what_git_ignores(store, run):
     ],
 )
 def test_an_old_report_overwrites_no_newer_baseline(store, run, judged_by, there, sentence):
-    """Only the baseline that the report's verdict is of may be replaced; diff offers no acceptance either."""
+    """Only the baseline that the report's verdict is of may be replaced; no acceptance is offered either."""
     if there:
         store.save(there, None, CONSENT)
     report(grown(), old=judged_by)
     before = store.load(CELL)
     status, lines, errors = run("accept", "run.jsonl", "-k", CELL, "--reason", "why")
-    offered = [line for line in run("diff", "run.jsonl")[1] if line.startswith("accept:")]
+    offered = [line for line in run("accept", "run.jsonl")[1] if line.startswith("accept:")]
 
     assert status == 2 and lines == [] and offered == []
     assert sentence in errors and "Nothing was accepted" in errors
     assert store.load(CELL) == before
-
-
-def test_diff_of_another_file_is_refused(store, run):
-    """The sentence says which two things it takes."""
-    Path("README.md").touch()
-    status, _, errors = run("diff", "README.md")
-
-    assert status == 2
-    assert "README.md is not a report: give a .jsonl file of --perf-report, or a cell's id." in errors
 
 
 def test_the_commit_of_a_report_is_not_told(store, run):
@@ -538,17 +507,18 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["accept", "run.jsonl", "--reason", "why"], "arguments are required: -k"),
-        (["accept", "run.jsonl", "-k", CELL], "arguments are required: --reason"),
-        (["accept", "run.jsonl", "-k", CELL, "--reason", " "], "needs a --reason"),
+        (["accept", "run.jsonl", "--reason", "why"], "for the cells that -k names"),
+        (["accept", "run.jsonl", "-k", CELL, "--reason", " "], "argument --reason: a reason has words"),
         (["accept", "run.jsonl", "-k", "ddp", "--reason", "x"], "run.jsonl has no cell that matches -k 'ddp'"),
         (["accept", "gone.jsonl", "-k", "ddp", "--reason", "x"], "gone.jsonl cannot be read: No such file"),
         (["accept", "torn.jsonl", "-k", "ddp", "--reason", "x"], "torn.jsonl:1 is not a result: JSON is malformed"),
         (["accept", "newer.jsonl", "-k", "ddp", "--reason", "x"], "newer.jsonl:1 has format 99, written by a newer"),
         (["accept", "twice.jsonl", "-k", "t5", "--reason", "x"], f"twice.jsonl has {CELL} 2 times"),
-        (["diff", "t5_tiny-zero3"], "is not a cell's id"),
-        (["diff", "run.jsonl", "--git", "HEAD"], "--git compares a cell's baseline"),
-        (["diff", "run.jsonl", "--time-tolerance", "nan"], "argument --time-tolerance: 'nan' is not a number above 0"),
+        (["accept", "t5_tiny-zero3"], "t5_tiny-zero3 cannot be read: No such file"),
+        (
+            ["accept", "run.jsonl", "--time-tolerance", "nan"],
+            "argument --time-tolerance: 'nan' is not a number above 0",
+        ),
         (["show", "--baselines", "gone"], "--baselines names gone, which is not a folder"),
         (["show"], "has no baseline that matches"),
         (["history"], "baselines/ledger.jsonl has no entry yet"),

@@ -13,11 +13,11 @@ HELP = "Show, compare, accept and prune baselines."
 QUESTION = "guard"
 EXAMPLES = (
     "perfsuite baseline show -k zero3",
-    "perfsuite baseline diff --git HEAD~1 gpt2_tiny-zero3-cpu_x2",
+    "perfsuite baseline accept report.jsonl",
     'perfsuite baseline accept report.jsonl -k gpt2_tiny-zero3-cpu_x2 --reason "fp32 loss"',
-    'perfsuite baseline prune --yes --reason "the model is gone"',
+    'perfsuite baseline prune --reason "the model is gone"',
     "perfsuite baseline history --check",
-    'perfsuite baseline adopt -k gpt2_tiny --reason "merged by hand"',
+    'perfsuite baseline accept -k gpt2_tiny --reason "merged by hand"',
 )
 PAGE = "baselines"
 
@@ -32,26 +32,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_tests(show, "Tests to collect with pytest: a baseline without a cell in them is orphaned too.")
     show.set_defaults(run=_survey.show)
 
-    diff = actions.add_parser(
-        "diff", help="Show what a report would change in the baselines, or what has changed since REV."
-    )
-    diff.add_argument("what", metavar="CELL|REPORT.jsonl", help="A cell, or a report of pytest --perf-report.")
-    diff.add_argument("--git", metavar="REV", help="With a cell: the revision to compare the working tree with (HEAD).")
-    add_select(diff)
-    add_shared(diff, TIME_TOLERANCE)
-    diff.set_defaults(run=_accept.diff)
-
-    accept = actions.add_parser("accept", help="Accept measurements of a report into the baselines.")
-    accept.add_argument("report", type=Path, metavar="REPORT.jsonl", help="A report of pytest --perf-report.")
-    add_select(accept, required=True)
-    _add_reason(accept, required=True)
+    accept = actions.add_parser("accept", help="Accept measurements of a report, or files changed by hand.")
+    text = "A report of pytest --perf-report. Without one: the files that history --check names, as they are."
+    accept.add_argument("report", type=Path, nargs="?", metavar="REPORT.jsonl", help=text)
+    add_select(accept)
+    _add_reason(accept, "accepted")
+    add_shared(accept, TIME_TOLERANCE)
     accept.set_defaults(run=_accept.accept)
 
-    prune = actions.add_parser("prune", help="List orphaned baselines; remove them with --yes.")
+    prune = actions.add_parser("prune", help="Remove orphaned baselines.")
     add_select(prune)
     _add_tests(prune, "All your tests with cells: a baseline without a cell in them is orphaned too.")
-    prune.add_argument("--yes", action="store_true", help="Remove them.")
-    _add_reason(prune)
+    _add_reason(prune, "removed")
     prune.set_defaults(run=_survey.prune)
 
     history = actions.add_parser("history", help="How far accepted changes have moved each metric, from the ledger.")
@@ -60,12 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     history.add_argument("--check", action="store_true", help=text)
     history.set_defaults(run=_history.history)
 
-    adopt = actions.add_parser("adopt", help="Let the ledger accept baselines as they are: those that --check names.")
-    add_select(adopt)
-    _add_reason(adopt, required=True)
-    adopt.set_defaults(run=_history.adopt)
-
-    for action in (show, diff, accept, prune, history, adopt):
+    for action in (show, accept, prune, history):
         add_shared(action, BASELINES, KERNELS, CATALOG)
 
 
@@ -73,5 +60,12 @@ def _add_tests(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--tests", nargs="+", action="extend", default=[], metavar="FILE", help=text)
 
 
-def _add_reason(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    parser.add_argument("--reason", default="", required=required, metavar="TEXT", help="The reason, for the ledger.")
+def _add_reason(parser: argparse.ArgumentParser, done: str) -> None:
+    text = f"The reason, for the ledger. Without it, only print what would be {done}."
+    parser.add_argument("--reason", type=_one_line, metavar="TEXT", help=text)
+
+
+def _one_line(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a reason has words.")
+    return " ".join(text.split())

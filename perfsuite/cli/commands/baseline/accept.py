@@ -1,4 +1,4 @@
-"""``perfsuite baseline diff`` and ``accept``: what a saved report would change in the baselines, and its acceptance."""
+"""``perfsuite baseline accept``: what a report would change in the baselines, and its acceptance by a reason."""
 
 import argparse
 import shlex
@@ -9,16 +9,16 @@ import msgspec
 
 from perfsuite.baselines.accept import baseline_of
 from perfsuite.baselines.ledger import Acceptance
-from perfsuite.baselines.store import OUTCOMES, Store
+from perfsuite.baselines.store import OUTCOMES
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.cell_options import metrics_of
+from perfsuite.cli.commands.baseline.history import adopt
 from perfsuite.cli.shared_options import catalog_of, given, store_of, value_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
-from perfsuite.environments import git
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
@@ -30,44 +30,38 @@ from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import ignored_text
 
 
-def diff(arguments: argparse.Namespace) -> int:
-    """Every metric of the cells, new against old."""
+def accept(arguments: argparse.Namespace) -> int:
+    """Accept measurements of a report, or files as they are; without a reason, show them."""
+    if arguments.report is None:
+        return adopt(arguments)
+    return _accept(arguments) if arguments.reason else _show(arguments)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    """Every metric of the cells, new against old, with the command that accepts them."""
     store, catalog, tolerance = store_of(arguments), catalog_of(arguments), value_of(arguments, TIME_TOLERANCE)
-    if not arguments.what.endswith(".jsonl"):
-        if arguments.expression:
-            raise UsageError("-k selects cells of a report; a single cell is compared by its id.")
-        if "/" in arguments.what or Path(arguments.what).is_file():
-            raise UsageError(f"{arguments.what} is not a report: give a .jsonl file of --perf-report, or a cell's id.")
-        before, after = _at_revision(store, arguments.what, arguments.git or "HEAD"), store.load(arguments.what)
-        if after is None:
-            raise UsageError(f"{store.path(arguments.what)} does not exist.")
-        print(compare(after.measurement, before, catalog, tolerance))
-        return 0
-    if arguments.git:
-        raise UsageError("--git compares a cell's baseline with an older one, not a report with the baselines.")
-    for number, result in enumerate(_chosen(Path(arguments.what), arguments.expression, catalog)):
+    for number, result in enumerate(_chosen(arguments.report, arguments.expression, catalog)):
         measurement, there = result.measurement, store.load(result.measurement.cell)
         if number:
             print()
         print(compare(measurement, there, catalog, tolerance))
         if not (why_unfit(measurement) or why_late(result, there)):
-            words = ["perfsuite", "baseline", "accept", arguments.what, "-k", measurement.cell]
+            words = ["perfsuite", "baseline", "accept", str(arguments.report), "-k", measurement.cell]
             words += given(arguments, "--baselines", "--catalog")
             print(f'accept:  {shlex.join(words)} --reason "…"')
     return 0
 
 
-def accept(arguments: argparse.Namespace) -> int:
+def _accept(arguments: argparse.Namespace) -> int:
     """Accept the chosen measurements; all are checked before the first is accepted.
 
     The commit of such a baseline is empty: a report does not record its tree, and today's may differ. Raises
     UsageError, and accepts none, if one cannot be a baseline or its baseline has changed since it was judged. Raises
     FileError if one cannot be written: those before it are accepted.
     """
-    reason = " ".join(arguments.reason.split())
-    if not reason:
-        raise UsageError("baseline accept needs a --reason, for the ledger.")
-    store, catalog = store_of(arguments), catalog_of(arguments)
+    if not arguments.expression:
+        raise UsageError("baseline accept takes a reason for the cells that -k names: give -k too.")
+    reason, store, catalog = arguments.reason, store_of(arguments), catalog_of(arguments)
     results = _chosen(arguments.report, arguments.expression, catalog)
     chosen = [(result, store.load(result.measurement.cell)) for result in results]
     for result, there in chosen:
@@ -139,16 +133,3 @@ def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
     if count > 1:
         raise UsageError(f"{report} has {cell} {count} times, so the choice is ambiguous.")
     return chosen
-
-
-def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:
-    """The baseline in git. Raises UsageError, with git's message, if it is not there."""
-    path = store.path(cell_id)
-    name = f"{revision}:./{path.relative_to(store.root).as_posix()}"
-    try:
-        text = git.run(store.root, "show", name)
-    except UsageError as error:
-        if near := hint(cell_id, store.cells()):
-            raise UsageError(f"Neither {store.root} nor git has a baseline of {cell_id!r}.{near}") from error
-        raise UsageError(git.why_no_revision(store.root.absolute()) or f"git has no {name}: {error}") from error
-    return store.decode(text.encode(), cell_id, f"{path} at {revision}")

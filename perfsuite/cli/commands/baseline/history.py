@@ -1,4 +1,4 @@
-"""``perfsuite baseline history``: how far accepted changes have moved each metric, from the ledger."""
+"""``perfsuite baseline history``: how far accepted changes have moved each metric, and what no one accepted."""
 
 import argparse
 import math
@@ -71,7 +71,7 @@ def _check(store: Store) -> int:
     for doubt in doubts:
         print(f"{doubt.path} {DOUBTS[doubt.doubt]}")
     if doubts:
-        print('Restore them from git, or accept them as they are: perfsuite baseline adopt --reason "…"')
+        print('Restore them from git, or accept them as they are: perfsuite baseline accept --reason "…"')
     elif not files:
         print(f"{store.root} has no baseline, so nothing was checked. --baselines names another folder.")
     else:
@@ -80,14 +80,20 @@ def _check(store: Store) -> int:
 
 
 def adopt(arguments: argparse.Namespace) -> int:
-    """Accept the baselines that are not as the ledger accepted them, and are there."""
+    """Accept the baselines that are not as the ledger accepted them, and are there; without a reason, name them."""
     store, catalog = store_of(arguments), catalog_of(arguments)
     paths = [doubt.path for doubt in store.doubtful() if doubt.doubt is not AcceptanceDoubt.GONE]
     wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
     chosen = [path for path in paths if wanted(path.stem)]
+    if not arguments.reason:
+        for path in chosen:
+            print(path)
+        count = show_several(len(chosen), "baseline")
+        print(f"{count} changed by hand." + (' Accept them: add --reason "…"' if chosen else ""))
+        return 0
     for path in chosen:
-        store.adopt(path, Acceptance(how="baseline adopt", metrics=(), reason=arguments.reason))
-    print(f"{show_several(len(chosen), 'baseline')} adopted into {store.ledger}.")
+        store.adopt(path, Acceptance(how="baseline accept", metrics=(), reason=arguments.reason))
+    print(f"{show_several(len(chosen), 'baseline')} accepted as they are into {store.ledger}.")
     return 0
 
 

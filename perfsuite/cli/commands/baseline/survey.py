@@ -110,7 +110,7 @@ def show(arguments: argparse.Namespace) -> int:
         print(f"\n{status}: {why}\n  {some(cells, MOST_NAMED)}")
         if status == "orphaned":
             words = given(arguments, "-k", "--baselines", "--catalog", "--tests")
-            print(f'  remove: {shlex.join(["perfsuite", "baseline", "prune", *words])} --yes --reason "…"')
+            print(f'  remove: {shlex.join(["perfsuite", "baseline", "prune", *words])} --reason "…"')
         elif status == "unknown":
             words = given(arguments, "-k", "--baselines", "--catalog", "--time-tolerance")
             print(f"  collect them: {shlex.join(['perfsuite', 'baseline', 'show', *words])} --tests FILE …")
@@ -125,10 +125,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def prune(arguments: argparse.Namespace) -> int:
-    """List the orphans; with --yes remove them."""
-    reason = " ".join(arguments.reason.split())
-    if arguments.yes and not reason:
-        raise UsageError('baseline prune --yes needs --reason "…", for the ledger.')
+    """List the orphans; with a reason remove them."""
     found = _found(arguments, collect(arguments.tests), None)
     orphans = [
         stored
@@ -144,13 +141,11 @@ def prune(arguments: argparse.Namespace) -> int:
         if why := dict(stored.standing.reasons).get("unknown"):
             print(f"{stored.path}: kept: {why}")
     store, catalog = store_of(arguments), catalog_of(arguments)
-    if not arguments.yes:
-        print(
-            f"{len(orphans)} orphaned. " + ('Remove them: add --yes --reason "…"' if orphans else "Nothing to remove.")
-        )
+    if not arguments.reason:
+        print(f"{len(orphans)} orphaned. " + ('Remove them: add --reason "…"' if orphans else "Nothing to remove."))
         return 0
     metrics = list(catalog.all("metric").values())
-    consent = Acceptance(how="baseline prune", metrics=metrics, reason=reason, commit=commit_of(store.root))
+    consent = Acceptance(how="baseline prune", metrics=metrics, reason=arguments.reason, commit=commit_of(store.root))
     for stored in orphans:
         assert stored.baseline is not None
         store.remove(stored.baseline, consent)
