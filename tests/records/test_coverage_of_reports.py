@@ -43,7 +43,7 @@ import pytest
 def test_cell(perf_cell):
     {}
 """
-COMMANDS = (["summary"], ["notify"], ["results", "add", "--into", "{}/kept"])
+COMMANDS = (["summary"], ["notify"], ["results", "{}/kept", "--add"])
 
 
 def lines_of(path: Path) -> list[bytes]:

@@ -127,7 +127,7 @@ def test_the_users_mask_is_respected_by_every_file(tmp_path: Path) -> None:
     for command in (
         pytest_perf(*traces),
         [*perfsuite, "summary", "run.jsonl", "--html", "all.html"],
-        [*perfsuite, "results", "add", "run.jsonl", "--into", "results"],
+        [*perfsuite, "results", "results", "--add", "run.jsonl"],
         [*perfsuite, "site", "results", "--output", "site"],
     ):
         variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}

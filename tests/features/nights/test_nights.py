@@ -212,7 +212,7 @@ def test_movers_compare_a_week_with_the_month_before(folder):
 def test_results_add_twice_changes_nothing(tmp_path, capsys):
     """The second time it says so, and exits 0."""
     report(tmp_path / "run.jsonl", date="2026-11-20T02:00:00+00:00")
-    command = ["results", "add", str(tmp_path / "run.jsonl"), "--into", str(tmp_path / "kept")]
+    command = ["results", str(tmp_path / "kept"), "--add", str(tmp_path / "run.jsonl")]
 
     assert main(command) == 0 == main(command)
     assert capsys.readouterr().out.splitlines() == [
@@ -228,7 +228,7 @@ def test_a_bad_report_leaves_the_months_alone(tmp_path, capsys):
     (tmp_path / "b.jsonl").write_text("{}\n")
     files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
 
-    assert main(["results", "add", *files, "--into", str(tmp_path / "kept")]) == 2
+    assert main(["results", str(tmp_path / "kept"), "--add", *files]) == 2
     assert "b.jsonl is not a report" in capsys.readouterr().err
     assert not (tmp_path / "kept").exists()
 
@@ -239,7 +239,7 @@ def test_a_killed_run_s_report_is_added_without_its_last_line(tmp_path, capsys):
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"format": 4, "measure')
 
-    assert main(["results", "add", str(tmp_path / "a.jsonl"), "--into", str(tmp_path / "kept")]) == 1
+    assert main(["results", str(tmp_path / "kept"), "--add", str(tmp_path / "a.jsonl")]) == 1
     told = capsys.readouterr()
     assert "1 result of 1 file" in told.out
     assert told.err.endswith("a.jsonl ends in the middle of a line: its run was killed.\n")
@@ -265,7 +265,7 @@ def test_every_command_refuses_an_invalid_report(tmp_path, capsys, command, line
     good = path.read_bytes().strip()
     path.write_bytes(b"\n".join(good if line is GOOD else line for line in lines))
     words = {
-        "add": ["results", "add", str(path), "--into", str(tmp_path / "kept")],
+        "add": ["results", str(tmp_path / "kept"), "--add", str(path)],
         "site": ["site", str(path), "--output", str(tmp_path / "kept")],
     }
 
@@ -301,7 +301,7 @@ def test_a_query_is_one_select(folder, capsys, monkeypatch, sql, what):
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
 
-    assert main(["results", "query", sql, "--from", str(folder)]) == 2
+    assert main(["results", str(folder), "--query", sql]) == 2
     assert f"The query is {what}: write one SELECT" in capsys.readouterr().err
     assert sorted(folder.iterdir()) == before
 
@@ -311,7 +311,7 @@ def test_a_query_reads_nothing_but_results(folder, tmp_path, capsys):
     pytest.importorskip("duckdb")
     (tmp_path / "secret.txt").write_text("secret")
 
-    assert main(["results", "query", f"SELECT * FROM read_text('{tmp_path}/secret.txt')", "--from", str(folder)]) == 2
+    assert main(["results", str(folder), "--query", f"SELECT * FROM read_text('{tmp_path}/secret.txt')"]) == 2
     assert "file system operations are disabled" in capsys.readouterr().err
 
 
@@ -319,22 +319,22 @@ def test_a_query_describes_its_columns(folder, capsys):
     """With their types."""
     pytest.importorskip("duckdb")
 
-    assert main(["results", "query", "DESCRIBE results", "--from", str(folder)]) == 0
+    assert main(["results", str(folder), "--query", "DESCRIBE results"]) == 0
     rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert ["date", "TIMESTAMP"] in rows and ["peak_memory_bytes", "BIGINT"] in rows and ["red", "VARCHAR[]"] in rows
 
 
 def test_a_query_names_a_bad_line_and_a_missing_folder(folder, tmp_path, capsys):
-    """The file and the line; and the folder that is not there, also next to one that is."""
+    """The file and the line; and the folder that is not there."""
     pytest.importorskip("duckdb")
     with (folder / "2026-10.jsonl").open("a") as file:
         file.write('{"cell": 3}\n')
     lines = len((folder / "2026-10.jsonl").read_text().splitlines())
 
-    assert main(["results", "query", "SELECT 1", "--from", str(folder)]) == 2
+    assert main(["results", str(folder), "--query", "SELECT 1"]) == 2
     assert f"2026-10.jsonl:{lines} is no result of a run" in capsys.readouterr().err
-    assert main(["results", "query", "SELECT 1", "--from", str(folder), str(tmp_path / "gone")]) == 2
-    assert "gone does not exist: make one with perfsuite results add" in capsys.readouterr().err
+    assert main(["results", str(tmp_path / "gone"), "--query", "SELECT 1"]) == 2
+    assert "gone does not exist: make one with perfsuite results " in capsys.readouterr().err
 
 
 def test_a_folder_of_baselines_that_is_not_there_is_refused(folder, tmp_path, capsys):
@@ -350,14 +350,14 @@ def test_a_query_sees_metrics_and_defaults(folder, capsys):
     pytest.importorskip("duckdb")
     sql = "SELECT status, count(*) AS n, max(peak_memory_bytes) AS most FROM results GROUP BY 1 ORDER BY 1"
 
-    assert main(["results", "query", sql, "--from", str(folder)]) == 0
+    assert main(["results", str(folder), "--query", sql]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["status", "n", "most"],
         ["failed", "2"],
         ["ok", "237", "3300000"],
         ["regressed", "1", "3000000"],
     ]
-    assert main(["results", "query", "SELECT nothing FROM results", "--from", str(folder)]) == 2
+    assert main(["results", str(folder), "--query", "SELECT nothing FROM results"]) == 2
     assert 'Referenced column "nothing" not found' in capsys.readouterr().err
 
 
@@ -366,20 +366,20 @@ def test_a_query_prints_no_commands_of_a_terminal(tmp_path, capsys):
     pytest.importorskip("duckdb")
     write_months([nights.row(0, nights.CALM, note="\x1b[31mred")], tmp_path)
 
-    assert main(["results", "query", "SELECT note FROM results", "--from", str(tmp_path)]) == 0
+    assert main(["results", str(tmp_path), "--query", "SELECT note FROM results"]) == 0
     assert capsys.readouterr().out.split() == ["note", "·[31mred"]
 
 
 def test_a_query_without_duckdb_says_how_to_get_it(folder, capsys, monkeypatch):
     """In one sentence."""
-    monkeypatch.setattr("perfsuite.features.nights.commands.results.query.find_spec", lambda name: None)
+    monkeypatch.setattr("perfsuite.features.nights.query.find_spec", lambda name: None)
 
-    assert main(["results", "query", "SELECT 1", "--from", str(folder)]) == 2
+    assert main(["results", str(folder), "--query", "SELECT 1"]) == 2
     assert 'pip install "perfsuite[query]"' in capsys.readouterr().err
 
 
 def test_reading_rows_needs_no_numpy():
-    """Neither the run of pytest nor `results add` imports it."""
+    """Neither the run of pytest nor `results --add` imports it."""
     code = "import sys, perfsuite.features.nights.row, perfsuite.plugin.perf_run; print('numpy' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

@@ -23,7 +23,7 @@ NEEDS = {"asv": "asv", "jinja2": "jinja2", "numpy": "numpy"}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "Monthly files of `perfsuite results add`, reports of pytest --perf-report, or folders of them."
+    text = "Monthly files of `perfsuite results`, reports of pytest --perf-report, or folders of them."
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help=text)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="The folder to write.")
     text = "Link the releases of a library to its ladder's site (perfsuite ladder publish); may be repeated."

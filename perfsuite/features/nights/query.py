@@ -1,6 +1,5 @@
-"""``perfsuite results query``: SQL over monthly files, by DuckDB. It reads nothing else, and writes nothing."""
+"""SQL over monthly files, by DuckDB. It reads nothing else, and writes nothing."""
 
-import argparse
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,38 +12,23 @@ from perfsuite.errors import UsageError
 from perfsuite.features.nights.row import MONTH, NightRow, read_raw
 from perfsuite.show.text.tables import bare_table, print_table
 
-HELP = "Ask monthly files in SQL; needs DuckDB."
 TABLE = "results"
 FIXED = "date, cell, machine, device, kind, commit, outcome, status, accepted, note, red, trial, quarantined, versions"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    text = f"One SELECT over the table {TABLE}. Its columns are the metrics and {FIXED}. 'DESCRIBE {TABLE}' has types."
-    parser.add_argument("sql", metavar="SQL", help=text)
-    text = "The monthly files, or folders of them (results)."
-    parser.add_argument(
-        "--from", dest="files", type=Path, nargs="+", default=[Path("results")], metavar="DIR", help=text
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the answer as a table."""
+def print_answer(sql: str, folder: Path) -> None:
+    """Print the answer as a table. Raises UsageError without DuckDB, and for a folder without a monthly file."""
     if find_spec("duckdb") is None:
-        raise UsageError('perfsuite results query needs DuckDB: pip install "perfsuite[query]".')
-    files = []
-    for place in arguments.files:
-        found = [path for path in files_of(place) if MONTH.fullmatch(path.name)] if place.exists() else []
-        if not found:
-            what = "has no monthly file" if place.exists() else "does not exist"
-            raise UsageError(f"{place} {what}: make one with perfsuite results add REPORTS --into DIR.")
-        files += [path.absolute() for path in found]
-    head, rows = _ask(arguments.sql, files)
+        raise UsageError('perfsuite results --query needs DuckDB: pip install "perfsuite[query]".')
+    files = [path.absolute() for path in files_of(folder) if MONTH.fullmatch(path.name)] if folder.exists() else []
+    if not files:
+        what = "has no monthly file" if folder.exists() else "does not exist"
+        raise UsageError(f"{folder} {what}: make one with perfsuite results {folder} --add REPORTS.")
+    head, rows = _ask(sql, files)
     table = bare_table(*head)
     for row in rows:
         table.add_row(*(Text("" if value is None else _printable(str(value))) for value in row))
     print_table(table)
-    return 0
 
 
 def _printable(text: str) -> str:
