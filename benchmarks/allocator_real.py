@@ -1,6 +1,6 @@
 """Compares perfsuite's model of CUDA's caching allocator with the real one, request by request. Needs no GPU.
 
-    python benchmarks/allocator_real.py FOLDER    # writes docs/memory_allocator.md and tests/data/allocator/*.json
+    python benchmarks/allocator_real.py FOLDER    # docs/data/memory/allocator.csv, tests/data/allocator/*.json
 
 FOLDER keeps what is downloaded and built. torch's wheel for CUDA contains the compiled allocator in libc10_cuda.so,
 which needs libc10.so and NVIDIA's libcudart. The latter is replaced by benchmarks/allocator/cudart.cpp, a device that
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from result_tables import write_table
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -30,7 +31,6 @@ from perfsuite.features.predict.trace_records import Trace
 from perfsuite.records.codec import write_bytes
 
 HERE = Path(__file__).parent
-OUT = HERE.parent / "docs" / "memory_allocator.md"
 DATA = HERE.parent / "tests" / "data" / "allocator"
 TORCH = "2.13.0"
 WHEELS = (f"torch=={TORCH}", "nvidia-cuda-runtime==13.0.*", "nvidia-cuda-crt==13.0.*")
@@ -48,25 +48,7 @@ KEPT_RANDOM = 4
 RANDOM = 200
 REQUESTS = 400
 MIB = 2**20
-HEAD = f"""# The model of the caching allocator and the real one
-
-Written by `python benchmarks/allocator_real.py`, on a machine without a GPU. The real one is the compiled allocator of
-torch {TORCH} for CUDA (libc10_cuda.so of its wheel on PyPI). It runs over a stand-in for libcudart that only has a
-capacity and addresses.
-
-After every request, four numbers are compared: the address of the block, the bytes allocated and reserved, and the
-number of segments. So is whether memory ran out. At a place in each sequence the cache is emptied, as a prediction does
-before the first step. The device then gets its capacity.
-
-Settings are torch's defaults. Outside it: PYTORCH_CUDA_ALLOC_CONF (expandable segments, splitting, garbage collection),
-tensors that several streams use (record_stream), CUDA graphs' pools.
-
-A cell's requests are those of two traced steps. They run on three devices: one of any size, the smallest that the
-model says is enough, and one a tenth smaller. The most reserved includes building the model, which the device's
-capacity does not bound.
-
-| requests | how many | streams | device | most reserved | out of memory | answers that differ |
-|---|---|---|---|---|---|---|"""
+COLUMNS = ("requests", "how many", "streams", "device", "most reserved", "out of memory", "answers that differ")
 Answer = tuple[int, int, int, int] | None  # address, allocated, reserved, segments; None: out of memory
 
 
@@ -222,8 +204,8 @@ def build(folder: Path) -> Path:
     return driver
 
 
-def row(requests: Requests, answers: Sequence[Answer]) -> tuple[str, int]:
-    """A line of the page, and how many of the answers differ from the model's."""
+def row(requests: Requests, answers: Sequence[Answer]) -> tuple[tuple[object, ...], int]:
+    """A row of the table, and how many of the answers differ from the model's."""
     mine = list(ours(requests))
     assert len(mine) == len(answers), f"{requests.name}: {len(answers)} answers to {len(mine)} requests"
     other = sum(one != two for one, two in zip(mine, answers, strict=True))
@@ -232,13 +214,14 @@ def row(requests: Requests, answers: Sequence[Answer]) -> tuple[str, int]:
     refused = sum(answer is None for answer in answers)
     device = f"{requests.capacity / MIB:,.0f} MiB" if requests.capacity else "any"
     cells = (requests.name, f"{len(requests.orders):,}", streams, device, f"{peak / MIB:,.0f} MiB", refused, other)
-    return f"| {' | '.join(map(str, cells))} |", other
+    return cells, other
 
 
 def main() -> int:
     """Compare, and keep some of the real allocator's answers for the tests."""
     driver = build(Path(sys.argv[1]).resolve())
-    lines, wrong, asked, refused = [], 0, 0, 0
+    lines: list[tuple[object, ...]] = []
+    wrong, asked, refused = 0, 0, 0
     for seed in range(RANDOM):
         requests = random_requests(seed)
         answers = real(requests, driver)
@@ -247,19 +230,18 @@ def main() -> int:
         refused += sum(answer is None for answer in answers)
         if seed < KEPT_RANDOM:
             keep(requests, answers)
-    text = f"| {RANDOM} random sequences | {asked:,} | 1 to 3 | any, 256, 1,024 MiB | | {refused:,} | {wrong} |"
-    lines.append(text)
-    print(text, flush=True)
+    lines.append((f"{RANDOM} random sequences", f"{asked:,}", "1 to 3", "any, 256, 1,024 MiB", "", refused, wrong))
+    print(*lines[-1], flush=True)
     for name in CELLS:
         for requests in traced_requests(name):
             answers = real(requests, driver)
-            text, other = row(requests, answers)
+            cells, other = row(requests, answers)
             wrong += other
-            lines.append(text)
-            print(text, flush=True)
+            lines.append(cells)
+            print(*cells, flush=True)
             if name == KEPT_CELL and not requests.capacity:
                 keep(requests, answers)
-    write_bytes(OUT, "\n".join([HEAD, *lines, ""]).encode())
+    write_table("memory/allocator", COLUMNS, lines)
     return int(wrong > 0)
 
 

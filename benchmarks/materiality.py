@@ -1,7 +1,7 @@
 """How often is a release red over differences that do not matter? Six neighbouring pairs of each of three libraries.
 
-    python benchmarks/materiality.py            # measures what is missing, then writes docs/materiality.md
-    python benchmarks/materiality.py --page     # only the page
+    python benchmarks/materiality.py            # measures what is missing, then writes docs/data/materiality.csv
+    python benchmarks/materiality.py --page     # only the table
 
 Every cell is launched once with each release. The measurements are kept in perfsuite's cache folder, so that a run that
 was ended goes on, and a changed materiality needs no new one. The releases are neighbours, minor ones of
@@ -15,6 +15,8 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from result_tables import write_table
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, Metric
@@ -30,7 +32,6 @@ from perfsuite.run.runner import Runner
 from perfsuite.system.paths import cache_folder
 from perfsuite.system.units import show_ratio
 
-PAGE = Path(__file__).parents[1] / "docs" / "materiality.md"
 RELEASES = {
     "deepspeed": "0.18.9 0.19.0 0.19.1 0.19.2 0.19.3 0.19.4 0.19.5",
     "transformers": "5.17.0 5.18.0 5.19.0 5.20.0 5.21.0 5.22.0 5.23.0",
@@ -48,19 +49,7 @@ CELLS = (
 )
 NAMED = 2  # metrics of a pair
 RED = ("regressed", "failed", "improved")
-HEAD = """# What matters, measured
-
-Eight cells were launched once with each release, and neighbouring releases compared in exact metrics. *Before* is the
-count of red cells if every difference is red. *After* is the count with each metric's
-[materiality](metrics.md#materiality). A cell that got better by more than matters is red too: its baseline is stale.
-A cell that one of the releases cannot run is not compared.
-
-Written by `python benchmarks/materiality.py`. Edits here are lost.
-
-| cell |
-|---|
-{cells}
-"""
+COLUMNS = ("library", "pair", "compared", "red before", "red after", "for what, after")
 
 
 def folder() -> Path:
@@ -129,27 +118,19 @@ def is_red(found: Comparison) -> bool:
     return any(line.status in RED for line in found.verdict.lines)
 
 
-def page(catalog: Catalog) -> str:
-    """The tables."""
+def rows(catalog: Catalog) -> Iterator[tuple[object, ...]]:
+    """A row for each pair of releases, and their sum."""
     metrics = [metric for metric in catalog.metrics("training") if metric.hold != "time"]
     strict = [dataclasses.replace(metric, materiality=EVERY_DIFFERENCE) for metric in metrics]
-    parts = [HEAD.format(cells="\n".join(f"| `{cell}` |" for cell in CELLS))]
-    sums = Counter[str]()
+    total = Counter[str]()
     for library, releases in RELEASES.items():
-        rows = [
-            f"## {library}\n",
-            "| pair | compared | red before | red after | for what, after |",
-            "|---|--:|--:|--:|---|",
-        ]
         for pair in itertools.pairwise(releases.split()):
             before, after = (list(comparisons(library, pair, some)) for some in (strict, metrics))
             red = [one for one in after if is_red(one)]
-            numbers = len(after), sum(map(is_red, before)), len(red)
-            sums.update(dict(zip(("compared", "before", "after"), numbers, strict=True)))
-            rows.append(f"| {pair[0]} → {pair[1]} | {' | '.join(map(str, numbers))} | {reasons(red)} |")
-        parts.append("\n".join(rows) + "\n")
-    told = f"Of {sums['compared']} comparisons, {sums['before']} are red before and {sums['after']} after.\n"
-    return "\n".join([parts[0], told, *parts[1:]])
+            numbers = {"compared": len(after), "before": sum(map(is_red, before)), "after": len(red)}
+            total.update(numbers)
+            yield library, f"{pair[0]} → {pair[1]}", *numbers.values(), reasons(red)
+    yield "all", "", *total.values(), ""
 
 
 def main() -> None:
@@ -160,7 +141,7 @@ def main() -> None:
     catalog = Catalog()
     if not arguments.page:
         measure(catalog)
-    codec.write_text(PAGE, page(catalog))
+    write_table("materiality", COLUMNS, rows(catalog))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""One rank of Megatron's own models in their own layouts: memory per GPU, by trace. Writes docs/memory_megatron.md.
+"""One rank of Megatron's own models in their own layouts: memory per GPU, by trace.
+
+Writes docs/data/memory/megatron*.csv.
 
     python benchmarks/memory_megatron.py           # all rows, up to a minute of a core per row
     python benchmarks/memory_megatron.py 1.7B 18B  # these; the others stay
@@ -8,15 +10,15 @@ fp16. A stage has at most as many micro-batches in flight as there are stages, s
 by theory is 18 bytes per parameter of the rank, as Megatron's documentation counts them without a distributed optimizer
 (docs/source/api-guide/core/dist_optimizer.md). Exit code 1 if a rank's differs by more than MOST.
 
-Activations beside it are those of arXiv 2205.05198, figures 1 and 7, as calculon-ai/calculon has read them off. The
+Activations next to it are those of arXiv 2205.05198, figures 1 and 7, as calculon-ai/calculon has read them off. The
 authors counted them, and did not measure. Its other models have three chunks a rank, and ours two. SimuMax measured
 peaks of Llama in Megatron-LM, which the engines here do not train: the planner's closed form is beside them.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
+from result_tables import read_table, write_table
 from time_choice import printed
 from time_summary import percent
 
@@ -25,9 +27,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.memory_table import headroom
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.records.codec import write_bytes
 
-OUT = Path(__file__).parents[1] / "docs" / "memory_megatron.md"
 GIB = 2**30
 BYTES = 18  # per parameter: 2 of itself, 4 of its gradient, 4 of its master and 8 of Adam's moments
 MOST = 0.003
@@ -51,37 +51,22 @@ COUNTED = {
     "1T without replicas": ("gpt_1t", 8, 64, 131.25, 0.6204, 0.0942),
 }
 KINDS = ("", "ckpt_selective", "ckpt")
-ACTIVATIONS = """
-## Activations that Megatron's authors counted
-
-GiB of the fullest rank, of arXiv 2205.05198, figures 1 and 7, without sequence parallelism. Nobody measured them.
-Predicted is what is alive when a backward begins. If nothing is recomputed, the softmax, which is not fused here, keeps
-its input too: two bytes per score. The mask of the embedding's dropout and the logits are predicted, but not counted.
-
-| model | TP | PP | recomputed | counted | predicted | off |
-|---|---|---|---|---|---|---|
-"""
-PEAKS = """
-## Peaks that SimuMax measured
-
-The most GiB that a rank of Megatron-LM allocated on eight B200 (docs/b200 of MooreThreads/SimuMax at 4dcaae513b). The
-engines here train GPT alone: the predictions are of the [planner's closed
-form](time_published.md#the-memory-that-prunes).
-
-| model, sequence and layout | measured | predicted | off |
-|---|---|---|---|
-"""
-HEAD = """# Megatron's models, one rank of many
-
-Predicted, not measured. Written by `python benchmarks/memory_megatron.py`. One rank is traced without the others, so
-any number of GPUs is possible. Layouts and micro-batches are those of arXiv 2104.04473, table 1; the last row is GPT-3
-on 1,024 GPUs. All activations are recomputed, in fp16, on A100 of 80 GB. Attention is not fused here
-([why](megatron.md#the-same-model)). Theory is 18 bytes per parameter of the rank that needs most. Of the first, the
-second and the last stage the fullest counts, and the CPU seconds are those of its trace.
-
-| model | TP | PP | DP | GPUs | micro-batch | theory, GiB | static, GiB | off | needs, GiB | left, GiB | CPU s |
-|---|---|---|---|---|---|---|---|---|---|---|---|
-"""
+COLUMNS = (
+    "model",
+    "TP",
+    "PP",
+    "DP",
+    "GPUs",
+    "micro-batch",
+    "theory, GiB",
+    "static, GiB",
+    "off",
+    "needs, GiB",
+    "left, GiB",
+    "CPU s",
+)
+COUNTED_COLUMNS = ("model", "TP", "PP", "recomputed", "counted", "predicted", "off")
+PEAK_COLUMNS = ("model, sequence and layout", "measured", "predicted", "off")
 
 
 def cell_of(row: str, catalog: Catalog) -> Cell:
@@ -109,7 +94,7 @@ def parameters_of(cell: Cell, rank: int) -> int:
     return count
 
 
-def line(row: str, cell: Cell, one: Prediction) -> tuple[str, float]:
+def line(row: str, cell: Cell, one: Prediction) -> tuple[list[str], float]:
     """The row of the table, and how far its static memory is from theory."""
     _, tensor, stages, replicas = PAPER[row]
     theory = BYTES * parameters_of(cell, one.rank)
@@ -118,10 +103,10 @@ def line(row: str, cell: Cell, one: Prediction) -> tuple[str, float]:
     facts = [row, tensor, stages, replicas, cell.hardware.world_size, cell.workload.micro_batch]
     sizes = [f"{theory / GIB:.2f}", f"{static / GIB:.2f}", f"{off:+.2%}".replace("%", " %")]
     needs = [f"{one.needed_bytes / GIB:.1f}", f"{(headroom(one) or 0) / GIB:.1f}", f"{one.seconds:.0f}"]
-    return f"| {' | '.join(map(str, [*facts, *sizes, *needs]))} |", off
+    return [*map(str, facts), *sizes, *needs], off
 
 
-def activations(row: str, catalog: Catalog) -> Iterator[str]:
+def activations(row: str, catalog: Catalog) -> Iterator[list[str]]:
     """The rows of a model whose activations the paper counts."""
     model, tensor, stages, whole, selective, full = COUNTED[row]
     for kind, share in zip(KINDS, (1.0, selective, full), strict=True):
@@ -130,46 +115,45 @@ def activations(row: str, catalog: Catalog) -> Iterator[str]:
         (one,) = predict([parse_cell(f"{model}-megatron+fp16{named}-a100_80g_x8{nodes}", catalog)], catalog)
         here, counted = one.largest["activations"] / GIB, share * whole
         facts = [row, tensor, stages, {"": "nothing", "ckpt": "all", "ckpt_selective": "attention"}[kind]]
-        yield f"| {' | '.join(map(str, facts))} | {counted:.2f} | {here:.2f} | {percent(here / counted - 1, '+')} |"
+        yield [*map(str, facts), f"{counted:.2f}", f"{here:.2f}", percent(here / counted - 1, "+")]
 
 
-def peaks() -> Iterator[str]:
+def peaks() -> Iterator[list[str]]:
     """The rows that SimuMax measured, each layout once."""
     for one in printed():
         if one.table == "simumax_b200":
             label, here = one.row.label.rpartition(" x")[0], one.gib * (1 + one.off)
-            yield f"| {label} | {one.gib:.2f} | {here:.2f} | {percent(one.off, '+')} |"
+            yield [label, f"{one.gib:.2f}", f"{here:.2f}", percent(one.off, "+")]
 
 
-def page(rows: Mapping[str, str], counted: Mapping[str, Sequence[str]]) -> str:
-    """The whole page."""
-    text = HEAD + "".join(f"{rows[name]}\n" for name in PAPER if name in rows)
-    text += ACTIVATIONS + "".join(f"{one}\n" for name in COUNTED for one in counted.get(name, ()))
-    return text + PEAKS + "".join(f"{one}\n" for one in peaks())
+def by_model(name: str) -> dict[str, list[list[str]]]:
+    """The rows of a table that is there, by their model."""
+    found: dict[str, list[list[str]]] = {}
+    for row in map(list, (line.values() for line in read_table(name))):
+        found.setdefault(row[0], []).append(row)
+    return found
 
 
 def main() -> int:
-    """Trace the rows, and write the page after each."""
+    """Trace the rows, and write the tables after each."""
     catalog, worst = Catalog(), 0.0
-    rows: dict[str, str] = {}
-    counted: dict[str, list[str]] = {}
-    for text in OUT.read_text().splitlines() if OUT.exists() else []:
-        name = text.split(" | ")[0].removeprefix("| ")
-        if name in COUNTED:
-            counted.setdefault(name, []).append(text)
-        elif name in PAPER:
-            rows[name] = text
+    rows, counted = by_model("memory/megatron"), by_model("memory/megatron_activations")
     for row in sys.argv[1:] or [*PAPER, *COUNTED]:
         if row in COUNTED:
             counted[row] = list(activations(row, catalog))
-            print("\n".join(counted[row]), flush=True)
+            print(counted[row], flush=True)
         else:
             cell = cell_of(row, catalog)
             (one,) = predict([cell], catalog)
-            rows[row], off = line(row, cell, one)
+            found, off = line(row, cell, one)
+            rows[row] = [found]
             worst = max(worst, abs(off))
-            print(rows[row], flush=True)
-        write_bytes(OUT, page(rows, counted).encode())
+            print(*found, flush=True)
+        write_table("memory/megatron", COLUMNS, [line for name in PAPER for line in rows.get(name, ())])
+        write_table(
+            "memory/megatron_activations", COUNTED_COLUMNS, [line for name in COUNTED for line in counted.get(name, ())]
+        )
+    write_table("memory/megatron_peaks", PEAK_COLUMNS, peaks())
     return int(worst > MOST)
 
 

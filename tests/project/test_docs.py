@@ -24,8 +24,6 @@ DOCS = ROOT / "docs"
 GENERATED = {
     "dataloader_datasets.md": "perfsuite ladder publish",
     "dataloader_torch.md": "perfsuite ladder publish",
-    "memory_allocator.md": "python benchmarks/allocator_real.py",
-    "memory_megatron.md": "python benchmarks/memory_megatron.py",
     "memory_seeds.md": "python benchmarks/memory_seeds.py",
     "time_published.md": "python benchmarks/time_published.py",
     "time_traced.md": "python benchmarks/time_traced.py",
