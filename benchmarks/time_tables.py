@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from time_asked import asked
 from time_recent import automodel, bridge, bridge_other, moe_goldens, simumax, torchtitan
 from time_rows import Row, lines
 from time_words import EDR, EFA, GBIT, ROCE, SELENE, VTRAIN, numbers, words
@@ -213,6 +214,12 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "torchtitan": torchtitan,
     "megatron_moe": moe_goldens,
     "simumax_b200": simumax,
+    "megatron_hybrid": asked,
+    "dgxc_2025": asked,
+    "dgxc_2025_sft": asked,
+    "torchao": asked,
+    "xtuner": asked,
+    "internevo": asked,
 }
 CALIBRATION = (
     "vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook", "megatron_tiny_t5", "nemo_dgxc",
@@ -220,7 +227,8 @@ CALIBRATION = (
 )  # fmt: skip
 JUDGED = (
     "megatron_sc21", "megatron_goldens", "fms_fsdp", "nanotron_multi_node", "megatron_v100", "automodel", "torchtitan",
-    "megatron_moe", "megatron_bridge_other", "simumax_b200",
+    "megatron_moe", "megatron_bridge_other", "simumax_b200", "megatron_hybrid", "dgxc_2025", "dgxc_2025_sft", "torchao",
+    "xtuner", "internevo",
 )  # fmt: skip
 
 

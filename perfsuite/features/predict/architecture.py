@@ -26,7 +26,7 @@ class LayerKind(Record, frozen=True, kw_only=True):
     the layers ``windowed`` attend to ``window`` tokens before each alone. ``cross``: another attention reads an
     encoder. ``state`` are the elements of a recurrence's state. A token passes ``feed_forward`` features. They may be
     of ``experts`` of an ``expert_width``, of which each token passes ``chosen`` on at most so many ``nodes`` (0: any),
-    and of a ``shared`` one.
+    and of a ``shared`` one. Experts read ``expert_hidden`` features (0: all of the hidden state).
 
     ``matrices`` are the elements of those that every token passes, ``routed`` of the experts'. ``small`` are norms and
     biases, ``idle`` what of the experts one token does not pass, with biases.
@@ -49,6 +49,7 @@ class LayerKind(Record, frozen=True, kw_only=True):
     experts: int = 0
     chosen: int = 0
     expert_width: int = 0
+    expert_hidden: int = 0
     shared: int = 0
     nodes: int = 0
     matrices: int = 0

@@ -28,6 +28,9 @@ PAGES = {
     "Qwen/Qwen2.5-72B": 72.7,
     "openai/gpt-oss-20b": 20.9,
     "moonshotai/Kimi-K2-Base": 1026.0,
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 31.6,
+    "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": 120.6,
+    "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": 550.0,
 }
 
 

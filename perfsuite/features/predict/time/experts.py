@@ -48,7 +48,7 @@ def expert_messages(stack: LayerStack, setup: Setup, rates: Rates, constants: Co
     if not stack.experts or setup.experts * setup.expert_tensor == 1:
         return 0.0
     width, fused = setup.layout.tensor, setup.dispatch == "fused"
-    size = expert_tokens(setup.tokens(stack), width) * stack.hidden * ACTIVATION * setup.imbalance
+    size = expert_tokens(setup.tokens(stack), width) * stack.expert_hidden * ACTIVATION * setup.imbalance
     stride = width if setup.expert_tensor > 1 else 1
     group = MessageGroup(setup.experts, stride)
     once = exchange_experts(size, stack.experts, fused, group, rates.links)
@@ -70,4 +70,4 @@ def permuted_bytes(stack: LayerStack, setup: Setup, tokens: int, width: int) -> 
     if not stack.experts:
         return 0.0
     own, rows = expert_tokens(tokens, width), expert_rows(stack, setup, tokens, width)
-    return 2.0 * ACTIVATION * (own + rows) * stack.hidden
+    return 2.0 * ACTIVATION * (own + rows) * stack.expert_hidden

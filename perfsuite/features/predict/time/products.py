@@ -86,7 +86,8 @@ def _feed_forward(stack: LayerStack, setup: Setup, tokens: int, width: int) -> l
         found += [Product(tokens, inner * gates, stack.hidden), Product(tokens, stack.hidden, inner)]
     own, inner = max(1, experts.count // setup.experts), experts.width // setup.expert_tensor
     rows = max(1, round(expert_rows(stack, setup, tokens, width) / own))
-    return [*found, Product(rows, inner * gates, stack.hidden, own), Product(rows, stack.hidden, inner, own)]
+    wide = stack.expert_hidden
+    return [*found, Product(rows, inner * gates, wide, own), Product(rows, wide, inner, own)]
 
 
 def expert_tokens(tokens: int, width: int) -> int:

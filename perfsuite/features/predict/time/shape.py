@@ -8,7 +8,7 @@ class Experts:
     """A feed-forward of ``count`` experts of which each token passes ``chosen``, and a shared one of ``shared`` width.
 
     ``width`` is an expert's inner width. Routing is balanced: every expert gets equally many tokens. A token's experts
-    are on at most so many ``nodes`` (0: any).
+    are on at most so many ``nodes`` (0: any). They read ``hidden`` features, to which it is projected before (0: all).
     """
 
     count: int
@@ -16,6 +16,7 @@ class Experts:
     width: int
     shared: int = 0
     nodes: int = 0
+    hidden: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +90,20 @@ class LayerStack:
     @property
     def expert_parameters(self) -> int:
         """Of all routed experts of one layer."""
-        matrices = 3 if self.gated else 2
-        return matrices * self.hidden * self.experts.width * self.experts.count if self.experts else 0
+        if not self.experts:
+            return 0
+        return (3 if self.gated else 2) * self.expert_hidden * self.experts.width * self.experts.count
+
+    @property
+    def expert_hidden(self) -> int:
+        """The features that experts read."""
+        return (self.experts and self.experts.hidden) or self.hidden
+
+    @property
+    def blocks(self) -> int:
+        """Parts of a layer that each read the hidden state and add to it: what mixes tokens, and the feed-forward."""
+        mixers = bool(self.heads or self.state) + bool(self.source_hidden)
+        return max(1, mixers + bool(self.feed_forward or self.experts))
 
     @property
     def dense_parameters(self) -> int:

@@ -29,7 +29,7 @@ def _stack(name: str, kind: LayerKind, found: Architecture) -> LayerStack:
     """The layers of a kind. What attention and feed-forward do not explain of its matrices are ``others``."""
     experts = None
     if kind.experts:
-        wide = {"width": kind.expert_width, "shared": kind.shared, "nodes": kind.nodes}
+        wide = {"width": kind.expert_width, "shared": kind.shared, "nodes": kind.nodes, "hidden": kind.expert_hidden}
         experts = Experts(count=kind.experts, chosen=kind.chosen, **wide)
     latent = None
     if kind.latent:

@@ -191,12 +191,15 @@ def experts(place: str, module: Any, layer: Any, config: Any, hidden: int) -> di
     sizes = sorted(one.numel() for one in module.parameters() if id(one) not in known)
     sizes = sizes[::listed] if listed else sizes  # those of one expert
     whole, down = sum(sizes) * (listed or 1), sizes[0] * (listed or 1)
-    matrices, width = whole / down, down / (count * hidden)
+    inner = first(config, "moe_latent_size") or hidden
+    matrices, width = whole / down, down / (count * inner)
     if matrices not in (2, 3) or not width.is_integer():
         raise NoForm(f"{place} has experts of {matrices:g} matrices, {width:g} wide, which have no closed form")
     idle = (whole + elements(biases)) * (count - chosen) // count
     numbers = {"experts": count, "chosen": chosen, "expert_width": int(width), "gated": matrices == 3}
-    numbers["nodes"] = next((value for one in modules if (value := first(one, "topk_group"))), 0)
+    numbers["expert_hidden"] = inner if inner != hidden else 0
+    groups = next((value for one in [*modules, config] if (value := first(one, "n_group"))), 1)
+    numbers["nodes"] = next((value for one in modules if groups > 1 and (value := first(one, "topk_group"))), 0)
     return numbers | {"routed": whole, "biases": elements(biases), "idle": idle}
 
 
