@@ -102,7 +102,7 @@ HEAD = """# Step times from traces, and in closed form
 Written by `python benchmarks/time_traced.py`. Nothing was measured.
 
 A trace lists every operator, collective, stream and event that the engine's code issues under fake tensors. A replay
-pays each with the costs of the closed form. So overlap comes from the code. `perfsuite time --cell CELL --tokens N
+pays each with the costs of the closed form. So overlap comes from the code. `perfsuite time CELL --tokens N
 --predict` prints the step of a cell in this way, and `--trace step.json` writes it for <https://ui.perfetto.dev>.
 
 In this table the closed form has perfect overlap, and neither form has the host's time. Batches have no padding. Each

@@ -144,7 +144,7 @@ def given(arguments: argparse.Namespace, *options: str) -> list[str]:
 def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> None:
     """The options for how cells are measured, with the command's own numbers of steps."""
     add_own(parser, STEPS, steps)
-    add_own(parser, WARMUP, warmup)
+    parser.set_defaults(warmup=warmup)
     add_shared(parser, KERNELS, TIMEOUT)
 
 

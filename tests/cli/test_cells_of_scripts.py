@@ -14,8 +14,7 @@ CELL = "train-script-cpu_x1"
 COMMANDS = {
     "ab": (["ab", "--a", "here", "--b", "here", CELL], "are the same, so there is nothing to compare"),
     "memory": (["memory", CELL], ""),
-    "time": (["time", "--cell", CELL, "--train-steps=10"], ""),
-    "calibrate": (["calibrate", "--predict", CELL], ""),
+    "time": (["time", CELL], ""),
     "upgrade": (["upgrade", "demo==2.0", "-k", CELL], "the releases are asked for"),
     "baseline": (["baseline", "show", "-k", CELL], ""),
 }

@@ -83,14 +83,13 @@ ROWS = [
     ("baseline show --baselines train.py", "The baselines cannot be in train.py, which is no folder"),
     ("baseline history", "There are no baselines in baselines/"),
     ("baseline history --baselines kept", "kept/ledger.jsonl has no entry yet"),
-    (f"time --cell {CELL} --tokens 1B --baselines kept", f"{CELL}.json is not a baseline: Input data was truncated."),
-    ("calibrate kept", "is not a baseline: Input data was truncated."),
+    (f"time {CELL} --tokens 1B --baselines kept", f"{CELL}.json is not a baseline: Input data was truncated."),
+    (f"time {CELL} --predict --baselines kept", "is not a baseline: Input data was truncated."),
     ("baseline accept other.jsonl", "other.jsonl is not a report: name a file that pytest --perf-report=FILE.jsonl"),
     ("results out --add cut.jsonl", "cut.jsonl:1 is not a result: Input data was truncated."),
     ("results results --query SELECT", "results does not exist: make one with perfsuite results results --add"),
     ("site empty.jsonl --output train.py", "--output names train.py, which is a file: name a folder."),
     ("fit config.json --hardware h100_x1", "config.json "),
-    ("calibrate empty.jsonl", "0 were found: run pytest --perf --perf-report=run.jsonl"),
     ("notify --github lab empty.jsonl", "--github=lab is no repository: write OWNER/NAME, e.g. lab/code."),
     ("notify --webhook slack empty.jsonl", "--webhook must be an http address or env:NAME, not 'slack'."),
     # what trains
@@ -112,7 +111,7 @@ ROWS = [
     (f"ab --a transformers=5.0 --b here {CELL}", "'transformers=5.0' is not a requirement: write name==version."),
     (f"ab --a 'transformers>=5' --b here {CELL}", "does not pin one version: write transformers==version."),
     ("ab --a here --b zero2 gpt2_tiny", "'gpt2_tiny' is not a cell: write model-strategy-hardware, e.g. "),
-    ("time --cell gpt2_tiny --tokens 1B", "'gpt2_tiny' is not a cell"),
+    ("time gpt2_tiny --tokens 1B", "'gpt2_tiny' is not a cell"),
 ]
 
 

@@ -108,5 +108,5 @@ def test_a_compiled_step_has_no_operators_to_tell(tmp_path, capsys):
     assert main(["memory", cell, "--snapshot", str(file)]) != 0
     assert "has no snapshot: jax_dp: its step is compiled" in capsys.readouterr().err
     assert not file.exists()
-    assert main(["calibrate", str(BASELINES), "--predict", cell]) != 0
+    assert main(["time", cell, "--predict", "--baselines", str(BASELINES)]) != 0
     assert f"{cell} has no predicted step: jax_dp: its step is compiled" in capsys.readouterr().err

@@ -513,7 +513,7 @@ def test_a_failure_names_the_user_s_files(tmp_path):
 def test_the_command_prints_and_writes_what_it_measured(tmp_path):
     """What matters first, then with --all every number, and how the script is guarded."""
     (tmp_path / "my-train.py").write_text(START + "for _ in range(60): step()")
-    command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--steps", "3", "--warmup", "1", "--json", "m.json"]
+    command = [sys.executable, "-m", "perfsuite.cli.main", "run", "--steps", "3", "--json", "m.json"]
 
     done = subprocess.run(
         [*command, "--launches", "1", "--all", "--", "python", "my-train.py"],

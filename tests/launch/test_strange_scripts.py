@@ -136,7 +136,7 @@ def run(folder, monkeypatch, *words):
     """The exit status of perfsuite run. What it has started is gone."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PERFSUITE_TEST", folder.name)  # all of the script's processes inherit it
-    options = ["--steps", "3", "--warmup", "1", "--launches", "1", "--timeout", "24"]
+    options = ["--steps", "3", "--launches", "1", "--timeout", "24"]
 
     status = main(["run", *options, "--", *words])
 

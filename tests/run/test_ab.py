@@ -316,7 +316,7 @@ def test_two_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     """Real ranks: checkpointing saves memory and computes more, at equal losses; the report holds both measurements."""
     report = tmp_path / "ab.json"
     command = ["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", "cpu_x1"]
-    status = main([*command, "--pairs", "0", "--steps", "2", "--warmup", "0", "--report", str(report)])
+    status = main([*command, "--pairs", "0", "--steps", "2", "--report", str(report)])
     printed = capsys.readouterr().out
     found = json.loads(report.read_text())["comparisons"][0]
     lines = {line["metric"]: line["status"] for line in found["verdict"]["lines"]}
@@ -403,7 +403,7 @@ def test_two_revisions(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     commit(tmp_path, "pass")
     commit(tmp_path, "hidden = hidden.repeat(1, 1, 64).sigmoid().unflatten(-1, (64, 8)).mean(-2)")
     monkeypatch.chdir(tmp_path)
-    command = ["ab", "--a", "git:HEAD~1", "--b", "here", "--pairs", "0", "--steps", "2", "--warmup", "0"]
+    command = ["ab", "--a", "git:HEAD~1", "--b", "here", "--pairs", "0", "--steps", "2"]
     before = sorted(os.listdir(tmp_path / ".git"))
     status = main([*command, "--catalog", "catalog", "mine-single-cpu_x1"])
     printed = capsys.readouterr().out

@@ -154,7 +154,7 @@ def test_a_command_finds_pytests_baselines(repository, capsys):
     committed = Path(__file__).parents[2] / "baselines" / "cpu_x1" / f"{cell}.json"
     (repository / "some" / "where" / "cpu_x1").mkdir(parents=True)
     (repository / "some" / "where" / "cpu_x1" / committed.name).write_bytes(committed.read_bytes())
-    status = main(["time", "--cell", cell, "--tokens", "1000000"])
+    status = main(["time", cell, "--tokens", "1000000"])
     told = capsys.readouterr().out
     refused = main(["ab", "--a", "here", "--b", "here", "-k", "zero9"])
 

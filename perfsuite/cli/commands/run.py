@@ -22,7 +22,7 @@ from perfsuite.launch.scripts import check_command
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
-from perfsuite.settings.keys import KERNELS, LAUNCHES, TIMEOUT, WARMUP
+from perfsuite.settings.keys import KERNELS, LAUNCHES, TIMEOUT
 from perfsuite.settings.options import LONG, STEPS
 from perfsuite.show.html.measured import measured_page
 from perfsuite.show.text.first_screen import first_screen
@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="H", help="The device and the ranks, by default as the script says.")
     add_own(parser, LAUNCHES, 2)  # one alone does not say which numbers repeat
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the measurement as JSON.")
-    add_shared(parser, STEPS, WARMUP, KERNELS, TIMEOUT, LONG)
+    add_shared(parser, STEPS, KERNELS, TIMEOUT, LONG)
     parser.add_argument("--all", action="store_true", help="Print every number, not only what matters first.")
     add_html(parser)
 

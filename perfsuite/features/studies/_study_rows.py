@@ -138,7 +138,7 @@ class Length:
         if self.tokens is None:
             return self.steps or 0
         if "tokens" not in measurement.readings:
-            raise UsageError(f"{measurement.cell} counts no tokens: give the number of steps instead.")
+            raise UsageError(f"{measurement.cell} counts no tokens: leave out --tokens.")
         return math.ceil(self.tokens / measurement.readings["tokens"].value)
 
     def __str__(self) -> str:

@@ -1,7 +1,6 @@
-"""The step of a cell on a CPU from what it counts: how constants are fitted, and the command that prints them."""
+"""The step of a cell on a CPU from what it counts: how constants are fitted, and what is predicted from them."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.features.predict.calibration import Calibration
-from perfsuite.features.predict.commands.calibrate import SWEEP, _kept, _rows
 from perfsuite.features.predict.time.counted import Counted, CountedRow, calibrate, engines_in_order, predicted_parts
+from perfsuite.features.predict.time.on_cpu import SWEEP, kept, rows_of
 
 BASELINES = Path(__file__).parents[3] / "baselines"
 TRUE = Calibration(
@@ -33,7 +32,7 @@ TRUE = Calibration(
 @pytest.fixture(scope="module")
 def rows():
     """The trainings of this repository's baselines."""
-    return _rows(list(_kept([BASELINES])), Catalog(()))[0]
+    return rows_of(kept(BASELINES), Catalog(()))[0]
 
 
 @pytest.fixture(scope="module")
@@ -92,36 +91,28 @@ def test_the_order_of_engines_by_hand(catalog):
     assert engines_in_order(held) == (4, 5)
 
 
-def test_the_command_prints_and_keeps(tmp_path, capsys):
-    """What one of each costs, and the errors of held-out cells; --json has the same."""
-    status = main(["calibrate", str(BASELINES), "--json", str(tmp_path / "cpu.json")])
+def test_the_step_of_a_cell_on_a_cpu(capsys):
+    """Its time, where it goes, and how well other cells were predicted."""
+    cell = "gpt2_tiny-zero2+bf16-cpu_x2"
+    status = main(["time", cell, "--predict", "--tokens", "1M", "--baselines", str(BASELINES)])
     printed = capsys.readouterr().out
-    kept = json.loads((tmp_path / "cpu.json").read_text())
 
     assert status == 0
-    assert "one message" in printed and "pairs of engines that clearly differ are in order" in printed
-    assert f"{kept['pairs_in_order']} of {kept['pairs']} pairs" in printed
-    assert len(kept["cells"]) > 80
+    assert f"{cell}: predicted " in printed and "for 1,000,000 tokens" in printed
+    assert "median error of unseen cells" in printed and "one message" in printed
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("cell", "said"),
     [
-        (["--predict", "gpt2_tiny-single-a100_80g_x1"], "is not on a CPU"),
-        (["--predict", "gpt2_tony-single-cpu_x1"], "gpt2_tiny"),
-        (["nowhere.jsonl"], "nowhere.jsonl"),
+        ("gpt2_tony-single-cpu_x1", "gpt2_tiny"),
+        ("gpt2_tiny-single-cpu_x1 --trace a.json", "of a predicted step on a GPU"),
     ],
 )
-def test_a_wrong_request_is_refused(capsys, arguments, said):
+def test_a_wrong_request_is_refused(capsys, cell, said):
     """Before anything is measured."""
-    assert main(["calibrate", *arguments]) == 2
+    assert main(["time", *cell.split(), "--predict"]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_too_few_cells_are_refused(tmp_path, capsys):
-    """An empty folder has none."""
-    assert main(["calibrate", str(tmp_path)]) == 2
-    assert "needs 8 timed cells" in capsys.readouterr().err
 
 
 def test_the_sweep_is_of_this_catalog(catalog):

@@ -46,7 +46,7 @@ def costs_of(cell: Cell) -> Costs:
     if reason := why_no_operators(cell):
         raise Refused(f"{cell.id} has no predicted step: {reason}")
     if device is None:
-        raise Refused(f"{cell.id} is on a CPU: `perfsuite calibrate --predict {cell.id}` predicts its step.")
+        raise Refused(f"{cell.id} is on a CPU, which no replay has costs of: `perfsuite time {cell.id} --predict`.")
     for choice in cell.strategy.choices:
         if choice.technique.name in SINGLE_PRECISION:
             raise Refused(f"{cell.id} computes in {choice.technique.name}, and only half precision has costs: +bf16.")

@@ -28,9 +28,8 @@ QUESTION = "predict"
 EXAMPLES = ("perfsuite study zero2-vs-zero3",)
 PAGE = "studies"
 STARTS_PROCESSES = True
-TRAIN_STEPS = 1000
 ROUNDS = 3
-PREDICTS = ("name", "model", "hardware", "out", "html", "catalog")  # what a study takes that predicts
+PREDICTS = ("name", "model", "hardware", "html", "catalog")  # what a study takes that predicts
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +41,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
     add_shared(parser, CAPACITY)
     add_settings(parser, steps=10, warmup=3)
-    add_length(parser, f" whose duration is reported ({TRAIN_STEPS})")
+    add_length(parser)
     parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="Folder for the results (perf-studies/NAME).")
     parser.add_argument("--fresh", action="store_true", help="Measure everything, even if earlier results are kept.")
     add_html(parser)
     add_shared(parser, CATALOG)
@@ -56,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     study = catalog.get("study", arguments.name)
     check_counts(arguments, "rounds", "micro_batch", "sequence_length")
-    folder, page = arguments.out or Path("perf-studies", study.name), html_of(arguments)
+    folder, page = Path("perf-studies", study.name), html_of(arguments)
     if study.forecast:
         _refuse_idle(study.name, arguments)
         rows = run_forecast(study, arguments, page, folder, catalog)
@@ -70,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     order = StudyOrder(
         bench=bench,
         settings=settings_of(arguments),
-        length=length_of(arguments, TRAIN_STEPS),
+        length=length_of(arguments),
         folder=folder,
         rounds=arguments.rounds,
         fresh=arguments.fresh,

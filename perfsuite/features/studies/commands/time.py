@@ -11,11 +11,17 @@ from rich.table import Table
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
+from perfsuite.cli.shared_options import add_shared, catalog_of, store_of, value_of
 from perfsuite.compare.merge_launches import merge
-from perfsuite.errors import UsageError
+from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.memory_table import batches
 from perfsuite.features.predict.time.cell_steps import layout_of
+from perfsuite.features.predict.time.on_cpu import (
+    calibration_without,
+    costs_table,
+    error_sentences,
+    parts_on_cpu,
+)
 from perfsuite.features.predict.time.regimes import interval, of_cell
 from perfsuite.features.predict.time.replayed import (
     Costs,
@@ -28,12 +34,14 @@ from perfsuite.features.predict.time.replayed import (
 )
 from perfsuite.features.predict.time.traced import KERNELS, Replayed
 from perfsuite.features.predict.traced_memory import missing_bytes
+from perfsuite.features.predict.untraceable import why_no_operators
 from perfsuite.features.studies._length_options import add_length, length_of
 from perfsuite.features.studies._study_rows import Length, rounds_of, time_to_train
 from perfsuite.features.studies._workbench import KeptStudy
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
+from perfsuite.run.runner import Settings
 from perfsuite.settings import keys
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.paths import check_output
@@ -42,27 +50,24 @@ from perfsuite.system.units import show_bytes, show_duration, show_durations, sh
 HELP = "How long a training takes, from a measured cell or from a trace."
 QUESTION = "predict"
 EXAMPLES = (
-    "perfsuite time --cell gpt2_tiny-ddp-cpu_x2 --tokens 1B",
-    "perfsuite time --cell llama_8b-fsdp2+bf16-h100_x8 --tokens 1B --predict",
+    "perfsuite time gpt2_tiny-ddp-cpu_x2 --tokens 1B",
+    "perfsuite time llama_8b-fsdp2+bf16-h100_x8 --tokens 1B --predict",
 )
 PAGE = "studies"
 STARTS_PROCESSES = True
+STUDIES = Path("perf-studies")  # the folder of the cells that studies have measured
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("--cell", required=True, metavar="ID", help="The cell, e.g. t5_tiny-zero3+bf16-cpu_x2.")
+    parser.add_argument("cell", metavar="CELL", help="The cell's id, e.g. t5_tiny-zero3+bf16-cpu_x2.")
     add_length(parser)
-    text = "Predict the step of a cell on absent devices from a trace of its code, instead of measurements."
+    text = "Predict the step from a trace of the cell's code: for an absent device, or for this CPU."
     parser.add_argument("--predict", action="store_true", help=text)
     text = "With --predict: write the step as a Chrome trace, for https://ui.perfetto.dev."
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
     parser.add_argument("--unpadded", action="store_true", help="With --predict: batches without padding.")
-    parser.add_argument("--studies", type=Path, default=Path("perf-studies"), metavar="FOLDER", help=_FOLDER)
     add_shared(parser, keys.BASELINES, keys.KERNELS, keys.CATALOG)
-
-
-_FOLDER = "Folder of the studies' cells (perf-studies)."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,15 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     length = length_of(arguments)
     if arguments.predict:
-        return _predict(parse_cell(arguments.cell, catalog), length, arguments, catalog)
+        asked = parse_cell(arguments.cell, catalog)
+        predict = _predict_on_cpu if asked.hardware.device is None else _predict
+        return predict(asked, length, arguments, catalog)
     if arguments.trace or arguments.unpadded:
         raise UsageError("--trace and --unpadded are of a predicted step: add --predict.")
     cell = parse_cell(arguments.cell, catalog).id
     store = store_of(arguments)
-    found = list(_measured(cell, arguments.studies, store))
+    found = list(_measured(cell, store))
     if not found:
         raise UsageError(
-            f"{cell} is measured neither in {arguments.studies}/ nor in {store.root}/: run a study that has "
+            f"{cell} is measured neither in {STUDIES}/ nor in {store.root}/: run a study that has "
             "it, or pytest --perf --perf-update=new."
         )
     date, path, measurements = max(found, key=lambda item: item[0])
@@ -105,10 +112,7 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     device = replay_traces(traces, costs, accumulation, launched=False)
     found = replay_traces(traces, costs, accumulation)
     total, without = seconds_of(found), seconds_of(device)
-    workload = cell.workload
-    samples = workload.micro_batch * accumulation * layout_of(cell).data_ranks
-    tokens = samples * (workload.sequence_length + (workload.target_length or 0))
-    steps = length.steps or math.ceil((length.tokens or 0) / tokens)
+    steps = _steps(cell, length)
     kind = of_cell(cell, (total - without) / total)
     ends = interval(total, kind)
     source = "a trace of the first rank" if len(traces) == 1 else f"traces of {len(traces)} stages"
@@ -120,7 +124,7 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
         print(f"  does not fit: ≈ {show_bytes(missing)} missing, see perfsuite memory {cell.id}{unpadded}")
     step = f"{show_seconds(total)} ({'–'.join(map(show_seconds, ends))})"
     print(f"  {steps:,} steps of {step}, from {source}; nothing was measured")
-    print(f"  {batches(workload, not arguments.unpadded)}; interval of 90 %: {kind}")
+    print(f"  {batches(cell.workload, not arguments.unpadded)}; interval of 90 %: {kind}")
     print()
     fullest = slowest(device)
     print_table(_parts(fullest, len(traces), total, without))
@@ -134,6 +138,39 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
         write_spans(arguments.trace, f"{cell.id}, predicted", traces, found)
         print(f"{arguments.trace} is written: open it in https://ui.perfetto.dev.")
     return 1 if missing else 0
+
+
+def _steps(cell: Cell, length: Length) -> int:
+    """The optimizer steps of a training of that length."""
+    workload = cell.workload
+    samples = workload.micro_batch * recipe_of(cell.strategy).accumulation * layout_of(cell).data_ranks
+    tokens = samples * (workload.sequence_length + (workload.target_length or 0))
+    return length.steps or math.ceil((length.tokens or 0) / tokens)
+
+
+def _predict_on_cpu(cell: Cell, length: Length, arguments: argparse.Namespace, catalog: Catalog) -> int:
+    """Print the step that the cell's counts make on this CPU, where it goes, and the training's time."""
+    if arguments.trace or arguments.unpadded:
+        raise UsageError("--trace and --unpadded are of a predicted step on a GPU.")
+    if reason := why_no_operators(cell):
+        raise Refused(f"{cell.id} has no predicted step: {reason}")
+    settings = Settings(kernels=value_of(arguments, keys.KERNELS))
+    calibration = calibration_without(cell, store_of(arguments).root, settings, catalog)
+    parts = parts_on_cpu(cell, calibration, catalog)
+    total, steps = sum(parts.values()), _steps(cell, length)
+    ends = [total * factor for factor in calibration.interval]
+    print(f"{cell.id}: predicted {show_durations(total * steps, *(end * steps for end in ends))} for {length}")
+    print(f"  {steps:,} steps of {show_seconds(total)} ({'–'.join(map(show_seconds, ends))}), by what it counts")
+    for sentence in error_sentences(calibration):
+        print(f"  {sentence}")
+    print()
+    table = bare_table("part", "seconds")
+    for name, seconds in parts.items():
+        table.add_row(name, show_seconds(seconds))
+    print_table(table)
+    print()
+    print_table(costs_table(calibration))
+    return 0
 
 
 def _parts(fullest: Replayed, stages: int, total: float, without: float) -> Table:
@@ -157,9 +194,9 @@ def _contention(fullest: Replayed, costs: Costs) -> float:
 NAMES = {"matmul": "matmuls", "cudnn": "attention", "kernel": "other kernels", "copy": "copies to and from the host"}
 
 
-def _measured(cell: str, studies: Path, store: Store) -> Iterable[tuple[str, Path, list[Measurement]]]:
+def _measured(cell: str, store: Store) -> Iterable[tuple[str, Path, list[Measurement]]]:
     """Date, file and measurements of every file that has the cell."""
-    for path in sorted(studies.glob(f"*/cells/{cell}.json")):
+    for path in sorted(STUDIES.glob(f"*/cells/{cell}.json")):
         kept = codec.read(path, KeptStudy)
         yield kept.date, path, kept.measurements
     baseline = store.load(cell)
