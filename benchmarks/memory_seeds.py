@@ -1,7 +1,7 @@
-"""The questions of people who ran out of memory, answered by prediction. Writes docs/memory_seeds.md.
+"""The questions of people who ran out of memory, answered by prediction. Writes docs/data/asked/*.csv.
 
     python benchmarks/memory_seeds.py                    # everything: half an hour of a core
-    python benchmarks/memory_seeds.py "T5-XXL on"        # the sections whose titles begin so; the others stay
+    python benchmarks/memory_seeds.py t5_xxl             # these tables
 
 t5        Seq2SeqTrainer on two RTX 3090, micro-batch 1, bf16: 250M parameters, 4 GB expected, 27 GB used. The length
           of the samples and the use of the two GPUs are not reported. 27 GB are more than one of them has, so they are
@@ -23,15 +23,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from result_tables import write_table
+
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.memory_table import headroom
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import beside, predict
-from perfsuite.records.codec import write_bytes
 
-OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"
 GB, GIB = 10**9, 2**30
 GATED = Model(  # Llama's block with GPT-3's dimensions: 3 x 2/3 x 4h wide where GPT-3 has 2 x 4h, so as many weights
     name="gpt3_gated",
@@ -79,11 +79,6 @@ def deep(layers: int) -> Model:
 
 
 CATALOG = Catalog((), (GATED, *map(deep, LAYERS)))
-HEAD = """# What people asked
-
-Predicted, not measured. Written by `python benchmarks/memory_seeds.py`. A cell needs the smallest capacity in which its
-two traced steps find room, and what the GPU holds in addition to all tensors.
-"""
 LENGTHS = (512, 1024, 2048, 2560, 2688, 2816, 2944, 3072)
 ASKED_SINGLE, ASKED_BOTH = 17, 27  # GB, of the baseline on one GPU and on two
 ROWS = (  # the tried strategies on two GPUs, and the reported GB
@@ -96,7 +91,7 @@ ROWS = (  # the tried strategies on two GPUs, and the reported GB
     ("fused AdamW", "single+bf16+adamw_fused+eager", 27.0),
 )
 SPREAD, ASKED_SPREAD = "t5_base-device_map+bf16+eager-rtx3090_x2-s{}", 20.0  # model.parallelize(), GB
-EMULATED = OUT.with_name("memory_emulated.jsonl")
+EMULATED = Path(__file__).parents[1] / "docs" / "memory_emulated.jsonl"
 LARGE = ("ddp+bf16", "ddp+bf16+ckpt", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp2+bf16", "fsdp2+bf16+ckpt")
 XXL_ALONE = (
     "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor+ckpt", "single+pure_bf16+ckpt", "single+bf16+lora+ckpt",
@@ -108,6 +103,10 @@ GPT3 = "gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{}-b1-s1024"
 V100_BYTES = CATALOG.get("device", "v100_32g").usable_bytes
 STAGES = (24, 32, 48, 96)  # of 96 layers; four tensor-parallel ranks of a node share one
 ONE_NODE = ("gpt_7b5", "gpt_18b", "gpt_39b")
+FITS = ("cell", "needs, GiB", "left, GiB", "on the host, GiB per node", "answer")
+BY_LENGTH = ("length", "one GPU, GB", "both, GB")
+TRIED = ("tried", "reported, GB", "both, GB", "off", "one GPU, GB", "activations at the peak, GB")
+Line = tuple[object, ...]
 
 
 def both(one: Prediction) -> float:
@@ -121,180 +120,121 @@ def say(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Prediction]]:
     yield from zip(cells, predict(cells, CATALOG, processes=2, padded=False), strict=True)
 
 
-def t5_base() -> Iterator[str]:
+def t5_base() -> None:
     """Find the length, then predict every row at it."""
-    yield "The note names neither the length of its samples nor how both GPUs were used. Started by hand, its Trainer"
-    yield "takes torch.nn.DataParallel. One of the GPUs has less than 27 GB, so this page takes 27 GB for the sum of"
-    yield "both. The second GPU has a replica's parameters, activations and gradients, and no optimizer state. It is"
-    yield "not traced. The sum of both is twice the first, less the optimizer's state."
-    yield ""
-    yield "| length | one GPU, GB | both, GB |"
-    yield "|---|---|---|"
-    off, alone = {}, {}
+    off, lengths = {}, []
     for length in LENGTHS:
         cell = parse_cell(f"t5_base-single+bf16+eager-rtx3090_x1-s{length}", CATALOG)
         ((_, one),) = say([cell])
-        alone[length] = one.needed_bytes / GB
         off[length] = abs(one.needed_bytes / GB - ASKED_SINGLE) + abs(both(one) - ASKED_BOTH)
-        yield f"| {length} | {one.needed_bytes / GB:.1f} | {both(one):.1f} |"
+        lengths.append((length, f"{one.needed_bytes / GB:.1f}", f"{both(one):.1f}"))
+    write_table("asked/t5_length", BY_LENGTH, lengths)
     length = min(off, key=off.__getitem__)
-    yield ""
-    yield (
-        f"The note reports {ASKED_SINGLE} GB on one GPU and {ASKED_BOTH} GB on two. Samples of {length} tokens come "
-        "nearest, and no length gives both. So it is 27 GB and not 4 because samples are long: attention keeps its "
-        "scores of all pairs of tokens. At that length:"
-    )
-    yield ""
-    yield "| tried | reported, GB | both, GB | off | one GPU, GB | activations at the peak, GB |"
-    yield "|---|---|---|---|---|---|"
     cells = [parse_cell(f"t5_base-{strategy}-rtx3090_x1-s{length}", CATALOG) for _, strategy, _ in ROWS]
+    tried = []
     for (title, _, told), (_, one) in zip(ROWS, say(cells), strict=True):
-        kept = one.parts.get("activations", 0) / GB
+        activations = one.parts.get("activations", 0) / GB
         off_by = f"{100 * (both(one) / told - 1):+.0f} %"
-        yield f"| {title} | {told} | {both(one):.1f} | {off_by} | {one.needed_bytes / GB:.1f} | {kept:.1f} |"
-    yield from spread(length, alone[length])
+        tried.append((title, told, f"{both(one):.1f}", off_by, f"{one.needed_bytes / GB:.1f}", f"{activations:.1f}"))
+    write_table("asked/t5_tried", TRIED, [*tried, *spread(length)])
 
 
-def spread(length: int, alone: float) -> Iterator[str]:
-    """What `model.parallelize()` needed: device_map, which no trace knows, as emulated GPUs measured it. One GPU needs
-    ``alone`` GB.
-    """
+def spread(length: int) -> Iterator[Line]:
+    """What `model.parallelize()` needed: device_map, which no trace knows, as emulated GPUs measured it."""
     cell = parse_cell(SPREAD.format(length), CATALOG)
     lines = {line["cell"]: line for line in map(json.loads, EMULATED.read_text(encoding="utf-8").splitlines())}
-    yield ""
-    if cell.id not in lines:
-        yield f"`model.parallelize()`: `python benchmarks/memory_emulated.py` has not measured {cell.id} yet."
-        return
-    outside = sum(beside(cell).values())
-    each = [(size + outside) / GB for size in lines[cell.id]["devices"]]
-    more, reported = (100 * (both / one - 1) for both, one in ((sum(each), alone), (ASKED_SPREAD, ASKED_SINGLE)))
-    yield (
-        f"`model.parallelize()` needed {ASKED_SPREAD:.0f} GB, {reported:.0f} % more than one GPU. transformers has "
-        f"removed it, and `device_map` spreads the layers today. {cell.id} needs "
-        f"{' and '.join(f'{one:.1f}' for one in each)} GB on the two GPUs, as emulated GPUs measured it: "
-        f"{sum(each):.1f} GB together, {more:.0f} % more than one GPU. One GPU works at a time, so its step takes at "
-        "least as long as on one GPU. The note has 28 s for it and 68 s on one GPU. To divide the layers does not "
-        "explain that."
-    )
+    if cell.id in lines:
+        outside = sum(beside(cell).values())
+        each = [(size + outside) / GB for size in lines[cell.id]["devices"]]
+        off = f"{100 * (sum(each) / ASKED_SPREAD - 1):+.0f} %"
+        fullest = f"{max(each):.1f}"
+        yield "parallelize(), today device_map (emulated)", ASKED_SPREAD, f"{sum(each):.1f}", off, fullest, ""
 
 
-def table(cells: Sequence[Cell]) -> Iterator[str]:
+def table(cells: Sequence[Cell]) -> Iterator[Line]:
     """Which of the cells fit."""
-    yield "| cell | needs, GiB | left, GiB | on the host, GiB per node | |"
-    yield "|---|---|---|---|---|"
     for cell, one in say(cells):
         yield row(cell, one)
 
 
-def row(cell: Cell, one: Prediction) -> str:
+def row(cell: Cell, one: Prediction) -> Line:
     """A line of a table."""
     if one.outcome == "unsupported":
-        return f"| {cell.id} | | | | {one.reason} |"
+        return cell.id, "", "", "", one.reason
     left = headroom(one) or 0
     verdict = "fits" if left >= 0 else "out of memory"
     host = f"{one.host_bytes * cell.hardware.ranks / GIB:.0f}" if one.host_bytes else ""
-    return f"| {cell.id} | {one.needed_bytes / GIB:.1f} | {left / GIB:.1f} | {host} | {verdict} |"
+    return cell.id, f"{one.needed_bytes / GIB:.1f}", f"{left / GIB:.1f}", host, verdict
 
 
-def bisect(cells: Sequence[Cell]) -> tuple[list[str], Cell | None]:
-    """The first cell that fits, in decreasing order of need, and a table of those that were tried."""
+def bisect(cells: Sequence[Cell]) -> list[Line]:
+    """The first cell that fits, in decreasing order of need: the lines of those that were tried."""
     low, high = -1, len(cells)
-    tried: dict[int, str] = {}
+    tried: dict[int, Line] = {}
     while high - low > 1:
         middle = (low + high) // 2
         ((cell, one),) = say([cells[middle]])
         tried[middle] = row(cell, one)
-        print(tried[middle], flush=True)
+        print(*tried[middle], flush=True)
         low, high = (low, middle) if one.outcome == "fits" else (middle, high)
-    head = ["| cell | needs, GiB | left, GiB | on the host, GiB per node | |", "|---|---|---|---|---|"]
-    return head + [tried[number] for number in sorted(tried)], cells[high] if high < len(cells) else None
+    return [tried[number] for number in sorted(tried)]
 
 
-def t5_xxl() -> Iterator[str]:
+def t5_xxl() -> Iterator[Line]:
     """Every strategy alone, and those that shard on two to four."""
     several = [f"t5_11b-{one}-a100_80g_x{ranks}" for ranks in (2, 3, 4) for one in XXL_SHARDED]
     alone = [f"t5_11b-{one}-a100_80g_x1" for one in XXL_ALONE]
     yield from table([parse_cell(one, CATALOG) for one in alone + several])
 
 
-def zero_nodes() -> Iterator[str]:
+def zero_nodes() -> Iterator[Line]:
     """A trace takes minutes, so one says about how many there must be, by closed forms; that many and one less are then
     traced.
     """
-    yield "16 bytes of state per parameter (2 + 2 + 12). Micro-batch 1, 1,024 tokens, every layer checkpointed."
-    yield ""
-    yield "| cell | needs, GiB | left, GiB | on the host, GiB per node | |"
-    yield "|---|---|---|---|---|"
     ((cell, one),) = say([parse_cell(GPT3.format(PROBED_NODES), CATALOG)])
     yield row(cell, one)
     state = sum(one.theory.values()) * PROBED_NODES
     rest = one.needed_bytes - state / PROBED_NODES
-    if rest > V100_BYTES:
-        yield ""
-        yield f"**{rest / GIB:.1f} GiB are no state, more than a V100 has: ZeRO-3 alone needs another device.**"
-        return
-    about = math.ceil(state / (V100_BYTES - rest))
-    lines, fits = bisect([parse_cell(GPT3.format(nodes), CATALOG) for nodes in range(about - 2, about + 3)])
-    yield from lines[2:]
-    yield ""
-    yield f"{rest / GIB:.1f} GiB of the first are no state: activations, gathered layers, buckets, what the allocator"
-    yield f"loses, CUDA's context and NCCL. The state alone would fit on {math.ceil(state / V100_BYTES)} nodes."
-    nodes = f"{fits.hardware.nodes} nodes ({4 * fits.hardware.nodes} GPUs)" if fits else f"more than {about + 2} nodes"
-    yield f"**ZeRO-3 needs {nodes}.**"
+    if rest < V100_BYTES:
+        about = math.ceil(state / (V100_BYTES - rest))
+        yield from bisect([parse_cell(GPT3.format(nodes), CATALOG) for nodes in range(about - 2, about + 3)])
 
 
-def pipeline_nodes() -> Iterator[str]:
+def pipeline_nodes() -> list[Line]:
     """By bisection over the stages."""
-    yield (
-        "Tensor parallel within a node, pipeline (1F1B) between nodes, a micro-batch per stage. Stages have equally "
-        "many layers; the model is Llama's block with GPT-3's dimensions and as many weights, in bf16 (why: "
-        "benchmarks/memory_seeds.py). The fullest stage counts. Micro-batch 1, 1,024 tokens, every layer checkpointed."
-    )
-    yield ""
     strategy = "pp_1f1b+bf16+ckpt+tp4+acc{0}-v100_32g_x4n{0}"
-    lines, fits = bisect([parse_cell(f"gpt3_gated-{strategy.format(stages)}-b1-s1024", CATALOG) for stages in STAGES])
-    yield from lines
-    yield ""
-    yield f"**Tensor and pipeline parallel: {fits.hardware.nodes if fits else 'more than 96'} nodes.**"
+    return bisect([parse_cell(f"gpt3_gated-{strategy.format(stages)}-b1-s1024", CATALOG) for stages in STAGES])
 
 
-def largest_on_a_node() -> Iterator[str]:
+def largest_on_a_node() -> Iterator[Line]:
     """By bisection over the layers of a model of fixed width, and Megatron's sizes with offload."""
     cells = [parse_cell(f"gpt_l{layers}-zero3+fp16+ckpt-v100_32g_x4-b1-s1024", CATALOG) for layers in LAYERS]
-    lines, fits = bisect(cells[::-1])
-    yield from lines
-    if fits:
-        yield ""
-        yield (
-            f"**ZeRO-3 alone: {fits.model.config['n_layer']} layers of {WIDTH}, "
-            f"{fits.model.parameters / 10**9:.2f} billion parameters.** With offload the host's memory decides:"
-        )
-    yield ""
+    yield from bisect(cells[::-1])
     cells = [parse_cell(f"{name}-zero3+fp16+ckpt+offload-v100_32g_x4-b1-s1024", CATALOG) for name in ONE_NODE]
     yield from table(cells)
 
 
+def t5_large() -> Iterator[Line]:
+    """On two RTX 3090, four A6000, and one."""
+    names = [f"{one}-rtx3090_x2" for one in LARGE] + [f"{one}-a6000_x4" for one in LARGE[:2]]
+    yield from table([parse_cell(f"t5_large-{one}", CATALOG) for one in (*names, "single+bf16-rtx3090_x1")])
+
+
 def main() -> int:
-    """Answer everything, or the given sections."""
-    large = [parse_cell(f"t5_large-{one}-rtx3090_x2", CATALOG) for one in LARGE]
-    large += [parse_cell(f"t5_large-{one}-a6000_x4", CATALOG) for one in LARGE[:2]]
-    large += [parse_cell("t5_large-single+bf16-rtx3090_x1", CATALOG)]
-    sections = {
-        "t5-base on two RTX 3090: where 27 GB come from": t5_base(),
-        "t5-large on two RTX 3090 and four A6000": table(large),
-        "T5-XXL on one to four A100 of 80 GB": t5_xxl(),
-        "The largest GPT on one node of four V100 of 32 GB": largest_on_a_node(),
-        "GPT-3 175B under ZeRO-3 on nodes of four V100 of 32 GB": zero_nodes(),
-        "GPT-3 175B under tensor and pipeline parallelism on the same nodes": pipeline_nodes(),
+    """Answer everything, or the given tables."""
+    tables = {
+        "t5_large": t5_large,
+        "t5_xxl": t5_xxl,
+        "largest_on_a_node": largest_on_a_node,
+        "zero_nodes": zero_nodes,
+        "pipeline_nodes": pipeline_nodes,
     }
-    asked = tuple(sys.argv[1:])
-    page = dict(part.split("\n\n", 1) for part in OUT.read_text().split("\n## ")[1:]) if asked else {}
-    for title, answer in sections.items():
-        if not asked or title.startswith(asked):
-            page[title] = "\n".join([*answer, ""])
-            print(f"{title}\n\n{page[title]}", flush=True)
-        text = [HEAD, *(f"## {one}\n\n{page[one].rstrip()}\n" for one in sections if one in page)]
-        write_bytes(OUT, "\n".join(text).encode())
+    asked = sys.argv[1:] or ["t5_base", *tables]
+    if "t5_base" in asked:
+        t5_base()
+    for name, lines in tables.items():
+        if name in asked:
+            write_table(f"asked/{name}", FITS, list(lines()))
     return 0
 
 

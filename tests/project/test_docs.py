@@ -24,7 +24,6 @@ DOCS = ROOT / "docs"
 GENERATED = {
     "dataloader_datasets.md": "perfsuite ladder publish",
     "dataloader_torch.md": "perfsuite ladder publish",
-    "memory_seeds.md": "python benchmarks/memory_seeds.py",
     "time_published.md": "python benchmarks/time_published.py",
     "time_traced.md": "python benchmarks/time_traced.py",
     "time_plans.md": "python benchmarks/time_plans.py",
