@@ -1,12 +1,11 @@
-"""Twelve plans that people ask for, with the recipe that somebody published, as a page.
+"""Twelve plans that people ask for, with the recipe that somebody published, as a table.
 
-python benchmarks/time_plans.py    # writes docs/time_plans.md
+python benchmarks/time_plans.py    # writes docs/data/time/plans.csv
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from result_tables import write_table
 from time_summary import percent
 
 from perfsuite.catalog.cell import parse_hardware
@@ -14,19 +13,14 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.plan.answer import Wish, plan
 from perfsuite.features.predict.plan.planned import planned
 from perfsuite.features.predict.prediction import Plan
-from perfsuite.records.codec import write_bytes
 from perfsuite.system.units import show_count, show_ratio, show_whole
 
-OUT = Path(__file__).parents[1] / "docs" / "time_plans.md"
 CATALOG = Catalog(())
-HEAD = """# Twelve plans and published recipes
-
-Written by `python benchmarks/time_plans.py`. Everything but the column "published" is predicted.
-
-"Planned" is the first layout of the command. "Recipe" is the layout that was published, predicted by the same command
-with `--layout`. Rates are tokens per second and device; the interval in parentheses is of 90 %.
-[How good the predictions are](time_published.md) says how far to trust them.
-"""
+COLUMNS = (
+    "perfsuite plan …", "planned", "tokens/s a device", "MFU", "days",
+    "recipe", "recipe, tokens/s a device", "recipe, MFU", "recipe, days",
+    "published", "recipe by published", "regime", "source, and why they differ",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,10 +47,8 @@ class Asked:
 
     @property
     def command(self) -> str:
-        """The command that a user would type."""
-        words = [
-            f"perfsuite plan {self.model} --hardware {self.hardware} --tokens {self.tokens:g} --batch {self.batch}"
-        ]
+        """What a user would type after ``perfsuite plan``."""
+        words = [f"{self.model} --hardware {self.hardware} --tokens {self.tokens:g} --batch {self.batch}"]
         words += [f"--stack {self.stack}"] if self.stack else []
         words += [f"--precision {self.precision}"] if self.precision else []
         words += [f"-s {self.sequence}"] if self.sequence else []
@@ -161,38 +153,41 @@ def answers(asked: Asked) -> tuple[Plan, Plan]:
     return found[0], found[1]
 
 
-def told(asked: Asked) -> Iterator[str]:
-    """One plan as lines of the page."""
+def row(asked: Asked) -> tuple[str, ...]:
+    """One plan, its recipe, and what was published."""
     best, recipe = answers(asked)
-    yield f"## {asked.model} on {asked.hardware}"
-    yield f"```\n{asked.command}\n```"
-    rows = ["| | layout | tokens/s a device | MFU | days |", "|---|---|---|---|---|"]
-    for name, one in (("planned", best), ("recipe", recipe)):
-        if not one.layouts:
-            rows.append(f"| {name} | none fits | | | |")
-            continue
-        first, count = one.layouts[0], one.world_size
-        rate = first.predicted_tokens_per_second / count
-        steps = first.predicted_step_seconds
-        ends = [rate * steps / end for end in (first.high_seconds, first.low_seconds)]
-        shown = f"{show_whole(rate)} ({'–'.join(map(show_whole, ends))})"
-        days = show_count(one.days[1])
-        rows.append(f"| {name} | `{first.layout}` | {shown} | {show_ratio(first.predicted_mfu)} | {days} |")
     published = show_whole(asked.rate) if asked.rate else "–"
-    rows.append(f"| published | | {published} | | |")
-    yield "\n".join(rows)
-    yield f"Published: {asked.source}. {asked.why}"
+    off = regime = ""
     if asked.rate and recipe.layouts:
         first = recipe.layouts[0]
         off = percent(first.predicted_tokens_per_second / recipe.world_size / asked.rate - 1, "+")
-        yield f'The recipe\'s predicted rate by the published one: {off}. Its regime is "{first.regime}".'
+        regime = first.regime
+    return (
+        asked.command,
+        *first_layout(best),
+        *first_layout(recipe),
+        published,
+        off,
+        regime,
+        f"{asked.source}. {asked.why}",
+    )
+
+
+def first_layout(one: Plan) -> tuple[str, str, str, str]:
+    """The layout, its tokens per second and device with their interval, its MFU, and the days."""
+    if not one.layouts:
+        return "none fits", "", "", ""
+    first, count = one.layouts[0], one.world_size
+    rate = first.predicted_tokens_per_second / count
+    steps = first.predicted_step_seconds
+    ends = [rate * steps / end for end in (first.high_seconds, first.low_seconds)]
+    shown = f"{show_whole(rate)} ({'–'.join(map(show_whole, ends))})"
+    return first.layout, shown, show_ratio(first.predicted_mfu), show_count(one.days[1])
 
 
 def main() -> int:
-    """Write the page."""
-    parts = [HEAD.strip(), *(line for asked in TWELVE for line in told(asked))]
-    write_bytes(OUT, ("\n\n".join(parts) + "\n").encode())
-    print(f"{OUT} is written.")
+    """Write the table."""
+    print(write_table("time/plans", COLUMNS, [row(asked) for asked in TWELVE]))
     return 0
 
 

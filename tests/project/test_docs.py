@@ -25,9 +25,6 @@ GENERATED = {
     "dataloader_datasets.md": "perfsuite ladder publish",
     "dataloader_torch.md": "perfsuite ladder publish",
     "time_published.md": "python benchmarks/time_published.py",
-    "time_traced.md": "python benchmarks/time_traced.py",
-    "time_plans.md": "python benchmarks/time_plans.py",
-    "time_seeds.md": "python benchmarks/time_seeds.py",
     "transformers_ladder.md": "perfsuite ladder publish",
 }
 # Their sentences are lists of what was found, or errors that others' packages raise.
