@@ -21,7 +21,7 @@ def main() -> int:
     """Print the seconds; 1 if the goal is missed. Every layout is timed, whether it fits or not."""
     catalog = Catalog(())
     hardware = parse_hardware("a100_80g_x8n384", catalog)
-    model = planned("gpt_1t", catalog, {}, gated=False)
+    model = planned("gpt_1t", catalog, {})
     asked = on_hardware(model, hardware, StepWish(samples=3072))
     # Batches of several sizes, so that there are enough different layouts.
     batches = (dataclasses.replace(asked, samples=3072 * factor) for factor in count(1))

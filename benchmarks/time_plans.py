@@ -136,7 +136,7 @@ TWELVE = (
 
 def answers(asked: Asked) -> tuple[Plan, Plan]:
     """The plan, and the recipe's layout alone."""
-    model = planned(asked.model, CATALOG, {}, False).with_lengths(asked.sequence, asked.target)
+    model = planned(asked.model, CATALOG, {}).with_lengths(asked.sequence, asked.target)
     hardware = parse_hardware(asked.hardware, CATALOG)
     found = []
     for layout in ("", asked.recipe):

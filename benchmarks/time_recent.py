@@ -18,7 +18,7 @@ NETWORKS = {"gb300": 100e9, "b300": 100e9}
 
 def shape_of(model: str) -> Shape:
     """The shape of a model that the planner knows by name."""
-    return planned(model, CATALOG, {}, False).shape
+    return planned(model, CATALOG, {}).shape
 
 
 def bridge(path: Path) -> Iterator[Row]:

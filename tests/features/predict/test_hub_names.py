@@ -67,7 +67,7 @@ def test_one_model_has_one_answer(names):
     """Whichever of its names is asked for."""
     catalog = Catalog()
 
-    assert len({planned(name, catalog, {}, False) for name in names}) == 1
+    assert len({planned(name, catalog, {}) for name in names}) == 1
 
 
 def test_the_local_cache_has_configs(tmp_path, monkeypatch):
@@ -81,14 +81,14 @@ def test_the_local_cache_has_configs(tmp_path, monkeypatch):
     )
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
 
-    assert planned("me/my-model", Catalog(), {}, False).shape.layers == 2
+    assert planned("me/my-model", Catalog(), {}).shape.layers == 2
     assert find_model("me/my-model", Catalog()).name == "own_me_my_model"
 
 
 def test_a_wrong_name_has_the_nearest_three():
     """Of the hub's names, if it has a slash."""
     with pytest.raises(UnknownName, match=r"mean 'Qwen/Qwen2.5-3B', 'Qwen/Qwen2.5-72B' or 'Qwen/Qwen2.5-7B'\?"):
-        planned("Qwen/Qwen2.5-8B", Catalog(), {}, False)
+        planned("Qwen/Qwen2.5-8B", Catalog(), {})
     with pytest.raises(UnknownName, match=r"Did you mean 'Qwen/Qwen2\.5-3B'"):
         find_model("Qwen/Qwen2.5-8B", Catalog())
 

@@ -27,7 +27,7 @@ from perfsuite.features.predict.plan.layout_memory import (
     tensor_bytes,
 )
 from perfsuite.features.predict.plan.layout_names import name_of
-from perfsuite.features.predict.plan.planned import NUMBERS, PUBLISHED, of_model, planned
+from perfsuite.features.predict.plan.planned import PUBLISHED, of_model, planned
 from perfsuite.features.predict.plan.question import StepWish, on_hardware, samples_of
 from perfsuite.features.predict.plan.search import layouts, search
 from perfsuite.features.predict.prediction import Plan
@@ -44,7 +44,7 @@ OPTIMIZER, ALL = frozenset({"optimizer"}), frozenset({"optimizer", "gradients", 
 
 
 def question(model, hardware, samples=512, sequence=None, **asked):
-    one = planned(model, CATALOG, {}, False).with_lengths(sequence, None)
+    one = planned(model, CATALOG, {}).with_lengths(sequence, None)
     return on_hardware(one, parse_hardware(hardware, CATALOG), StepWish(samples=samples, **asked))
 
 
@@ -324,7 +324,7 @@ def test_a_precision_that_nothing_has_is_refused():
 
 def test_lengths_are_the_models_own():
     """8,192 for Llama 3, 2,048 positions of a GPT, and T5's 512 and its target."""
-    llama, gpt, t5 = (planned(name, CATALOG, {}, False) for name in ("llama_8b", "gpt3_175b", "t5_11b"))
+    llama, gpt, t5 = (planned(name, CATALOG, {}) for name in ("llama_8b", "gpt3_175b", "t5_11b"))
 
     assert (llama.sequence, gpt.sequence) == (8192, 2048)
     assert (t5.sequence, t5.target) == (
@@ -338,23 +338,23 @@ def test_a_config_of_transformers_is_a_model(tmp_path):
     config = PUBLISHED["deepseek_v3"] | {"architectures": ["DeepseekV3ForCausalLM"], "n_group": 8}
     del config["hub"], config["class"], config["parameters"], config["active_parameters"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = planned(str(tmp_path), CATALOG, {}, False)
+    found = planned(str(tmp_path), CATALOG, {})
 
     assert found.parameters == 671_026_404_352
-    assert dataclasses.replace(found.shape, beside=0) == planned("deepseek_v3", CATALOG, {}, False).shape
+    assert dataclasses.replace(found.shape, beside=0) == planned("deepseek_v3", CATALOG, {}).shape
     with pytest.raises(FileError, match="no config of transformers"):
-        planned(str(tmp_path / "other.json"), CATALOG, {}, False)
+        planned(str(tmp_path / "other.json"), CATALOG, {})
 
 
 def test_numbers_make_a_model():
     """Those that are missing are named."""
-    numbers = dict.fromkeys(NUMBERS) | {"layers": 24, "hidden": 1024, "heads": 16, "vocab": 50000}
+    numbers = {"layers": 24, "hidden": 1024, "heads": 16, "vocab": 50000}
 
-    assert planned("mine", CATALOG, numbers, False).shape == dataclasses.replace(GPT, tied=False)
-    with pytest.raises(UsageError, match="also needs --vocab"):
-        planned("mine", CATALOG, numbers | {"vocab": None}, False)
-    with pytest.raises(UsageError, match="--experts-per-token, --expert-ffn"):
-        planned("mine", CATALOG, numbers | {"experts": 8}, False)
+    assert planned("mine", CATALOG, numbers).shape == dataclasses.replace(GPT, tied=False)
+    with pytest.raises(UsageError, match="also needs vocab"):
+        planned("mine", CATALOG, {name: number for name, number in numbers.items() if name != "vocab"})
+    with pytest.raises(UsageError, match="experts_per_token, expert_ffn"):
+        planned("mine", CATALOG, numbers | {"experts": 8})
 
 
 def test_shards_of_a_node_are_reduced_between_nodes():
@@ -389,7 +389,7 @@ def test_recomputing_less_takes_less_time_and_more_memory():
 
 def test_experts_by_hand():
     """DeepSeek-V3: 671 billion parameters, of which a token passes 37 (arXiv 2412.19437), and one extra head."""
-    shape = dataclasses.replace(planned("deepseek_v3", CATALOG, {}, False).shape, extra=0)
+    shape = dataclasses.replace(planned("deepseek_v3", CATALOG, {}).shape, extra=0)
     active = sum(stack.layers * stack.active_parameters for stack in shape.stacks) + shape.hidden * shape.vocabulary
 
     assert shape.parameters == pytest.approx(671e9, rel=0.001)
@@ -499,7 +499,9 @@ def test_a_cpu_has_no_plan():
         (["--set", "step=adam", "step=adam+clip"], "--set has both step=adam and step=adam+clip: leave out one"),
         (["--set", "imbalance=1.5"], "--set imbalance is about experts, and gpt_1b7 has none"),
         (["--layout", "tp1 pp1 dp8 etp2 b1"], "etp2 divides experts, and the model has none"),
-        (["--hidden", "512"], "gpt_1b7 has its own numbers: give your model, which has --hidden, another name"),
+        (["--shape", "hidden=512"], "gpt_1b7 has its own numbers: give your model, which has --shape, another name"),
+        (["--shape", "width=512"], "--shape has no 'width': write NAME=N, of layers, hidden"),
+        (["--shape", "heads=0"], "--shape heads=0: it must be 1 or more"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(capsys, words, said):

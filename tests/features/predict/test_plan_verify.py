@@ -140,7 +140,7 @@ def test_three_layouts_by_default(monkeypatch, tmp_path):
 
 def test_a_model_of_numbers_has_no_code(capsys):
     """Nothing is traced, and no layout of it looks verified."""
-    numbers = ["--layers=2", "--hidden=64", "--heads=4", "--vocab=256"]
+    numbers = ["--shape", "layers=2", "hidden=64", "heads=4", "vocab=256"]
     status = main(["plan", "mine", *numbers, "--hardware=a100_80g_x1", "--tokens=1e6", "--verify=1"])
     printed = capsys.readouterr().out
 

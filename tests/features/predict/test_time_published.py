@@ -105,7 +105,7 @@ def test_a_table_asks_nothing_that_the_command_line_cannot(tables):
         (
             "nemo_dgxc",
             "nemotron4_340b on 2048 dgx_h100",
-            ["mine", "--layers=96", "--hidden=18432", "--heads=96", "--kv-heads=8", "--ffn=73728", "--vocab=256000"],
+            ["mine", "--shape", "layers=96", "hidden=18432", "heads=96", "kv_heads=8", "ffn=73728", "vocab=256000"],
         ),
     ],
 )

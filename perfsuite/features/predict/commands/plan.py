@@ -16,7 +16,7 @@ from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.own_model import find_model, is_config
 from perfsuite.features.predict.plan.answer import Wish, plan, spans_of_best
 from perfsuite.features.predict.plan.network import Network, network_of
-from perfsuite.features.predict.plan.planned import NUMBERS, Planned, of_model, planned
+from perfsuite.features.predict.plan.planned import NUMBERS, Planned, numbers_of, of_model, planned
 from perfsuite.features.predict.plan.question import on_hardware, options_of, usual
 from perfsuite.features.predict.plan.traced_layouts import verify_each
 from perfsuite.features.predict.plan_table import (
@@ -73,7 +73,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
     text = "Predict this layout alone, whether it fits or not, e.g. 'tp8 pp8 dp16 v6 b1 zero1'."
     parser.add_argument("--layout", metavar="WORDS", help=text)
-    add_own_model(parser)
+    named = ", ".join(f"{name} ({what})" for name, what in NUMBERS.items())
+    text = f"The numbers of your own model, which MODEL names: {named}."
+    parser.add_argument("--shape", nargs="+", action="extend", default=[], metavar="NAME=N", help=text)
     parser.add_argument("--top", type=count, default=5, metavar="N", help="Layouts to show (5).")
     parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
     parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
@@ -207,18 +209,9 @@ def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Cata
     return found
 
 
-def add_own_model(parser: argparse.ArgumentParser) -> None:
-    """The dimensions of a model that is in no catalog."""
-    for name, what in NUMBERS.items():
-        text = f"Of your own model: {what}."
-        parser.add_argument(f"--{name.replace('_', '-')}", type=count, metavar="N", help=text)
-    parser.add_argument("--gated", action="store_true", help="Your own model's feed-forward has a gate, as Llama's.")
-
-
 def model_of(arguments: argparse.Namespace, catalog: Catalog) -> Planned:
     """The model with the lengths of the options. Raises UsageError, and Refused for one that it cannot have."""
-    numbers = {name: getattr(arguments, name) for name in NUMBERS}
-    found = planned(arguments.model, catalog, numbers, arguments.gated)
+    found = planned(arguments.model, catalog, numbers_of(arguments.shape))
     return found.with_lengths(arguments.sequence_length, arguments.target_length)
 
 

@@ -1,7 +1,7 @@
 """The model of a plan: one of the catalog, one of ``published.toml``, a config of transformers, or numbers."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from perfsuite.features.predict.own_model import TARGET, is_config, read_config
 from perfsuite.features.predict.time.shape import Experts, LayerStack, Shape, decoder
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
 from perfsuite.features.predict.time.shape_config import shape_of, shape_of_config
+from perfsuite.system.units import parse_count
 
 PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
-OTHERWISE = "Or give a config.json of transformers, or an own model's --layers, --hidden, --heads and --vocab."
+OTHERWISE = "Or give a config.json of transformers, or your own numbers, by --shape layers=N hidden=N heads=N vocab=N."
 LONGEST = 8192  # tokens: models for longer contexts train on such lengths first, and on longer ones at the end
-# Names that the options of an own model have, and what each is.
+# What --shape takes, and what each is.
 NUMBERS = {
     "layers": "layers",
     "hidden": "width of the hidden state",
@@ -32,6 +33,7 @@ NUMBERS = {
     "experts": "experts of a layer",
     "experts_per_token": "experts that a token passes",
     "expert_ffn": "inner width of an expert",
+    "gated": "1 if the feed-forward has a gate, as Llama's",
 }
 NEEDED = ("layers", "hidden", "heads", "vocab")
 
@@ -68,7 +70,7 @@ class Planned:
         return dataclasses.replace(self, sequence=sequence or self.sequence, target=target or self.target)
 
 
-def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gated: bool) -> Planned:
+def planned(text: str, catalog: Catalog, numbers: Mapping[str, int]) -> Planned:
     """The model that ``text`` names: of the catalog, published, of the hub, or a config's file or folder.
 
     With ``numbers`` it is the name of an own one.
@@ -76,11 +78,10 @@ def planned(text: str, catalog: Catalog, numbers: Mapping[str, int | None], gate
     Raises UnknownName, UsageError for numbers that are missing, FileError for a config that cannot be read, and Refused
     for a model without a closed form.
     """
-    if given := next((name for name, number in numbers.items() if number is not None), ""):
+    if numbers:
         if text in {*catalog.all("model"), *PUBLISHED}:
-            option = f"--{given.replace('_', '-')}"
-            raise UsageError(f"{text} has its own numbers: give your model, which has {option}, another name.")
-        return _own(text or "model", numbers, gated)
+            raise UsageError(f"{text} has its own numbers: give your model, which has --shape, another name.")
+        return _own(text or "model", numbers)
     if is_config(text):
         return _of_config(*read_config(text))
     known = catalog.all("model")
@@ -147,27 +148,37 @@ def _published(name: str) -> Planned:
     )
 
 
-def _own(name: str, numbers: Mapping[str, int | None], gated: bool) -> Planned:
+def numbers_of(words: Sequence[str]) -> dict[str, int]:
+    """The numbers of ``--shape``, by name. Raises UsageError for another name, and for one that is no number."""
+    found: dict[str, int] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in NUMBERS:
+            raise UsageError(f"--shape has no {name!r}: write NAME=N, of {', '.join(NUMBERS)}.")
+        found[name] = parse_count(text)
+        if found[name] < 1:
+            raise UsageError(f"--shape {word}: it must be 1 or more.")
+    return found
+
+
+def _own(name: str, numbers: Mapping[str, int]) -> Planned:
     """A decoder of the given numbers."""
-    found = {key: value for key, value in numbers.items() if value is not None}
-    if wrong := [key for key, value in found.items() if value < 1]:
-        raise UsageError(f"--{wrong[0].replace('_', '-')} must be 1 or more.")
-    if missing := [f"--{key}" for key in NEEDED if key not in found]:
-        raise UsageError(f"A model of your own also needs {', '.join(missing)}.")
-    if found["hidden"] % found["heads"]:
-        raise UsageError(f"--hidden {found['hidden']} must be a multiple of --heads {found['heads']}.")
+    if missing := [key for key in NEEDED if key not in numbers]:
+        raise UsageError(f"--shape also needs {', '.join(missing)}.")
+    if numbers["hidden"] % numbers["heads"]:
+        raise UsageError(f"--shape hidden={numbers['hidden']} must be a multiple of heads={numbers['heads']}.")
     stack = LayerStack(
-        layers=found["layers"],
-        hidden=found["hidden"],
-        heads=found["heads"],
-        kv_heads=found.get("kv_heads", found["heads"]),
-        head_width=found["hidden"] // found["heads"],
-        feed_forward=found.get("ffn", 4 * found["hidden"]),
-        gated=gated,
+        layers=numbers["layers"],
+        hidden=numbers["hidden"],
+        heads=numbers["heads"],
+        kv_heads=numbers.get("kv_heads", numbers["heads"]),
+        head_width=numbers["hidden"] // numbers["heads"],
+        feed_forward=numbers.get("ffn", 4 * numbers["hidden"]),
+        gated="gated" in numbers,
     )
-    if "experts" in found:
-        if missing := [f"--{key.replace('_', '-')}" for key in ("experts_per_token", "expert_ffn") if key not in found]:
-            raise UsageError(f"A model with experts also needs {', '.join(missing)}.")
-        routed = Experts(count=found["experts"], chosen=found["experts_per_token"], width=found["expert_ffn"])
+    if "experts" in numbers:
+        if missing := [key for key in ("experts_per_token", "expert_ffn") if key not in numbers]:
+            raise UsageError(f"--shape with experts also needs {', '.join(missing)}.")
+        routed = Experts(count=numbers["experts"], chosen=numbers["experts_per_token"], width=numbers["expert_ffn"])
         stack = dataclasses.replace(stack, experts=routed)
-    return Planned(name=name, shape=decoder(stack, found["vocab"], tied=False), sequence=2048)
+    return Planned(name=name, shape=decoder(stack, numbers["vocab"], tied=False), sequence=2048)
