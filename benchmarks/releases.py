@@ -128,10 +128,10 @@ def main() -> None:
             for pair in sorted(chosen, key=pairs_of(library).index):
                 if find(records, cell, pair):
                     continue
-                seen = compare_releases(pair, cell, catalog, lambda cell, progress, seconds: None, kept)
-                records = keep(arguments.file, records, seen)
-                said = "; ".join(filter(None, seen.reasons))
-                print(f"{pair[0]} -> {pair[1]}  {cell}  {seen.status}  {seen.seconds:.0f} s  {said}", flush=True)
+                for seen in compare_releases(pair, [cell], catalog, lambda cell, progress, seconds: None, kept):
+                    records = keep(arguments.file, records, seen)
+                    said = "; ".join(filter(None, seen.reasons))
+                    print(f"{pair[0]} -> {pair[1]}  {cell}  {seen.status}  {seen.seconds:.0f} s  {said}", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.command_files import command_files
 from perfsuite.cli.main import parser_of
 from perfsuite.features.prove.compatibility import pages, pairs, proofs
-from perfsuite.features.prove.replay import regression, replay_page
+from perfsuite.features.prove.replay import neighbours, regression, replay_page
 from perfsuite.run import releases_compared
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +76,11 @@ def replayed(path: Path) -> Iterable[str]:
     return replay_page.sections(regression.all_regressions(), releases_compared.load(path))
 
 
+def near(path: Path) -> Iterable[str]:
+    """Which releases of which nothing is reported are red, of neighbours.jsonl."""
+    return replay_page.neighbour_sections(neighbours.all_neighbours(), releases_compared.load(path))
+
+
 def releases(path: Path) -> Iterable[str]:
     """Which releases can be compared, of releases.jsonl."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -87,6 +92,7 @@ def releases(path: Path) -> Iterable[str]:
 RESULTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "support.json": support,
     "replay.jsonl": replayed,
+    "neighbours.jsonl": near,
     "releases.jsonl": releases,
 }
 

@@ -4,7 +4,7 @@ import contextlib
 import re
 import textwrap
 import time
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,28 +66,40 @@ def is_better(line: Line) -> bool:
 
 def compare_releases(
     pair: Pair,
-    cell: str,
+    cells: Sequence[str],
     catalog: Catalog,
     watch: Watch,
     kept: MutableMapping[tuple[str, str], Measurement],
     settings: Settings = SETTINGS,
-) -> Seen:
-    """Launch the cell once with each release, unless its measurement is ``kept`` from before, by release and cell.
+) -> Iterator[Seen]:
+    """Launch each cell once with each release, unless its measurement is ``kept`` from before, by release and cell. The
+    cells share the rank servers of a release.
 
-    An environment that cannot be built is a failure with its reason.
+    An environment that cannot be built, and a cell that a side lacks, are failures with their reason.
     """
     how = Measuring(catalog, settings, Path.cwd(), watch)
-    known = {(side, cell): kept[release, cell] for side, release in enumerate(pair) if (release, cell) in kept}
+    known = {(side, cell): kept[pair[side], cell] for side in (A, B) for cell in cells if (pair[side], cell) in kept}
     try:
-        question = Question(how, *sides(pair, catalog, Path.cwd()), [cell], known=known)
-        begin = time.monotonic()
-        with contextlib.closing(question):
-            comparison = question.exact(cell)
+        question = Question(how, *sides(pair, catalog, Path.cwd()), cells, known=known)
     except UsageError as error:
-        failed: dict[str, Any] = {"status": Status.FAILED, "outcomes": ("failed", "failed")}
-        return _seen(cell, pair, reasons=(sentence(str(error)), ""), seconds=0.0, **failed)
-    kept[pair[0], cell], kept[pair[1], cell] = question.known[A, cell], question.known[B, cell]
-    return of_comparison(comparison, cell, pair, time.monotonic() - begin)
+        yield from (_failed(cell, pair, error) for cell in cells)
+        return
+    with contextlib.closing(question):
+        for cell in cells:
+            begin = time.monotonic()
+            try:
+                comparison = question.exact(cell)
+            except UsageError as error:
+                yield _failed(cell, pair, error)
+                continue
+            kept[pair[A], cell], kept[pair[B], cell] = question.known[A, cell], question.known[B, cell]
+            yield of_comparison(comparison, cell, pair, time.monotonic() - begin)
+
+
+def _failed(cell: str, pair: Pair, error: UsageError) -> Seen:
+    """The record of a comparison that could not begin."""
+    failed: dict[str, Any] = {"status": Status.FAILED, "outcomes": ("failed", "failed")}
+    return _seen(cell, pair, reasons=(sentence(str(error)), ""), seconds=0.0, **failed)
 
 
 def of_comparison(comparison: Comparison, cell: str, pair: Pair, seconds: float) -> Seen:

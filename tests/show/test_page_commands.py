@@ -110,10 +110,8 @@ def test_a_replay_shows_each_regression():
     document = replayed()
     page = page_of(document)
 
-    assert document.verdict == "1 caught." and document.sections[1].folded
-    assert (
-        'gradient norm <span class="whole">3.58 → 1.97</span>' in page and "perfsuite ab --a &#39;lib==2&#39;" in page
-    )
+    assert document.verdict == "1 of 1 that ran are caught." and document.sections[1].folded
+    assert 'gradient norm <span class="whole">3.58 → 1.97</span>' in page and "perfsuite replay --fresh one" in page
 
 
 def test_an_upgrade_names_the_cause_of_each_effect():

@@ -19,12 +19,12 @@ CELL = "gpt2_tiny-zero2-cpu_x2"
 STORY: dict[str, Any] = {
     "name": "one",
     "saw": "Users saw it.",
-    "source": "an issue",
+    "link": "an issue",
+    "kind": "numbers",
     "good": "lib==2",
     "bad": "lib==3",
-    "cell": CELL,
-    "moves": "gradient_norm",
-    "neighbours": ("lib==1", "lib==2"),
+    "workload": CELL,
+    "metric": "gradient_norm",
 }
 
 

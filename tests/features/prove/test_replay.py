@@ -1,6 +1,9 @@
 """Real regressions are defined whole, replayed once, and called caught only by the metric that has to move."""
 
 import dataclasses
+import multiprocessing
+import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -8,14 +11,13 @@ import pytest
 from replays import CELL, NORM, ONE, STORY, WORSE, seen
 
 from perfsuite.catalog.cell import parse_cell
-from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import scripts
-from perfsuite.cli.main import INTERRUPTED, main
+from perfsuite.cli.main import main
 from perfsuite.environments.requirements import pinned
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.features.prove.commands import replay as command
-from perfsuite.features.prove.replay.regression import Regression, all_regressions, named
+from perfsuite.features.prove.replay import regression, trial_of_releases
+from perfsuite.features.prove.replay.regression import Kind, Needs, Regression, all_regressions, chosen_regressions
 from perfsuite.features.prove.replay.replay_outcome import outcome_of
 from perfsuite.features.prove.replay.replay_page import sections
 from perfsuite.records.verdict import Line, Status
@@ -25,111 +27,101 @@ from perfsuite.system.units import WHOLE
 
 ROOT = Path(__file__).parents[3]
 EVERY = all_regressions()
-every_regression = pytest.mark.parametrize("regression", EVERY.values(), ids=EVERY)
+every_regression = pytest.mark.parametrize("one", EVERY.values(), ids=EVERY)
 CALLS = Line(metric="python_calls", title="Python calls/step", unit=WHOLE, old=10, new=12, **WORSE)
 
 
 @pytest.fixture(scope="module")
 def with_scripts():
-    """The catalog from the root of the repository, with the scripts of its pyproject.toml."""
-    return Catalog(extra_models=scripts(read_project(ROOT).scripts, ROOT))
+    """The catalog with the scripts of the collection."""
+    return Catalog(extra_models=scripts(regression.commands(), ROOT))
 
 
 @every_regression
-def test_a_file_is_the_whole_story(regression, with_scripts):
-    """Its name is the file's, its releases are exact, its cell and metric are the catalog's, or it says why not."""
+def test_a_table_is_the_whole_story(one, with_scripts):
+    """Its releases are exact, its workload and metric are the catalog's, or it says why it has none."""
     catalog = with_scripts
-    assert regression.saw and regression.source
-    assert bool(regression.why_not) != bool(regression.cell)
-    for pair in regression.comparisons:
-        assert all(pinned(text) for side in pair for text in side.split())
-    if regression.cell:
-        cell = parse_cell(regression.cell, catalog)
+    assert one.saw and one.link
+    assert bool(one.why_not) != bool(one.workload)
+    assert one.needs == Needs.CPU or not one.trials
+    for trial in one.trials:
+        assert all(pinned(text) for side in trial.pair for text in side.split())
+        cell = parse_cell(one.cell, catalog)
         metrics = {metric.name for metric in catalog.metrics(cell.strategy.engine.process)}
-        assert cell.id == regression.cell
-        assert regression.moves in {*metrics, ""}
+        assert cell.id == one.cell
+        assert one.metric in {*metrics, ""}
+    for word in one.command.split():
+        assert not word.endswith(".py") or (ROOT / word).is_file()
 
 
-def test_every_script_is_of_a_regression(with_scripts):
-    """Each script that pyproject.toml names is there, and a regression runs it."""
-    used = {one.cell.partition("-script-")[0] for one in EVERY.values() if "-script-" in one.cell}
+def test_every_script_is_of_a_regression():
+    """None is left over."""
+    used = {Path(word).name for one in EVERY.values() for word in one.command.split() if word.endswith(".py")}
 
-    assert {model.name for model in with_scripts.extra_models} == used
-    for model in with_scripts.extra_models:
-        assert all((ROOT / word).is_file() for word in model.command if word.endswith(".py"))
+    assert used == {path.name for path in (ROOT / "benchmarks" / "regressions").glob("*.py")}
 
 
-def test_names_are_those_of_the_files():
+def test_names_and_kinds_choose():
     """``perfsuite replay NAME`` finds it, and an unknown name teaches."""
-    assert [one.name for one in named([])] == list(EVERY)
+    assert [one.name for one in chosen_regressions([], None)] == list(EVERY)
+    assert {one.kind for one in chosen_regressions([], Kind.MEMORY)} == {Kind.MEMORY}
     with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'"):
-        named(["deepspeed_771"])
+        chosen_regressions(["deepspeed_771"], None)
 
 
 @pytest.mark.parametrize(
     ("records", "state"),
     [
         ([], "waiting"),
-        ([seen("lib==2", "lib==3", NORM)], "waiting"),
-        ([seen("lib==2", "lib==3", NORM, CALLS), seen("lib==1", "lib==2")], "caught"),
-        ([seen("lib==2", "lib==3", NORM), seen("lib==1", "lib==2", CALLS)], "caught"),
-        ([seen("lib==2", "lib==3", CALLS), seen("lib==1", "lib==2")], "missed"),
-        ([seen("lib==2", "lib==3"), seen("lib==1", "lib==2")], "missed"),
-        ([seen("lib==2", "lib==3", NORM), seen("lib==1", "lib==2", NORM)], "false catch"),
-        (
-            [seen("lib==2", "lib==3", outcomes=("fits", "failed"), reasons=("", "It died.")), seen("lib==1", "lib==2")],
-            "failed",
-        ),
-        (
-            [seen("lib==2", "lib==3", NORM), seen("lib==1", "lib==2", outcomes=("unsupported", "fits"))],
-            "failed",
-        ),
+        ([seen("lib==1", "lib==2", NORM)], "waiting"),
+        ([seen("lib==2", "lib==3", NORM, CALLS)], "caught"),
+        ([seen("lib==2", "lib==3", CALLS)], "missed"),
+        ([seen("lib==2", "lib==3")], "missed"),
+        ([seen("lib==2", "lib==3", outcomes=("fits", "failed"), reasons=("", "It died."))], "failed"),
+        ([seen("lib==2", "lib==3", outcomes=("unsupported", "fits"))], "failed"),
     ],
 )
 def test_only_the_named_metric_catches(records, state):
-    """Another metric's red is no catch, and a move between good neighbours is a false one."""
+    """Another metric's red is no catch."""
     assert outcome_of(ONE, records).state == state
 
 
+@pytest.mark.parametrize("status", [Status.IMPROVED, Status.IMMATERIAL])
+def test_only_what_is_worse_catches(status):
+    """The metric moved, but the wrong way or too little."""
+    assert outcome_of(ONE, [seen("lib==2", "lib==3", msgspec.structs.replace(NORM, status=status))]).state == "missed"
+
+
 @pytest.mark.parametrize(
-    ("share", "neighbour", "state"),
-    [(0.05, 0.0499, "caught"), (0.0499, 0.0, "missed"), (0.06, 0.05, "false catch"), (-0.05, 0.0, "caught")],
+    ("outcomes", "state"),
+    [(("fits", "failed"), "caught"), (("fits", "fits"), "missed"), (("failed", "failed"), "failed")],
 )
-def test_a_small_move_does_not_count(share, neighbour, state):
-    """Where a metric moves a little with every release, only a share counts."""
-    pairs = {("lib==2", "lib==3"): share, ("lib==1", "lib==2"): neighbour}
-    records = [
-        seen(*pair, msgspec.structs.replace(CALLS, old=10_000, new=10_000 + round(10_000 * moved)))
-        for pair, moved in pairs.items()
-    ]
-
-    assert outcome_of(Regression(**STORY | {"moves": "python_calls", "least": 0.05}), records).state == state
-
-
-def test_an_improvement_is_no_catch():
-    """The metric moved, but the wrong way."""
-    better = msgspec.structs.replace(NORM, status=Status.IMPROVED)
-
-    assert outcome_of(ONE, [seen("lib==2", "lib==3", better), seen("lib==1", "lib==2")]).state == "missed"
-
-
-@pytest.mark.parametrize(("outcomes", "state"), [(("fits", "failed"), "caught"), (("fits", "fits"), "missed")])
-def test_a_cell_that_ends_is_caught_by_its_end(outcomes, state):
-    """Where no metric is named, the bad release must end the cell."""
-    one = Regression(name="one", saw="x", source="y", good="lib==2", bad="lib==3", cell=CELL)
+def test_a_workload_that_ends_is_caught_by_its_end(outcomes, state):
+    """Where no metric is named, the bad release must end the workload, and the good one must not."""
+    one = Regression(**STORY | {"metric": ""})
 
     assert outcome_of(one, [seen("lib==2", "lib==3", outcomes=outcomes)]).state == state
 
 
-def test_the_page_says_what_and_how():
-    """Symbol, metric with both numbers, what else moved between the neighbours, and the commands."""
-    text = "\n".join(sections({"one": ONE}, [seen("lib==2", "lib==3", NORM, CALLS), seen("lib==1", "lib==2", CALLS)]))
+def test_a_command_is_a_script_of_its_own():
+    """A workload with a space is a command: its cell has the name of the regression."""
+    one = Regression(**STORY | {"workload": "torchrun --nproc-per-node 2 train.py", "ranks": 2, "long": 100})
 
-    assert "1 caught." in text
-    row = "| [one](#one) | lib==2 → lib==3 | ✓ | gradient norm 3.58 → 1.97 (-45.0 %) | quiet; also Python calls/step |"
-    assert f"{row} 14 |" in text
+    assert one.cell == "one-script-cpu_x2"
+    assert [(trial.pair, trial.long) for trial in one.trials] == [(("lib==2", "lib==3"), 100)]
+
+
+def test_the_page_says_what_and_how():
+    """Recall by kind, what is not run apart, the metric with both numbers, and the command."""
+    gpu = Regression(**STORY | {"name": "gpu", "kind": "memory", "workload": "", "why_not": "x", "needs": "GPU"})
+    text = "\n".join(sections({"one": ONE, "gpu": gpu}, [seen("lib==2", "lib==3", NORM, CALLS)]))
+
+    assert "1 of 1 that ran are caught; 1 do not run here." in text
+    assert "| numbers | 1 | 0 | 1 | 1 | 100% | 0, 0 |" in text and "| memory | 1 | 0 | 0 | 0 | – | 1, 0 |" in text
+    row = "| [one](#one) | numbers | lib==2 → lib==3 | ✓ | gradient norm 3.58 → 1.97 (-45.0 %) | 7 |"
+    assert row in text
     assert "Also worse: Python calls/step." in text
-    assert f"perfsuite ab --a 'lib==2' --b 'lib==3' --pairs 0 {CELL}" in text
+    assert "perfsuite replay --fresh one" in text
 
 
 def test_results_are_kept_line_by_line(tmp_path):
@@ -142,34 +134,77 @@ def test_results_are_kept_line_by_line(tmp_path):
     assert load(tmp_path / "none.jsonl") == []
 
 
-def test_a_run_resumes(tmp_path, monkeypatch, capsys):
-    """A second run measures nothing, --fresh everything; a run that dies keeps what it has."""
-    file, ran = tmp_path / "replay.jsonl", []
+@pytest.fixture
+def three(monkeypatch):
+    """A collection of three, whose trials are only noted: those that ran, in order."""
+    ran = []
 
-    def compare(pair, cell, catalog, watch, kept, settings):
+    def compare(pair, cells, catalog, watch, kept, settings):
         assert settings == dataclasses.replace(SETTINGS, start_timeout=2250.0, step_timeout=900.0)
-        ran.append(pair)
-        if len(ran) == 2:
-            raise KeyboardInterrupt
-        return seen(*pair, *[NORM] * (pair == ("lib==2", "lib==3")))
+        ran.append(pair[1])
+        return [seen(*pair, NORM) for _ in cells]
 
-    monkeypatch.setattr(command, "named", lambda names: [ONE])
-    monkeypatch.setattr(command, "compare_releases", compare)
-    monkeypatch.setattr(command, "all_regressions", lambda: {"one": ONE})
-    codes = [main(["replay", "--file", str(file), "--timeout=900", *more]) for more in ([], [], [], ["--fresh"])]
-    bad, good = ONE.comparisons
-
-    assert codes == [INTERRUPTED, 0, 0, 0]
-    assert ran == [bad, good, good, bad, good]
-    assert "1 caught." in capsys.readouterr().out
+    collection = {name: Regression(**STORY | {"name": name, "bad": f"lib=={name}"}) for name in ("x", "y", "z")}
+    monkeypatch.setattr(regression, "all_regressions", lambda: collection)
+    monkeypatch.setattr(trial_of_releases, "compare_releases", compare)
+    return ran
 
 
-def test_a_miss_is_an_error(tmp_path, monkeypatch):
+def replay(file, *words):
+    """The exit code of ``perfsuite replay``."""
+    return main(["replay", "--file", str(file), "--timeout=900", *words])
+
+
+def test_a_run_resumes(tmp_path, three, capsys):
+    """A second run measures nothing, --fresh everything, and a name only its own."""
+    codes = [replay(tmp_path / "x.jsonl", *words) for words in (["y"], [], [], ["--fresh", "z"])]
+
+    assert codes == [0] * 4
+    assert three == ["lib==y", "lib==x", "lib==z", "lib==z"]
+    assert "3 of 3 that ran are caught." in capsys.readouterr().out
+
+
+def test_a_kill_loses_nothing(tmp_path, three, monkeypatch):
+    """A process that is killed during its third trial has kept two; the next one runs the third alone."""
+    file, compare = tmp_path / "x.jsonl", vars(trial_of_releases)["compare_releases"]
+
+    def killed(pair, *others):
+        if pair[1] == "lib==z":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return compare(pair, *others)
+
+    monkeypatch.setattr(trial_of_releases, "compare_releases", killed)
+    child = multiprocessing.get_context("fork").Process(target=replay, args=(file,))
+    child.start()
+    child.join()
+    monkeypatch.setattr(trial_of_releases, "compare_releases", compare)
+
+    assert child.exitcode == -signal.SIGKILL
+    assert [one.b for one in load(file)] == ["lib==x", "lib==y"]
+    assert replay(file) == 0 and three == ["lib==z"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_shards_merge_to_the_same_page(tmp_path, three, count):
+    """Each trial runs in one shard, and the lines of all files are the file of one run."""
+    whole, merged = tmp_path / "whole.jsonl", tmp_path / "merged.jsonl"
+    assert replay(whole) == 0
+    three.clear()
+    files = [tmp_path / f"{number}.jsonl" for number in range(1, count + 1)]
+    for number, file in enumerate(files, 1):
+        replay(file, f"--shard={number}/{count}")
+    merged.write_text("".join(file.read_text() for file in reversed(files) if file.exists()))
+
+    assert sorted(three) == ["lib==x", "lib==y", "lib==z"]
+    collection = regression.all_regressions()
+    assert sections(collection, load(merged)) == sections(collection, load(whole))
+
+
+def test_a_miss_is_an_error(tmp_path, three):
     """Exit code 1."""
-    save(tmp_path / "replay.jsonl", [seen("lib==2", "lib==3"), seen("lib==1", "lib==2")])
-    monkeypatch.setattr(command, "named", lambda names: [ONE])
+    save(tmp_path / "replay.jsonl", [seen("lib==2", "lib==x")])
 
-    assert main(["replay", "--list", "--file", str(tmp_path / "replay.jsonl")]) == 1
+    assert replay(tmp_path / "replay.jsonl", "--list") == 1
 
 
 def test_an_environment_that_cannot_be_built_has_its_reason(catalog, monkeypatch):
@@ -179,7 +214,7 @@ def test_an_environment_that_cannot_be_built_has_its_reason(catalog, monkeypatch
         raise UsageError("uv pip install … failed: No solution found: lib==3")
 
     monkeypatch.setattr(comparing, "sides", sides)
-    found = compare_releases(("lib==2", "lib==3"), CELL, catalog, lambda *_: None, {})
+    (found,) = compare_releases(("lib==2", "lib==3"), [CELL], catalog, lambda *_: None, {})
 
     assert found.outcomes == ("failed", "failed")
     assert found.reasons[0].startswith("uv pip install … failed: No solution found")
@@ -199,7 +234,7 @@ def test_a_release_is_measured_once(catalog, measure, monkeypatch):
     cell = "gpt2_tiny-single+nodrop-cpu_x1"
     one = measure(cell)
     kept = {("here", cell): one}
-    found = compare_releases(("here", "here"), cell, catalog, lambda *_: None, kept)
+    (found,) = compare_releases(("here", "here"), [cell], catalog, lambda *_: None, kept)
 
     assert (found.status, found.outcomes) == ("ok", ("fits", "fits"))
     assert kept["here", cell].readings.keys() == one.readings.keys()

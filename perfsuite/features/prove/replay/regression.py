@@ -1,48 +1,74 @@
-"""A regression that a release really had, and the cell that shows it: a table of regressions.toml."""
+"""A regression that a release really had, and the workload that shows it: a table of regressions.toml."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from perfsuite.errors import UnknownName
+from perfsuite.features.prove.replay.trial_of_releases import ReleaseTrial
 from perfsuite.records.record import Record
-from perfsuite.run.releases_compared import Pair
 
 TABLES = Path(__file__).with_name("regressions.toml")
 
 
-class Regression(Record, frozen=True, kw_only=True):
-    """One regression. Releases are written as `perfsuite ab` takes a side: ``deepspeed==0.15.1``, more after a space.
+class Kind(StrEnum):
+    """What a user notices."""
 
-    The ``moves`` metric of the ``cell`` must be worse with ``bad`` than with ``good``, by the share ``least`` or more;
-    where it is empty, the cell must end with ``bad``. It must move less with ``neighbours``, two good releases.
-    ``fixed`` is the release that ended it, or empty. ``why_not`` is the reason why it cannot be run on a CPU. The cell
-    of a script is that of one in this repository's pyproject.toml.
-    """
+    SPEED = "speed"
+    MEMORY = "memory"
+    NUMBERS = "numbers"
+    DATA = "data"
+    LEAK = "leak"
+    HANG = "hang"
+    START_UP = "start-up"
+    SAVE = "save"
+    CRASH = "crash"
+
+
+class Needs(StrEnum):
+    """The least that shows it."""
+
+    CPU = "cpu"
+    EMULATED = "emulated GPU"
+    GPU = "GPU"
+
+
+class Regression(Record, frozen=True, kw_only=True):
+    """One regression; the head of regressions.toml says what each field means."""
 
     name: str
     saw: str
-    source: str
+    link: str
+    kind: Kind
     good: str
     bad: str
     fixed: str = ""
-    cell: str = ""
-    moves: str = ""
-    least: float = 0.0
-    neighbours: Pair | None = None
+    established: str = ""
+    needs: Needs = Needs.CPU
+    workload: str = ""
+    ranks: int = 1
+    long: int = 0
+    metric: str = ""
     why_not: str = ""
 
     @property
-    def comparisons(self) -> list[Pair]:
-        """What is run: the regression, then its good neighbours."""
-        return [] if self.why_not else [(self.good, self.bad), *([self.neighbours] if self.neighbours else [])]
+    def cell(self) -> str:
+        """The id of the cell that is measured: the workload itself, or the script that it starts."""
+        return f"{self.name}-script-cpu_x{self.ranks}" if self.command else self.workload
 
-    def command(self, pair: Pair) -> str:
-        """The command that shows one comparison."""
-        return f"perfsuite ab --a '{pair[0]}' --b '{pair[1]}' --pairs 0 {self.cell}"
+    @property
+    def command(self) -> str:
+        """The command of the workload; empty if it is a cell."""
+        return self.workload if " " in self.workload else ""
+
+    @property
+    def trials(self) -> list[ReleaseTrial]:
+        """What is run: nothing, if there is no workload."""
+        return [ReleaseTrial((self.good, self.bad), self.cell, self.long)] if self.workload else []
 
 
 @functools.cache
@@ -52,15 +78,16 @@ def all_regressions() -> Mapping[str, Regression]:
     return {name: msgspec.convert(table | {"name": name}, Regression) for name, table in tables.items()}
 
 
-def named(names: list[str]) -> list[Regression]:
-    """The regressions of these names; all where there are none. Raises UnknownName."""
+def chosen_regressions(names: Iterable[str], kind: Kind | None) -> list[Regression]:
+    """The regressions of these names, all where there are none, of that kind. Raises UnknownName."""
     known = all_regressions()
     for name in names:
         if name not in known:
-            raise UnknownName(
-                "regression",
-                name,
-                known,
-                "To add one, add a table to features/prove/replay/regressions.toml.",
-            )
-    return [known[name] for name in names or known]
+            way = "To add one, add a table to features/prove/replay/regressions.toml."
+            raise UnknownName("regression", name, known, way)
+    return [known[name] for name in names or known if kind in (None, known[name].kind)]
+
+
+def commands() -> dict[str, str]:
+    """The commands of all workloads that are scripts, by the name of the script."""
+    return {name: one.command for name, one in all_regressions().items() if one.command}
