@@ -1,4 +1,4 @@
-"""``perfsuite propose``: one branch and one pull request of new and improved cells, against a stand-in of GitHub."""
+"""``perfsuite notify --propose``: one branch and one pull request of baselines, against a stand-in of GitHub."""
 
 import json
 import subprocess
@@ -62,7 +62,7 @@ def propose(folder, *results, options=("--github", "lab/code")):
     """The exit code for a report of these results."""
     path = folder / "night.jsonl"
     write_report(path, results)
-    return main(["propose", str(path), *options])
+    return main(["notify", "--propose", str(path), *options])
 
 
 def proposed(forge):
@@ -179,5 +179,5 @@ def test_without_a_forge_it_prints(repository, forge, capsys):
 def test_a_night_without_reports_is_an_error(repository, forge, tmp_path, capsys):
     """Nothing arrived is not the same as nothing is new: the pull request stays as it is."""
     (tmp_path / "empty").mkdir()
-    assert main(["propose", str(tmp_path / "empty"), "--github", "lab/code"]) == 2
+    assert main(["notify", "--propose", str(tmp_path / "empty"), "--github", "lab/code"]) == 2
     assert "empty has no report of pytest --perf-report" in capsys.readouterr().err

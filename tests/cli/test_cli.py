@@ -107,7 +107,7 @@ def write_refused(folder: Path) -> None:
         ),
         (["study", "zero2-vs-zero3", "--capacity", "2 apples"], "is not an amount of memory"),
         (["study", "zero2-vs-zero3", "--rounds", "0"], "--rounds must be 1 or more, not 0."),
-        (["study", "zero2-vs-zero3", "--tokens", "0"], "1 or more steps, or tokens"),
+        (["study", "zero2-vs-zero3", "--tokens", "0"], "1 token or more"),
         (["time", "gpt2_tiny-single-cpu_x1"], "is measured neither in"),
         (["time", "gpt2_tiny"], "'gpt2_tiny' is not a cell"),
         (["time", "gpt2_tiny-single-cpu_x1", "--tokens", "1GB"], "argument --tokens: '1GB' is not a count"),

@@ -131,7 +131,7 @@ def test_no_command_has_a_default_of_its_own(name):
     assert all(
         action.default is None and f"{known[action.dest].key} in pytest's ini" in action.help for action in shared
     )
-    assert shared or name in ("init", "ladder", "node", "notify", "results")  # they read no catalog
+    assert shared or name in ("init", "ladder", "node", "results")  # they read no catalog
 
 
 def test_no_setting_is_stated_twice():

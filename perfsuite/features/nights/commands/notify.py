@@ -1,20 +1,28 @@
-"""``perfsuite notify``: the regressions of reports as issues, one for each cause, and as a message to a webhook."""
+"""``perfsuite notify``: what reports say as issues, one for each cause, as a message, or as proposed baselines."""
 
 import argparse
 import os
 from pathlib import Path
 
 from perfsuite.cli.report_options import files_of, say_missing
+from perfsuite.cli.shared_options import add_shared
 from perfsuite.errors import UsageError
 from perfsuite.features.nights.forge_options import add_github, address_of_run, api_of, token_of
 from perfsuite.features.nights.news import forge, webhook
+from perfsuite.features.nights.news.proposal import BRANCH
 from perfsuite.features.nights.news.regressions import News
+from perfsuite.features.nights.propose import propose
 from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.records import codec
+from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS
 
-HELP = "Open, update and close an issue for each cause of regressions, or send a message."
+HELP = "Keep an issue for each cause of regressions, send a message, or propose the baselines of better cells."
 QUESTION = "history"
-EXAMPLES = ("perfsuite notify report.jsonl", "perfsuite notify --webhook env:SLACK_URL report.jsonl")
+EXAMPLES = (
+    "perfsuite notify report.jsonl",
+    "perfsuite notify --webhook env:SLACK_URL report.jsonl",
+    "perfsuite notify --propose --github lab/code report.jsonl",
+)
 PAGE = "ci"
 DRY = "Dry run: nothing is sent. This is what --github and --webhook report:"
 VARIABLE = "env:"  # before the name of a variable that has the address
@@ -26,16 +34,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help=text)
     add_github(parser, "Keep one issue per cause there. Without it and --webhook, only print.")
     text = (
+        "Instead of issues, keep one pull request with the baselines of new and improved cells, which "
+        f"--perf-update=new,improved accepted, from the branch {BRANCH}."
+    )
+    parser.add_argument("--propose", action="store_true", help=text)
+    text = (
         "Send one message there about what is newly red or gone. env:NAME takes the address from that variable, so "
         "that no list of processes shows it."
     )
     parser.add_argument("--webhook", metavar="URL", help=text)
     text = "slack: {'text': …}, for Slack and its like (default). json: keys and titles."
     parser.add_argument("--webhook-format", choices=webhook.FORMATS, default=webhook.FORMATS[0], help=text)
+    add_shared(parser, BASELINES, KERNELS, CATALOG)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Notify the services, and print what was done."""
+    if arguments.propose:
+        if arguments.webhook:
+            raise UsageError("--propose makes a pull request: leave out --webhook.")
+        return propose(arguments)
     token = token_of(arguments.github, "issues") if arguments.github else ""
     address = _webhook(arguments.webhook) if arguments.webhook else ""
     incomplete = say_missing(reports_of(arguments.reports))

@@ -1,4 +1,4 @@
-"""``perfsuite propose``: the new and improved cells of reports as one pull request of baselines."""
+"""``perfsuite notify --propose``: the new and improved cells of reports as one pull request of baselines."""
 
 import argparse
 import itertools
@@ -7,32 +7,18 @@ from pathlib import Path
 
 from perfsuite.baselines.store import Store
 from perfsuite.cli.report_options import files_of, say_missing
-from perfsuite.cli.shared_options import add_shared, catalog_of, store_of
+from perfsuite.cli.shared_options import catalog_of, store_of
 from perfsuite.environments import git
 from perfsuite.errors import UsageError
-from perfsuite.features.nights.forge_options import add_github, address_of_run, api_of, token_of
+from perfsuite.features.nights.forge_options import address_of_run, api_of, token_of
 from perfsuite.features.nights.news import proposal
 from perfsuite.features.nights.news.forge import opened
 from perfsuite.records import codec
 from perfsuite.run.gatekeeper import commit_of
-from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS
 from perfsuite.system.units import listed
 
-HELP = "Propose the baselines of new and improved cells as one pull request."
-QUESTION = "history"
-EXAMPLES = ("perfsuite propose report.jsonl", "perfsuite propose --github lab/code report.jsonl")
-PAGE = "ci"
 
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    text = "Reports of pytest --perf-report, with what --perf-update=new,improved accepted, or folders of them."
-    parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT.jsonl", help=text)
-    add_github(parser, f"Keep one pull request there, from the branch {proposal.BRANCH}. Without it, only print.")
-    add_shared(parser, BASELINES, KERNELS, CATALOG)
-
-
-def run(arguments: argparse.Namespace) -> int:
+def propose(arguments: argparse.Namespace) -> int:
     """Print what is proposed, and keep the pull request up to date. The working tree is not changed."""
     token = token_of(arguments.github, "contents and pull requests") if arguments.github else ""
     catalog, store = catalog_of(arguments), store_of(arguments)
