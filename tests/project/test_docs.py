@@ -22,19 +22,13 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # Written by a command: tables as wide as what they list.
 GENERATED = {
-    "dataloader_datasets.md": "perfsuite ladder publish",
-    "dataloader_torch.md": "perfsuite ladder publish",
     "time_published.md": "python benchmarks/time_published.py",
-    "transformers_ladder.md": "perfsuite ladder publish",
 }
 # Their sentences are lists of what was found, or errors that others' packages raise.
 LISTS = (
-    "dataloader_datasets.md",
-    "dataloader_torch.md",
     "detection.md",
     "releases.md",
     "support.md",
-    "transformers_ladder.md",
 )
 EVERY = sorted([*ROOT.glob("*.md"), *(ROOT / "changes").glob("*.md"), *DOCS.rglob("*.md")])
 WRITTEN = [path for path in EVERY if path.name not in GENERATED]

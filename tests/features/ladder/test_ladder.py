@@ -3,6 +3,7 @@
 The releases are wheels that package_index.py builds and serves.
 """
 
+import csv
 import itertools
 import json
 import re
@@ -499,18 +500,36 @@ def test_a_link_has_each_parameter_as_asv_writes_it(parameters, query):
     assert site.link(change, {"param_names": ["p", "q"]}, told) == f"graphs.html#b?{query}&commits=bb"
 
 
-@pytest.mark.parametrize("page", ["transformers_ladder", "dataloader_torch", "dataloader_datasets"])
-def test_the_pages_of_the_documentation_count_their_own_tables(page):
+@pytest.mark.parametrize(
+    ("library", "page"), [("transformers", "transformers_ladder"), ("torch", "dataloader"), ("datasets", "dataloader")]
+)
+def test_the_pages_of_the_documentation_count_their_own_tables(library, page):
     """As many series got worse, and better, as each table names different ones."""
-    text = (Path(__file__).parents[3] / "docs" / f"{page}.md").read_text()
-    rows = re.findall(r"^\| `([^`]*)`.* \| (regressed|broke|improved|mended)[^|]* \| [a-z ]* \|$", text, re.MULTILINE)
-    worse = {label for label, kind in rows if kind in ("regressed", "broke")}
-    better = {label for label, kind in rows if kind in ("improved", "mended")}
+    docs = Path(__file__).parents[3] / "docs"
+    with (docs / "data" / "ladders" / f"{library}.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    worse = {row["series"] for row in rows if row["what it did"].startswith(("regressed", "broke"))}
+    better = {row["series"] for row in rows if row["what it did"].startswith(("improved", "mended"))}
+    text = " ".join((docs / f"{page}.md").read_text().partition(f"[The table: rungs of {library}]")[0].split())
 
-    assert re.search(r": (\d+) of \d+ series got worse .*; (\d+) got better\.", text).groups() == (
-        str(len(worse)),
-        str(len(better)),
-    )
+    assert f"{len(worse)} of {71 if page == 'dataloader' else 60} series got worse" in text
+    assert f"{len(better)} got better" in text
+
+
+def test_a_table_of_the_documentation_has_each_change_and_each_rung(tmp_path, monkeypatch):
+    """With what they are, as a run is published."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    import ladder_tables
+
+    (tmp_path / "html").mkdir()
+    codec.write(tmp_path / "html" / "story.json", _story([("b", "2", "confirmed")], missing=("3",)))
+    ladder_tables.main(str(tmp_path), "lib", tmp_path)
+    rungs = (tmp_path / "ladders" / "lib_rungs.csv").read_text().splitlines()
+
+    assert (tmp_path / "ladders" / "lib.csv").read_text().splitlines()[1:] == [
+        "2,b,1 → 2,2.0 times more,regressed,confirmed,"
+    ]
+    assert [rungs[1], rungs[3]] == ["1,2024-01-01,–,,", "3,2024-01-01,–,,It broke."]
 
 
 def _story(changes, missing=()):
