@@ -113,8 +113,6 @@ def write_refused(folder: Path) -> None:
         (["time", "gpt2_tiny-single-cpu_x1", "--tokens", "1GB"], "argument --tokens: '1GB' is not a count"),
         (["fit", "t5_base", "--hardware", "t4_x1", "-b", "1.5"], "argument -b/--micro-batch: '1.5' is not a count"),
         (["time", "gpt2_tiny-single-cpu_x1", "--tokens", "0"], "A training needs 1 token or more."),
-        (["support", "run", "--engine", "zero9"], "No engine named 'zero9'."),
-        (["support", "run", "--file", "support.txt"], "which is not a .json file"),
     ],
 )
 def test_bad_input_is_one_sentence(

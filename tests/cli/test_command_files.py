@@ -105,7 +105,7 @@ echo "${{COMPREPLY[@]}}"
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        ("su", "summary support"),
+        ("su", "summary"),
         ("summary --br", "--brief"),
         ("baseline acc", "accept"),
         ("list hard", "hardware"),

@@ -44,7 +44,6 @@ ROWS = [
     ("fit t5_base --hardware a100_x1", "No hardware named 'a100'. Did you mean 'a100_40g'"),
     ("fit t5_base --hardware h100", "needs a number of ranks of 1 or more: write h100_x1"),
     ("ab --a zero2 --b zero3 --model gpt --hardware cpu_x2", "Did you mean 'gpt2_large'"),
-    ("support run --technique fp3", "No technique named 'fp3'. Did you mean 'fp32'?"),
     ("replay deepspeed_7719", "No regression named 'deepspeed_7719'. Did you mean 'deepspeed_7718'"),
     ("ladder run nowhere", "No ladder named 'nowhere'. Or give its folder."),
     ("emulate --gpus foo:2 -- true", "No GPU named 'foo'. Known: a100_40g,"),
@@ -54,7 +53,6 @@ ROWS = [
     ("run --step 3 -- python train.py", "unrecognized arguments: --step"),
     ("memory", "arguments are required: MODEL"),
     ("baseline", "arguments are required: ACTION"),
-    ("support run --engine", "argument --engine: expected at least one argument"),
     ("results other.jsonl", "one of the arguments --add --query is required"),
     # numbers
     (f"{PLAN} --tokens 300X", "'300X' is not a count: write a whole number, e.g. 4096, 300_000, 1e9 or 300B."),

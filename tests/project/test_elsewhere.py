@@ -84,7 +84,6 @@ def test_commands_that_start_processes_say_what_they_need(system):
         ["frontier", "-k", "gpt2_tiny", "--capacity", "16MiB"],
         ["selftest"],
         ["ladder", "run"],
-        ["support", "run"],
     )
 
     for (name, *_), (status, out, err) in zip(commands, run(system, *commands), strict=True):

@@ -39,7 +39,6 @@ CHANGES = (
     "features/nights/news/webhook.py",
     "features/nights/row.py",
     "features/prove/commands/replay.py",
-    "features/prove/commands/support.py",
 )
 
 

@@ -135,7 +135,7 @@ def read_ladder(folder: Path) -> Ladder:
     """The ladder in a folder. Raises FileError if there is none."""
     path = folder / "ladder.json"
     if not path.is_file():
-        raise FileError(f"{folder} contains no ladder: `perfsuite ladder list` shows the existing ones.")
+        raise FileError(f"{folder} contains no ladder: `perfsuite ladder build` makes one.")
     codec.refuse_newer(path.read_bytes(), str(path), FORMAT)
     return codec.read(path, Ladder)
 

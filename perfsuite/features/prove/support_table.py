@@ -19,7 +19,7 @@ MOST_NAMED = 10
 
 def add_file(parser: argparse.ArgumentParser) -> None:
     """``--file``."""
-    text = f"The proofs of the last `perfsuite support run` ({DEFAULT})."
+    text = f"The proofs of benchmarks/support.py ({DEFAULT})."
     parser.add_argument("--file", type=Path, default=DEFAULT, metavar="JSON", help=text)
 
 
@@ -66,5 +66,5 @@ def _proven(table: Matrix, path: Path) -> str:
     named = [f"{engine} × {technique}" for engine, technique in table.unproven]
     return (
         f"{len(table.unproven)} of {len(table.symbols)} entries are not proven by {path} with the installed versions: "
-        f"{some(named, MOST_NAMED)}. Prove them: perfsuite support run"
+        f"{some(named, MOST_NAMED)}. Prove them: python benchmarks/support.py"
     )

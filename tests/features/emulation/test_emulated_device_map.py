@@ -32,7 +32,7 @@ def test_it_agrees_with_single(tmp_path, model):
     """
     recipe = "nodrop+eager+adamw_loop"
     cells = [f"{model}-single+{recipe}-h100_x1", f"{model}-device_map+{recipe}-h100_x2"]
-    found = measured(tmp_path, *(f"{one},numbered" for one in cells), options=("--computed=1000000000",))
+    found = measured(tmp_path, *(f"{one},numbered" for one in cells), options=("--set=computed=1000000000",))
     assert [one["outcome"] for one in found] == ["fits", "fits"], found
     numbers = [
         [json.loads(line) for line in path.read_text().splitlines()]

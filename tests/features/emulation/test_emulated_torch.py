@@ -46,8 +46,8 @@ def test_small_tensors_are_computed():
 
 
 def test_nothing_is_computed_without_it():
-    """--computed 0: the kernels leave zeros."""
-    assert "matmul" in said("computed", "--computed", "0")
+    """computed=0: the kernels leave zeros."""
+    assert "matmul" in said("computed", "--set", "computed=0")
 
 
 def test_random_numbers_are_zeros_and_leave_the_cpus_alone():

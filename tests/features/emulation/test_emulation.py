@@ -215,9 +215,9 @@ def test_a_ctrl_c_is_the_commands_own(without_stand_ins):
     assert done.returncode == 5
 
 
-def test_a_negative_seed_is_refused(capsys):
-    assert cli.main(["emulate", "--late-events=-3", "--", "true"]) == cli.BAD_INPUT
-    assert "--late-events must be a seed of 0 or more, not -3" in capsys.readouterr().err
+def test_a_wrong_setting_is_refused(capsys):
+    assert cli.main(["emulate", "--set=late_events=-3", "--", "true"]) == cli.BAD_INPUT
+    assert "'-3' is not a count" in capsys.readouterr().err
 
 
 def test_no_command_is_refused(capsys):

@@ -90,7 +90,7 @@ def test_memory_runs_out_at_the_capacity_that_was_given():
 
 
 def test_large_tensors_and_random_numbers_are_zeros():
-    """A result above the limit, one drawn at random, and all results with --computed 0."""
+    """A result above the limit, one drawn at random, and all results with computed=0."""
     code = """
         a = torch.ones(64, 64, device="cuda")
         large = torch.ones(65, 64, device="cuda")
@@ -99,7 +99,7 @@ def test_large_tensors_and_random_numbers_are_zeros():
     """
 
     assert answer(code=code) == [True, False, False]
-    assert answer("--computed=0", code=code) == [False, False, False]
+    assert answer("--set=computed=0", code=code) == [False, False, False]
 
 
 def test_fresh_memory_is_zero():
@@ -135,7 +135,7 @@ def test_many_cells_are_predicted_in_cudas_build():
     assert outcomes == ["fits"] * MANY
 
 
-@pytest.mark.parametrize(("options", "reused"), [((), True), (("--late-events=3",), False)])
+@pytest.mark.parametrize(("options", "reused"), [((), True), (("--set=late_events=3",), False)])
 def test_record_stream_keeps_a_block_while_events_are_late(options, reused):
     """Without late events a block that another stream uses is free at once; with them its address is not reused."""
     found = answer(
@@ -192,7 +192,7 @@ def test_the_counts_of_a_section(tmp_path):
     """Between cudaProfilerStart and -Stop: one matmul's shape, one copy to the host, its wait, and kernels by name."""
     counts = tmp_path / "counts.json"
     done = run(
-        f"--counts={counts}",
+        f"--set=counts={counts}",
         code="""
             a, b = torch.ones(48, 96, device="cuda"), torch.ones(96, 32, device="cuda")
             torch.cuda.cudart().cudaProfilerStart()
@@ -220,7 +220,7 @@ def test_the_counts_of_a_section(tmp_path):
 def test_a_cuda_graph_launches_its_kernels_at_each_replay(tmp_path):
     """Three replays of one addition."""
     done = run(
-        f"--counts={tmp_path / 'counts.json'}",
+        f"--set=counts={tmp_path / 'counts.json'}",
         code="""
             a = torch.ones(8, device="cuda")
             graph = torch.cuda.CUDAGraph()

@@ -80,11 +80,11 @@ time_parse.number, time_parse.repeat, time_parse.rounds, time_parse.warmup_time 
 '''
 
 
-def _suite(folder, text=SUITE, requires=()):
+def _suite(folder, text=SUITE, requires=(), **more):
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "versions.py").write_text(text)
-    content = {"name": "versions", "about": "What packaging.version answers.", "requires": list(requires)}
+    content = {"name": "versions", "about": "What packaging.version answers.", "requires": list(requires), **more}
     (folder / "suite.json").write_text(json.dumps(content))
     return folder
 
@@ -286,7 +286,7 @@ def test_running_again_loses_nothing(published):
     """Samples of times are added to those that are there, and the older run is kept."""
     folder, *_ = published
     before = results.last_run(folder, read_ladder(folder), "23.0")
-    done = _perfsuite("ladder", "run", folder, "--rungs", "23.0", "--again")
+    done = _perfsuite("ladder", "run", folder, "--only", "23.0", "--again")
     after = results.last_run(folder, read_ladder(folder), "23.0")
     samples = [len(run.values["versions.time_parse"][""].samples) for run in (before, after)]
 
@@ -299,7 +299,7 @@ def test_running_again_loses_nothing(published):
 def bisected(published, tmp_path_factory):
     """A change that takes two releases, bisected: what was printed, and the answer."""
     path = tmp_path_factory.mktemp("bisect") / "found.json"
-    options = ["--benchmark", "versions.track_pair", "--with", "six==1.15.0", "--json", path]
+    options = ["--series", "versions.track_pair", "--with", "six==1.15.0", "--json", path]
     done = _perfsuite("ladder", "bisect", published[0], *options)
     return done, json.loads(path.read_text())["answers"][0]
 
@@ -628,7 +628,7 @@ BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
         (["ladder", "build", "packaging", "--from", "22.0", "--suite", "."], "it has no __init__.py"),
         (["ladder", "run"], "none is built yet"),
         (["ladder", "publish", "nowhere"], "No ladder named 'nowhere'"),
-        (["ladder", "bisect"], "No series given"),
+        (["ladder", "bisect"], "arguments are required: --series"),
     ],
 )
 def test_bad_input(arguments, says, tmp_path, monkeypatch, capsys):
@@ -1045,7 +1045,7 @@ def test_only_what_cannot_be_solved_fails_for_good(said, for_good, tmp_path, mon
     assert isinstance(ended.value, lockfile.Unsolvable) is for_good
 
 
-@pytest.mark.parametrize("command", [["run"], ["publish"], ["bisect", "--cell", "x"]])
+@pytest.mark.parametrize("command", [["run"], ["publish"], ["bisect", "--series", "x"]])
 def test_a_ladder_without_a_rung_says_so(command, tmp_path, capsys):
     """Its building was stopped in the first lock: the same again is the way out."""
     folder = tmp_path / "one"
@@ -1151,7 +1151,7 @@ def test_a_series_without_an_answer_leaves_the_others_theirs(tmp_path, monkeypat
     for name, number in (("1", 5), ("2", 6)):
         results.keep(folder, _gave(name, values={series: {cell: Value(value=number)} for series in "ab"}))
     _runs(monkeypatch, lambda rung, key, _: {} if key[0] == "a" and rung == "1" else 4 + int(rung))
-    status = main(["ladder", "bisect", str(folder), "--cell", "gpt2-ddp", "--json", str(out)])
+    status = main(["ladder", "bisect", str(folder), "--series", "gpt2-ddp", "--json", str(out)])
     done = json.loads(out.read_text())
 
     assert status == 1
@@ -1316,7 +1316,7 @@ def test_with_is_checked_before_anything_runs(hold, asked, says, tmp_path, monke
     day = datetime(2024, 1, 1, tzinfo=UTC)
     monkeypatch.setattr(index, "releases", lambda _: [index.Release(version, day) for version in ("1.0", "2.0")])
     ran = _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
-    status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", asked])
+    status = main(["ladder", "bisect", str(folder), "--series", "b", "--with", asked])
 
     assert status == 2
     assert says in capsys.readouterr().err
@@ -1340,7 +1340,7 @@ def test_an_answer_outlives_the_pair_s_failure(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("perfsuite.features.ladder.building._make", offline)
     _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
-    status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", "six==1.0", "--json", str(out)])
+    status = main(["ladder", "bisect", str(folder), "--series", "b", "--with", "six==1.0", "--json", str(out)])
     said, answer = capsys.readouterr().out, json.loads(out.read_text())["answers"][0]
 
     assert status == 1

@@ -129,8 +129,8 @@ def test_a_file_gives_dates(serve, tmp_path, capsys):
     serve(uploads)
     given = tmp_path / "dates.csv"
     given.write_text("name,version,date\nlib,1.0,2021-02-03\nLib,2.0.0,2022-03-04T05:06:07+00:00\n")
-    suite = _suite(tmp_path / "other", "")
-    refused = main(["ladder", "build", "lib", "--from", "1.0", "--inherit", "--suite", str(suite)])
+    suite = _suite(tmp_path / "other", "", inherits=True)
+    refused = main(["ladder", "build", "lib", "--from", "1.0", "--suite", str(suite)])
     said = capsys.readouterr().err
     found = index.chosen("lib", "1.0", "", [], (), read_dates(given))
 

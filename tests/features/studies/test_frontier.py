@@ -93,7 +93,7 @@ def test_a_typo_is_an_error_before_anything_trains(catalog):
 @pytest.mark.slow
 def test_the_largest_micro_batch_by_real_runs(capsys):
     """Some MiB carry a micro-batch of gpt2_tiny and not the next: both were run, and both stand in the table."""
-    command = ["frontier", "-k", "gpt2_tiny and not l4", "--capacity", "6MiB", "--most", "4"]
+    command = ["frontier", "-k", "gpt2_tiny and not l4", "--capacity", "6MiB"]
 
     assert main(command) == 0
     *probes, _, _, row = capsys.readouterr().out.splitlines()
@@ -115,7 +115,6 @@ def test_the_largest_micro_batch_by_real_runs(capsys):
         (["-k", "gpt2_tiny", "--capacity", "24"], "'24' is not an amount of memory: write a number and a unit"),
         (["-k", "gpt2_tiny"], "A CPU has no memory of its own: give a --capacity"),
         (["-k", "gpt2_tiny", "--capacity", "much"], "is not an amount of memory"),
-        (["-k", "gpt2_tiny", "--capacity", "1GiB", "--most", "0"], "--most must be 1 or more, not 0."),
         (["-k", "gpt2_tiny", "--capacity", "1GiB", "--micro-batch", "4"], "give it only with --models"),
         (["-k", "gpt2_tiny", "--hardware", "t4_x64"], "t4_x64 is not here"),
         (

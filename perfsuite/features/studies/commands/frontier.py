@@ -49,9 +49,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", action="store_true", help="The largest model of a family, not the micro-batch.")
     parser.add_argument("--micro-batch", type=count, metavar="N", help="With --models: samples per forward (its own).")
     parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
-    parser.add_argument(
-        "--most", type=count, default=MOST, metavar="N", help=f"The largest micro-batch tried ({MOST})."
-    )
     add_settings(parser, steps=1, warmup=0)
     add_shared(parser, CATALOG)
 
@@ -59,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Probe and print. Exit code 1 if a probe failed for another reason than memory."""
     catalog = catalog_of(arguments)
-    check_counts(arguments, "micro_batch", "sequence_length", "most")
+    check_counts(arguments, "micro_batch", "sequence_length")
     if arguments.micro_batch and not arguments.models:
         raise UsageError("--micro-batch is the unknown here; give it only with --models.")
     hardware = parse_hardware(arguments.hardware, catalog)
@@ -79,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.models:
         questions = of_models(scope, catalog)
     else:
-        questions = of_micro_batches(scope, arguments.most, catalog)
+        questions = of_micro_batches(scope, MOST, catalog)
     if all(question.refused for question in questions):
         raise UsageError(questions[0].refused)
     with closing(LiveLine(settings.all_steps_of)) as live, closing(Runner(catalog, settings)) as runner:

@@ -1,4 +1,4 @@
-// What the process has asked of its devices, for `perfsuite emulate --counts`. Everything is counted for the whole
+// What the process has asked of its devices, for `perfsuite emulate --set counts`. Everything is counted for the whole
 // process, and a second time for the section between cudaProfilerStart and cudaProfilerStop, if one is open.
 #pragma once
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The file of --counts: one JSON object per process, FILE.<process>.json. docs/emulation.md describes it.
+// The file of counts: one JSON object per process, FILE.<process>.json. docs/emulation.md describes it.
 #include "report.h"
 
 #include <cxxabi.h>
@@ -133,7 +133,7 @@ void write_report() {
   rename((path + ".part").c_str(), path.c_str());
 }
 
-// At a normal exit; and at os._exit, by which multiprocessing's children end: with --counts this library is preloaded,
+// At a normal exit; and at os._exit, by which multiprocessing's children end: with counts this library is preloaded,
 // so that its _exit is the first.
 struct AtExit {
   ~AtExit() {

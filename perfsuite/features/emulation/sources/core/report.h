@@ -23,5 +23,5 @@ struct Totals {
 };
 
 const std::vector<Totals>& all_totals();  // of the process, then of each section
-void write_report();  // if --counts was given and the process has used a device
+void write_report();  // if counts was given and the process has used a device
 }  // namespace emulated

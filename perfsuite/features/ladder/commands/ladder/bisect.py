@@ -40,16 +40,14 @@ class Answers(Record, frozen=True, kw_only=True):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
-    parser.add_argument("--benchmark", default="", metavar="NAME(PARAMS)", help=_BENCHMARK)
-    parser.add_argument("--cell", default="", metavar="ID", help=_CELL)
+    parser.add_argument("--series", required=True, metavar="NAME", help=_SERIES)
     parser.add_argument("--good", default="", metavar="VERSION", help="A rung without the change (the lowest).")
     parser.add_argument("--bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
     parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answers, with every run, as JSON.")
 
 
-_CELL = "All series of this cell that differ between the ends."
-_BENCHMARK = "The series as named in the table; a benchmark's name alone selects all of its parameters that differ."
+_SERIES = "The series as named in the table; a benchmark's name, or a cell's, selects all of it that differ."
 _WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
 
 
@@ -57,8 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Bisect. Exit code 1 if new runs did not confirm an answer, if it is unknown whether a pair causes it, or
     if one of several series has no answer.
     """
-    if not arguments.benchmark and not arguments.cell:
-        raise UsageError("No series given: use --benchmark with a name from `perfsuite ladder publish`, or --cell.")
     check_output("--json", arguments.json)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
@@ -105,17 +101,12 @@ def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: s
             known.setdefault(key, []).append(value.value)
     if not known:
         raise UsageError(f"Neither {good} nor {bad} has results yet: perfsuite ladder run.")
-    exact = [key for key in known if show(key) == arguments.benchmark]
+    exact = [key for key in known if show(key) == arguments.series]
     if exact:
         return exact
-    meant = [
-        key
-        for key in known
-        if (not arguments.benchmark or key[0] == arguments.benchmark)
-        and (not arguments.cell or f"'{arguments.cell}'" in key[1].split(", "))
-    ]
+    name = arguments.series
+    meant = [key for key in known if key[0] == name or f"'{name}'" in key[1].split(", ")]
     if not meant:
-        name = arguments.benchmark or arguments.cell
         raise UnknownName("series", name, map(show, known), "See the names in the table of `perfsuite ladder publish`.")
     noisy = {name: benchmark.noisy for name, benchmark in results.benchmarks(folder, ladder).items()}
     differing = [key for key in meant if Judge(known[key][0], known[key][-1], noisy[key[0]]).differs()]

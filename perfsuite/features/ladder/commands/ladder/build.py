@@ -28,7 +28,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", required=True, metavar="NAME", help="A suite of perfsuite, or a folder of your own.")
     parser.add_argument("--hold", action="append", default=[], metavar="OTHER==V", help=_HOLD)
     parser.add_argument("--python", default="", metavar="X.Y", help=_PYTHON)
-    parser.add_argument("--inherit", action="store_true", help=_INHERIT)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=_SET)
     parser.add_argument("--dates", type=Path, metavar="FILE", help=_DATES)
     parser.add_argument("--folder", type=Path, metavar="FOLDER", help=f"Folder of the ladder ({HOME}/LIBRARY-SUITE).")
@@ -36,7 +35,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 _HOLD = "Pin another library to this release on every rung; may be repeated."
 _PYTHON = "Version or path of the rungs' Python (the suite's, or else the running one)."
-_INHERIT = "Rungs are the running environment with other releases, not clean ones (a suite may set this too)."
 _DATES = "Release dates, if the package index has none or wrong ones: CSV lines with name, version and date."
 _SET = "An environment variable for the suite; may be repeated."
 
@@ -45,9 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Build it. Exit code 1 if a rung has no environment."""
     place = ladder.suite_folder(arguments.suite)
     suite = ladder.read_suite(place)
-    inherit = arguments.inherit or suite.inherits
+    inherit = suite.inherits
     if inherit and arguments.python:
-        raise UsageError("Rungs that inherit use the running Python: leave out --python.")
+        raise UsageError(f"The rungs of {arguments.suite} use the running Python: leave out --python.")
     version, python = lockfile.find_python(sys.executable if inherit else arguments.python or suite.python or _RUNNING)
     definition = Definition(
         library=canonicalize_name(arguments.library),

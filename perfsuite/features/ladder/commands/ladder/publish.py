@@ -29,7 +29,6 @@ NOT_CONFIRMED = "not confirmed"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
-    parser.add_argument("--no-confirm", action="store_true", help="Report alarms as recorded, not confirmed.")
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="Write the story as Markdown (JSON: html/story.json)."
     )
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
-        refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, console)
+        refused = _confirm(folder, ladder, found, console)
         report = story.read_story(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, report)
     if arguments.markdown:

@@ -1,4 +1,4 @@
-"""``perfsuite ladder run``: runs every rung that has no result yet, one after the other; and the list of ladders."""
+"""``perfsuite ladder run``: runs every rung that has no result yet, one after the other."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perfsuite.features.ladder import asv
 from perfsuite.features.ladder import asv_results as results
 from perfsuite.features.ladder.asv_results import Run
-from perfsuite.features.ladder.ladder import Ladder, Rung, called, find_ladder, ladders, locked, read_built, read_ladder
-from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.features.ladder.ladder import Ladder, Rung, called, find_ladder, locked, read_built
 from perfsuite.system.units import show_cost, show_part, some
 
 HELP = "Run the rungs of a ladder that have no result yet; continues after an interruption."
@@ -22,7 +21,7 @@ SHOWN = 3  # failed benchmarks of a rung that are named
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
-    parser.add_argument("--rungs", default="", metavar="V,V,…", help="These rungs only (all).")
+    parser.add_argument("--only", default="", metavar="V,V,…", help="These rungs only (all).")
     parser.add_argument("--again", action="store_true", help="Also those that have results; adds to their samples.")
     parser.add_argument("--quick", action="store_true", help=_QUICK)
 
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     with locked(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
-        rungs = chosen(ladder, arguments.rungs)
+        rungs = chosen(ladder, arguments.only)
         waiting = [rung for rung in rungs if arguments.again or not _done(folder, ladder, rung)]
         console = Console(highlight=False)
         if len(waiting) < len(rungs):
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen(ladder: Ladder, text: str) -> list[Rung]:
-    """The rungs of ``--rungs``, in the ladder's order. Raises UnknownName."""
+    """The rungs of ``--only``, in the ladder's order. Raises UnknownName."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     wanted = {ladder.rung(name).name for name in names}
     return [rung for rung in ladder.rungs if not names or rung.name in wanted]
@@ -143,20 +142,3 @@ def _since(folder: Path, ladder: Ladder, rung: Rung) -> str:
     """Why its existing runs do not count."""
     reason = results.why_again(folder, ladder, rung.name)
     return f" in the present state: {reason}" if reason else ""
-
-
-def show_all(arguments: argparse.Namespace) -> int:
-    """The list of ladders."""
-    table = bare_table("ladder", "rungs", "from", "to", "run", "suite", "held")
-    for folder in ladders(arguments.home):
-        ladder = read_ladder(folder)
-        rungs = ladder.rungs
-        done = sum(_done(folder, ladder, rung) for rung in rungs)
-        ends = (rungs[0].name, rungs[-1].name) if rungs else ("–", "–")
-        held = ", ".join(ladder.definition.hold) or "–"
-        table.add_row(folder.name, str(len(rungs)), *ends, f"{done}/{len(rungs)}", ladder.suite.name, held)
-    if table.row_count:
-        print_table(table)
-    else:
-        print(f"No ladder in {arguments.home} yet: `perfsuite ladder build --help`.")
-    return 0

@@ -1,48 +1,37 @@
-"""``perfsuite support run``: train a cell for every engine × technique and write docs/support.json."""
+"""Train a cell for every engine × technique, and write docs/support.json. It resumes; what is proven is not run again.
+
+python benchmarks/support.py [--engine fsdp2 …] [--technique clip …] [--fresh]
+"""
 
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
-from perfsuite.cli.shared_options import add_settings, add_shared, catalog_of, settings_of
-from perfsuite.errors import UsageError
+from perfsuite.catalog.registry import Catalog
 from perfsuite.features.prove.compatibility.pages import matrix
 from perfsuite.features.prove.compatibility.pairs import Claim, claims
 from perfsuite.features.prove.compatibility.proofs import ProofEntry, Prover
-from perfsuite.features.prove.support_table import add_file
-from perfsuite.run.runner import Runner
-from perfsuite.settings.keys import CATALOG
+from perfsuite.features.prove.support_table import DEFAULT
+from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.live import LiveLine
 from perfsuite.system.changing import changing
 
-HELP = "Prove which engine goes with which technique."
-QUESTION = "prove"
-EXAMPLES = ("perfsuite support run --engine fsdp2",)
-PAGE = "trust"
-STARTS_PROCESSES = True
 
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options."""
-    parser.add_argument("action", choices=("run",), help="Prove what is not yet proven with the installed versions.")
+def main(words: Sequence[str] | None = None) -> int:
+    """Prove and write. Exit code 1 if a cell failed: such a pair neither runs nor is refused."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", nargs="+", default=[], metavar="E", help="Only pairs of these engines.")
     parser.add_argument("--technique", nargs="+", default=[], metavar="T", help="Only pairs of these techniques.")
     parser.add_argument("--fresh", action="store_true", help="Measure them again, even if proven.")
-    add_settings(parser, steps=1, warmup=0)
-    add_file(parser)
-    add_shared(parser, CATALOG)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prove and write. Exit code 1 if a cell failed: such a pair neither runs nor is refused."""
-    catalog = catalog_of(arguments)
+    parser.add_argument("--file", type=Path, default=DEFAULT, metavar="JSON", help=f"The proofs ({DEFAULT}).")
+    arguments = parser.parse_args(words)
+    catalog, settings = Catalog(), Settings(steps=1, warmup=0)
     engines = [catalog.get("engine", name).name for name in arguments.engine]
     techniques = [catalog.get("technique", name).name for name in arguments.technique]
-    if arguments.file.suffix != ".json" or arguments.file.is_dir():
-        raise UsageError(f"--file names {arguments.file}, which is not a .json file.")
     pairs = claims(catalog)
-    settings = settings_of(arguments)
 
     def wanted(claim: Claim) -> bool:
         return (not engines or claim.engine in engines) and (not techniques or claim.technique in techniques)
@@ -70,3 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     for entry in failures:
         print(f"perfsuite: {entry.engine} × {entry.technique} failed ({entry.cell}): {entry.reason}", file=sys.stderr)
     return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
