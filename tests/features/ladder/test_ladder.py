@@ -628,7 +628,7 @@ BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
         (["ladder", "build", "packaging", "--from", "22.0", "--suite", "."], "it has no __init__.py"),
         (["ladder", "run"], "none is built yet"),
         (["ladder", "publish", "nowhere"], "No ladder named 'nowhere'"),
-        (["ladder", "bisect"], "arguments are required: --series"),
+        (["ladder", "bisect", "--series", "x"], "none is built yet"),
     ],
 )
 def test_bad_input(arguments, says, tmp_path, monkeypatch, capsys):
