@@ -1,7 +1,8 @@
 """How many injected steps the dashboard finds, and how often it finds one that is none.
 
 Simulates 400 nights of 100 cells on one machine. 30 times step by 5 to 20 %, and 10 sizes. `--write` puts the table
-into docs/site.md. `--otava PYTHON` also runs apache-otava on the same series, in a Python that has it:
+into docs/data/nights/change_points.csv. `--otava PYTHON` also runs apache-otava on the same series, in a Python that
+has it:
 
     uv venv otava && uv pip install --python otava/bin/python apache-otava
 """
@@ -12,10 +13,11 @@ import math
 import random
 import statistics
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+
+from result_tables import write_table
 
 from perfsuite.features.nights import night_steps as steps
 from perfsuite.system.units import show_ratio
@@ -25,9 +27,7 @@ MONTH = 365.25 / 12  # nights
 AFTER = (4, 5, 6, 7, 10, 14)  # nights after a step at which it is looked for
 LATEST = AFTER[-1]
 EDGE = LATEST  # nights before the first and after the last step
-PAGE = Path(__file__).parents[1] / "docs" / "site.md"
-HEAD = "| noise of a night | method | at the right commit | within two | false flags | nights until flagged |"
-BEGIN, END = "<!-- change points: begin -->", "<!-- change points: end -->"
+COLUMNS = ("noise of a night", "method", "at the right commit", "within two", "false flags", "nights until flagged")
 OTAVA = """
 import json, sys
 from otava.series import AnalysisOptions, Metric, Series
@@ -128,12 +128,12 @@ class Score:
         else:
             self.false += len(flags)
 
-    def row(self, name: str) -> str:
-        """As a row of Markdown."""
+    def row(self, name: str) -> tuple[str, ...]:
+        """As a row of the table."""
         shares = [show_ratio(part / self.steps) for part in (self.right, self.near)]
         usual = statistics.median(self.delays) if self.delays else math.nan
         nights = "" if math.isnan(usual) else f"more than {LATEST}" if math.isinf(usual) else f"{usual:g}"
-        return f"| {name} | {shares[0]} | {shares[1]} | {1000 * self.false / self.months:.1f} | {nights} |"
+        return name, *shares, f"{1000 * self.false / self.months:.1f}", nights
 
 
 def ours(values: Sequence[float]) -> list[int]:
@@ -186,9 +186,8 @@ def delay(night: Night) -> float:
     return math.inf
 
 
-def table(seeds: int, python: str, workers: int, alone: bool = False) -> str:
-    """The page's table; every simulation's flags are added up."""
-    lines = [HEAD, "|---|---|---|---|---|---|"]
+def table(seeds: int, python: str, workers: int, alone: bool = False) -> Iterator[tuple[str, ...]]:
+    """The rows of the table; every simulation's flags are added up."""
     tasks = [(seed, noise, python, alone) for noise in NOISES for seed in range(seeds)]
     totals: dict[tuple[str, str], Score] = {}
     with ProcessPoolExecutor(workers) as pool:
@@ -199,8 +198,7 @@ def table(seeds: int, python: str, workers: int, alone: bool = False) -> str:
                     setattr(total, field, getattr(total, field) + getattr(score, field))
     for noise in NOISES:
         for name in dict.fromkeys(name for _, name in totals):
-            lines.append(f"| {noise.name}, ±{100 * noise.spread:g} % {totals[noise.name, name].row(name)}")
-    return "\n".join(lines)
+            yield f"{noise.name}, ±{100 * noise.spread:g} %", *totals[noise.name, name].row(name)
 
 
 def main() -> None:
@@ -209,13 +207,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="Processes (2).")
     parser.add_argument("--alone", action="store_true", help="Leave out the other methods.")
     parser.add_argument("--otava", default="", metavar="PYTHON", help="A Python that has apache-otava.")
-    parser.add_argument("--write", action="store_true", help="Put the table into docs/site.md.")
+    parser.add_argument("--write", action="store_true", help="Write the table of docs/.")
     arguments = parser.parse_args()
-    text = table(arguments.seeds, arguments.otava, arguments.workers, arguments.alone)
-    print(text)
+    rows = list(table(arguments.seeds, arguments.otava, arguments.workers, arguments.alone))
+    for row in rows:
+        print(*row)
     if arguments.write:
-        before, rest = PAGE.read_text().split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        write_table("nights/change_points", COLUMNS, rows)
 
 
 if __name__ == "__main__":

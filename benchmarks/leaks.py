@@ -4,18 +4,19 @@
 
 Each run measures a cell of which a fault keeps 1 KiB or a file of every step (tests/support/faults.py), or nothing,
 next to K busy loops. It is judged against the first run of its cell that keeps nothing, which is not in the table. Each
-run is appended to benchmarks/data/leaks.jsonl. The table of all runs is printed at the end: docs/more_than_steps.md has
-it. A run takes half a minute to some minutes.
+run is appended to benchmarks/data/leaks.jsonl. At the end, all runs are written into docs/data/leaks.csv. A run takes
+half a minute to some minutes.
 """
 
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from repeat import HOG
+from result_tables import write_table
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -32,6 +33,7 @@ HERE = Path(__file__).parent
 DATA = HERE / "data" / "leaks.jsonl"
 FAULTS = HERE.parent / "tests" / "support"
 CELLS = ("gpt2_tiny-single-cpu_x1", "gpt2_tiny-fsdp2-cpu_x2")
+COLUMNS = ("each step keeps", "cell", "red for it", "line named", "red for another", "nothing red", "n", "load")
 CASES = {  # what a step leaves → the fault, and the metric that must find it
     "nothing": ("", ""),
     "a tensor of 1 KiB": ("hoards_a_tensor", "kept_tensor_bytes"),
@@ -78,12 +80,8 @@ def judged(case: str, measured: Measurement, good: Measurement, steps: int, cata
     )
 
 
-def table(runs: Sequence[LeakRun]) -> list[str]:
+def table(runs: Sequence[LeakRun]) -> Iterator[tuple[object, ...]]:
     """One row for each case and cell."""
-    rows = [
-        "| each step keeps | cell | red for it | line named | red for another | nothing red | n | load |",
-        "|---" * 8 + "|",
-    ]
     for case, (_, metric) in CASES.items():
         for cell in sorted({one.cell for one in runs if one.case == case}):
             made = [one for one in runs if (one.case, one.cell) == (case, cell)]
@@ -92,11 +90,7 @@ def table(runs: Sequence[LeakRun]) -> list[str]:
             named = sum(one.named for one in made) if metric else "-"
             other = sum(one.status in RED and metric not in one.red for one in made)
             green = sum(one.status not in RED for one in made)
-            rows.append(
-                f"| {case} | `{cell}` | {found} | {named} | {other} | {green} | {len(made)} "
-                f"| {min(loads):.1f} to {max(loads):.1f} |"
-            )
-    return rows
+            yield case, cell, found, named, other, green, len(made), f"{min(loads):.1f} to {max(loads):.1f}"
 
 
 def main() -> None:
@@ -131,7 +125,7 @@ def main() -> None:
         for hog in hogs:
             hog.kill()
             hog.wait()
-    print("\n".join(table(codec.read_lines(DATA, LeakRun))))
+    print(write_table("leaks", COLUMNS, table(codec.read_lines(DATA, LeakRun))))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 `python benchmarks/site_speed.py` writes the monthly files of simulated runs into a temporary folder, builds the
 dashboard in a process of its own, and opens its first page and a cell's page with `--browser`, a Chromium (it needs
-playwright). `--keep DIR` leaves everything there. `--write` puts the table into docs/site.md.
+playwright). `--keep DIR` leaves everything there. `--write` puts the table into docs/data/nights/site_speed.csv.
 """
 
 import argparse
@@ -18,11 +18,10 @@ from pathlib import Path
 
 import msgspec
 from change_points import drift
+from result_tables import write_table
 
 from perfsuite.features.nights.row import NightRow
 
-BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
-PAGE = Path(__file__).parents[1] / "docs" / "site.md"
 MODELS = ("gpt2_tiny", "t5_tiny", "bloom_tiny", "llama_tiny", "megatron_tiny")
 ENGINES = ("ddp", "zero1", "zero2", "zero3", "fsdp2", "tp2", "pp_1f1b", "single")
 RECIPES = ("", "+bf16", "+ckpt", "+bf16+ckpt", "+acc2")
@@ -135,7 +134,7 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=1095.0, metavar="N", help="Days that the runs cover (1095).")
     parser.add_argument("--browser", default="", metavar="FILE", help="A Chromium that opens the pages.")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="Leave the files and the pages there.")
-    parser.add_argument("--write", action="store_true", help="Put the table into docs/site.md.")
+    parser.add_argument("--write", action="store_true", help="Write the table of docs/.")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
@@ -150,22 +149,21 @@ def main() -> None:
         seconds, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
         pages = sorted((site / "cells").iterdir(), key=lambda path: path.stat().st_size)
         lines = [
-            f"| runs × cells | {arguments.runs:,} × {arguments.cells} |",
-            f"| monthly files | {size / 1e6:,.0f} MB |",
-            f"| build, wall time | {seconds:.1f} s |",
-            f"| build, processor time of all processes | {used.ru_utime + used.ru_stime:.1f} s |",
-            f"| largest memory of a process | {used.ru_maxrss / 1e6:.1f} GB |",
-            f"| first page | {(site / 'index.html').stat().st_size / 1e3:,.0f} kB |",
-            f"| largest page of a cell | {pages[-1].stat().st_size / 1e3:,.0f} kB |",
+            ("runs × cells", f"{arguments.runs:,} × {arguments.cells}"),
+            ("monthly files", f"{size / 1e6:,.0f} MB"),
+            ("build, wall time", f"{seconds:.1f} s"),
+            ("build, processor time of all processes", f"{used.ru_utime + used.ru_stime:.1f} s"),
+            ("largest memory of a process", f"{used.ru_maxrss / 1e6:.1f} GB"),
+            ("first page", f"{(site / 'index.html').stat().st_size / 1e3:,.0f} kB"),
+            ("largest page of a cell", f"{pages[-1].stat().st_size / 1e3:,.0f} kB"),
         ]
         if arguments.browser:
             for name, path in (("first page", site / "index.html"), ("largest page of a cell", pages[-1])):
-                lines.append(f"| {name}, opened in Chromium | {opened(path.absolute(), arguments.browser):.2f} s |")
-        text = "\n".join(["| | |", "|---|---|", *lines])
-        print(text)
+                lines.append((f"{name}, opened in Chromium", f"{opened(path.absolute(), arguments.browser):.2f} s"))
+        for line in lines:
+            print(*line)
         if arguments.write:
-            before, rest = PAGE.read_text().split(BEGIN)
-            PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+            write_table("nights/site_speed", ("what", "measured"), lines)
 
 
 def opened(path: Path, browser: str) -> float:
