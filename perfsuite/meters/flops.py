@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import Materiality, Metric
 from perfsuite.catalog.processes import WITH_OWN, WITH_WEIGHTS
 from perfsuite.errors import Unsupported
 from perfsuite.meters._formulas import formulas
@@ -362,10 +362,11 @@ def utilizations(readings: Mapping[str, Reading], world_size: int) -> tuple[floa
 
 
 METER = Flops
+OF_TABLES = Materiality(0.001, "A release makes the table of rotary positions once for all rows. A layer is far more.")
 METRICS = (
     Metric("unknown_operators", "operators without FLOPs", WHOLE, optional=True),
-    Metric("model_flop", "model FLOP/step", FLOP, fold="sum", hold="exact", worse="different"),
-    Metric("hardware_flop", "hardware FLOP/step", FLOP, fold="sum", hold="exact"),
+    Metric("model_flop", "model FLOP/step", FLOP, fold="sum", hold="exact", worse="different", materiality=OF_TABLES),
+    Metric("hardware_flop", "hardware FLOP/step", FLOP, fold="sum", hold="exact", materiality=OF_TABLES),
     Metric("peak_flops", "peak FLOP/s/rank", FLOPS, fold="mean", worse="lower"),
     Metric("flops_per_rank", "FLOP/s/rank", FLOPS, worse="lower", column=3, derive=flops_per_rank),
     Metric("mfu", "MFU", RATIO, worse="lower", column=4, optional=True, derive=mfu, underived=ABOVE),

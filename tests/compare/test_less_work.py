@@ -59,3 +59,16 @@ def test_less_to_train_is_no_improvement():
     said = judge(now, msgspec.structs.replace(baseline(), measurement=old), metrics, strategy="zero3")
 
     assert [line.status for line in said.lines] == ["regressed", "regressed"]
+
+
+def test_a_smaller_table_is_no_less_training():
+    """A release that computes rotary positions once for all rows has fewer FLOPs, by far less than a layer's."""
+    readings = {"model_flop": Reading(value=113_247_232), "operators": Reading(value=853)}
+    old = msgspec.structs.replace(measurement(), readings=readings)
+    now = msgspec.structs.replace(
+        old, readings={"model_flop": Reading(value=113_246_208), "operators": Reading(value=844)}
+    )
+    metrics = [one for one in METRICS if one.name in readings]
+    said = judge(now, msgspec.structs.replace(baseline(), measurement=old), metrics, strategy="zero3")
+
+    assert {line.metric: line.status for line in said.lines} == {"model_flop": "immaterial", "operators": "improved"}

@@ -26,7 +26,7 @@ from perfsuite.system.units import WHOLE
 CALLS = Metric(name="python_calls", title="Python calls/step", unit=WHOLE, hold="exact", materiality=OF_A_STEP)
 METRICS = [dataclasses.replace(one, materiality=OF_A_PEAK) if "bytes" in one.name else one for one in samples.METRICS]
 NEVER_DIFFERS = (
-    *("collectives", "communication_bytes", "tokens", "new_tokens", "model_flop", "hardware_flop", "leaked_objects"),
+    *("collectives", "communication_bytes", "tokens", "new_tokens", "leaked_objects"),
     *("samples", "distinct_samples", "repeated_samples", "missing_samples", "drawn_samples", "wrongly_resumed_samples"),
     *("synchronisations", "parameters_bytes", "bus_factor"),
 )
