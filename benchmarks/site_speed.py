@@ -144,7 +144,7 @@ def main() -> None:
             write_runs(runs, arguments.runs, arguments.cells, arguments.days)
         size = sum(path.stat().st_size for path in runs.iterdir())
         begin = time.perf_counter()
-        command = [sys.executable, "-m", "perfsuite.cli.main", "site", str(runs), "--output", str(site)]
+        command = [sys.executable, "-m", "perfsuite.cli.main", "site", str(runs), "--folder", str(site)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
         seconds, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
         pages = sorted((site / "cells").iterdir(), key=lambda path: path.stat().st_size)

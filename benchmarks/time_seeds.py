@@ -40,9 +40,9 @@ QUESTIONS = {
     **{f"t5_xxl_{ranks}": (T5.format(ranks, batch), 6) for ranks, batch in ((1, 32), (2, 32), (3, 33), (4, 32))},
     "gpt3_135gbit": (f"{V100}135Gbit/s --top 3", 99),
     "gpt3_400gbit": (f"{V100}400Gbit/s --top 3", 11),
-    "gpt3_nodes": (f"{V100}400Gbit/s --min-nodes --top 1", 99),
+    "gpt3_nodes": (f"{V100}400Gbit/s --seek nodes --top 1", 99),
     "largest_on_a_node": (
-        "perfsuite plan gpt_530b --hardware v100_32g_x4 --tokens 300e9 --max-model --top 1",
+        "perfsuite plan gpt_530b --hardware v100_32g_x4 --tokens 300e9 --seek model --top 1",
         14,
     ),
 }

@@ -94,7 +94,6 @@ def write_refused(folder: Path) -> None:
         (["lst"], "No command named 'lst'. Did you mean 'list'?"),
         ([], "the following arguments are required: COMMAND"),
         (["list", "model"], "invalid choice: 'model'"),
-        (["list", "models", "--support"], "--support is a table of its own: leave out models."),
         (["list", "--catalog", "nowhere"], "--catalog names nowhere, which is not a folder."),
         (["study", "zero2-vs-zeor3"], "Did you mean 'zero2-vs-zero3'?"),
         (["study", "zero2-vs-zero3", "--model", "bert"], "No model named 'bert'."),
@@ -141,7 +140,7 @@ def test_a_broken_support_file_is_one_sentence(tmp_path: Path, capsys: pytest.Ca
     """A file of proofs that is torn is named."""
     (tmp_path / "support.json").write_text('{"format": 1, "entr')
 
-    assert main(["list", "--support", "--file", str(tmp_path / "support.json")]) == 2
+    assert main(["list", "support", "--file", str(tmp_path / "support.json")]) == 2
     assert "support.json is not a support file" in capsys.readouterr().err
 
 

@@ -176,7 +176,7 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
         (["--a", "here", "--b", "here", "-k", "zero3"], "There are no baselines in baselines/"),
         (["--a", "here", "--b", "here", "gpt2_tiny-ddp-t4_x8"], "is not here"),
         (["--a", "here", "--b", "here", "--pairs", "2", "gpt2_tiny-ddp-cpu_x2"], "--pairs must be 0, or 3 or more"),
-        (["--a", "here", "--b", "here", "--report", "no/where", "gpt2_tiny-ddp-cpu_x2"], "in an existing folder"),
+        (["--a", "here", "--b", "here", "--json", "no/where", "gpt2_tiny-ddp-cpu_x2"], "in an existing folder"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -316,7 +316,7 @@ def test_two_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     """Real ranks: checkpointing saves memory and computes more, at equal losses; the report holds both measurements."""
     report = tmp_path / "ab.json"
     command = ["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", "cpu_x1"]
-    status = main([*command, "--pairs", "0", "--steps", "2", "--report", str(report)])
+    status = main([*command, "--pairs", "0", "--steps", "2", "--json", str(report)])
     printed = capsys.readouterr().out
     found = json.loads(report.read_text())["comparisons"][0]
     lines = {line["metric"]: line["status"] for line in found["verdict"]["lines"]}

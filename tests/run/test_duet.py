@@ -126,11 +126,8 @@ def test_a_hang_between_turns_is_found_and_its_rank_blamed(impatient, when):
     assert b.outcome == "fits"
 
 
-@pytest.mark.parametrize(
-    ("hardware", "asked", "expected"),
-    [("cpu_x1", None, "steps"), ("cpu_x1", "launches", "launches"), ("h100_x1", None, "launches")],
-)
-def test_steps_alternate_on_cpus_unless_asked_otherwise(monkeypatch, capsys, hardware, asked, expected):
+@pytest.mark.parametrize(("hardware", "expected"), [("cpu_x1", "steps"), ("h100_x1", "launches")])
+def test_steps_alternate_on_cpus(monkeypatch, capsys, hardware, expected):
     """Both sides' memory at once is nothing that a GPU has to spare."""
     heard = []
 
@@ -142,8 +139,7 @@ def test_steps_alternate_on_cpus_unless_asked_otherwise(monkeypatch, capsys, har
     monkeypatch.setattr(Question, "launch_once", lambda *_: None)
     monkeypatch.setattr(Question, "_measured_step", lambda *_: 0.1)
     monkeypatch.setattr(ab, "require_here", lambda *_: None)
-    asking = ["--interleave", asked] if asked else []
-    main(["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", hardware, *asking])
+    main(["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", hardware])
 
     assert heard == [expected]
 

@@ -81,8 +81,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="H", help="The hardware, for two strategies, e.g. cpu_x2.")
     parser.add_argument("--pairs", type=count, default=LOOKS[-1], metavar="N", help=_PAIRS)
     add_shared(parser, TIME_TOLERANCE)
-    parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
-    parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="Write everything, including raw samples, to this file too."
+    )
     add_settings(parser, steps=20, warmup=3)
     add_shared(parser, LONG)
     add_html(parser)
@@ -93,10 +94,6 @@ _SIDE = "'name==version …', git:REVISION of this repository, a strategy, or he
 _PAIRS = (
     f"Most pairs of launches of a cell ({LOOKS[-1]}); fewer if its times are decided earlier. At least {FEWEST_PAIRS}, "
     "or 0: one launch of each side, without comparing times."
-)
-_INTERLEAVE = (
-    "What alternates between the sides: steps or launches. Steps cancel most of a shared machine's noise, but need the "
-    "memory of both at once. Default: steps on CPUs, launches elsewhere."
 )
 
 
@@ -122,9 +119,9 @@ def run(arguments: argparse.Namespace) -> int:
             live.clear()
             comparisons.append(comparison)
             print(f"\n{render_ab(comparison)}", flush=True)
-    if arguments.report:
+    if arguments.json:
         report = ABReport(date=timestamp(), a=arguments.a, b=arguments.b, tolerance=tolerance, comparisons=comparisons)
-        codec.write(arguments.report, report)
+        codec.write(arguments.json, report)
     if page:
         write(page, comparisons_page(arguments.a, arguments.b, comparisons, catalog.all("metric").values()))
     counts = Counter(each.verdict.status for each in comparisons)
@@ -146,7 +143,7 @@ def _compared(
             print(round_text(progress), flush=True)
 
     most = arguments.pairs or LOOKS[-1]
-    question = Question(how, *both, cells, tell=tell, most_pairs=most, interleave=arguments.interleave)
+    question = Question(how, *both, cells, tell=tell, most_pairs=most)
     for error in question.problems.values():
         raise error
     with closing(question):
@@ -160,7 +157,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for options that say nothing."""
     if arguments.pairs != 0 and arguments.pairs < FEWEST_PAIRS:
         raise UsageError(f"--pairs must be 0, or {FEWEST_PAIRS} or more, not {arguments.pairs}.")
-    check_output("--report", arguments.report)
+    check_output("--json", arguments.json)
 
 
 def _strategy(side: Side, catalog: Catalog) -> str:

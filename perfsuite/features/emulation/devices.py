@@ -93,7 +93,7 @@ def parse_gpus(text: str, memory_bytes: int | None, catalog: Catalog) -> Gpus:
     memory_bytes = most if memory_bytes is None else memory_bytes
     if not CONTEXT < memory_bytes <= most:
         raise UsageError(
-            f"--memory must be above {show_bytes(CONTEXT)}, which CUDA's context takes, and at most "
+            f"--capacity must be above {show_bytes(CONTEXT)}, which CUDA's context takes, and at most "
             f"{show_bytes(most)}, which {device.name} has."
         )
     return Gpus(device, count, memory_bytes)

@@ -116,7 +116,7 @@ def bisect(bench: RungBench, key: Key, good: str, bad: str, other: Other | None 
     names = [rung.name for rung in bench.ladder.rungs]
     between = names[names.index(good) : names.index(bad) + 1]
     if len(between) < 2:
-        raise UsageError(f"--good {good} is not below --bad {bad}.")
+        raise UsageError(f"--from {good} is not below --to {bad}.")
     library, benchmark = bench.ladder.definition.library, results.benchmarks(bench.folder, bench.ladder)[key[0]]
     unit, noisy = benchmark.unit, benchmark.noisy
     judge = Judge(bench.value(good, key), bench.value(bad, key), noisy)
@@ -162,9 +162,9 @@ def _more(judge: Judge, step: SeriesStep, unit: str) -> str:
     """The other changes between the ends, and how to find them; empty if there are none."""
     others = []
     if judge.unlike(step.old, judge.good):
-        others.append((judge.good, step.old, f"below: bisect again with --bad {step.old_rung}"))
+        others.append((judge.good, step.old, f"below: bisect again with --to {step.old_rung}"))
     if judge.unlike(step.new, judge.bad):
-        others.append((step.new, judge.bad, f"above: bisect again with --good {step.new_rung}"))
+        others.append((step.new, judge.bad, f"above: bisect again with --from {step.new_rung}"))
     if not others:
         return ""
 

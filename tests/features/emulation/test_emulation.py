@@ -80,7 +80,7 @@ def test_another_vendors_device_cannot_be_emulated():
 @pytest.mark.parametrize("memory", [0, CONTEXT, 81 * GIB])
 def test_the_memory_is_between_the_context_and_the_card(memory):
     """One byte above the context is enough, and one above the card's is too much."""
-    assert "--memory must be above 430.00 MiB" in refusal("h100", memory)
+    assert "--capacity must be above 430.00 MiB" in refusal("h100", memory)
     assert parse_gpus("h100", CONTEXT + 1, CATALOG).memory_bytes == CONTEXT + 1
 
 

@@ -52,7 +52,7 @@ def test_the_devices_are_as_many_and_as_large_as_asked(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     found = answer(
         "--gpus=rtx3090:3",
-        "--memory=10GiB",
+        "--capacity=10GiB",
         code="""
             one = torch.cuda.get_device_properties(1)
             print(json.dumps([torch.cuda.device_count(), one.name, one.total_memory, one.major, one.minor]))
@@ -68,7 +68,7 @@ def test_memory_runs_out_at_the_capacity_that_was_given():
     """
     found = answer(
         "--gpus=h100",
-        f"--memory={2048 + CONTEXT // MIB}MiB",
+        f"--capacity={2048 + CONTEXT // MIB}MiB",
         code="""
             free, total = torch.cuda.mem_get_info()
             def fits(size):

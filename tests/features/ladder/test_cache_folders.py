@@ -128,7 +128,7 @@ def test_the_users_mask_is_respected_by_every_file(tmp_path: Path) -> None:
         pytest_perf(*traces),
         [*perfsuite, "summary", "run.jsonl", "--html", "all.html"],
         [*perfsuite, "results", "results", "--add", "run.jsonl"],
-        [*perfsuite, "site", "results", "--output", "site"],
+        [*perfsuite, "site", "results", "--folder", "site"],
     ):
         variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
         done = subprocess.run(command, cwd=tmp_path, env=variables, umask=0o077, capture_output=True, text=True)

@@ -286,7 +286,7 @@ def test_running_again_loses_nothing(published):
     """Samples of times are added to those that are there, and the older run is kept."""
     folder, *_ = published
     before = results.last_run(folder, read_ladder(folder), "23.0")
-    done = _perfsuite("ladder", "run", folder, "--only", "23.0", "--again")
+    done = _perfsuite("ladder", "run", folder, "--only", "23.0", "--fresh")
     after = results.last_run(folder, read_ladder(folder), "23.0")
     samples = [len(run.values["versions.time_parse"][""].samples) for run in (before, after)]
 
@@ -1250,25 +1250,25 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
         (
             [0, 0, 64, 64, 2048, 2048],
             "samples",
-            "lib 5, from 64 to 2,048 samples; from 0 to 64 samples is below: bisect again with --bad 4",
+            "lib 5, from 64 to 2,048 samples; from 0 to 64 samples is below: bisect again with --to 4",
             [64],
         ),
         (
             [0, 0, 1500, 1500, 2048, 2048],
             "samples",
-            "lib 3, from 0 to 1,500 samples; from 1,500 to 2,048 samples is above: bisect again with --good 3",
+            "lib 3, from 0 to 1,500 samples; from 1,500 to 2,048 samples is above: bisect again with --from 3",
             [1500],
         ),
         (
             [1, 1, 1.4, 1.4, 2, 2],
             "seconds",
-            "lib 5, from 1.40 s to 2.00 s; from 1.00 s to 1.40 s is below: bisect again with --bad 4",
+            "lib 5, from 1.40 s to 2.00 s; from 1.00 s to 1.40 s is below: bisect again with --to 4",
             [1.4],
         ),
         (
             [0, 0, 7, 7, None, None],
             "samples",
-            "lib 5, from 7 samples to failed; from 0 to 7 samples is below: bisect again with --bad 4",
+            "lib 5, from 7 samples to failed; from 0 to 7 samples is below: bisect again with --to 4",
             [7],
         ),
         ([0, 0, 0, 7, 7, 7], "samples", "lib 4", []),

@@ -294,17 +294,17 @@ def test_run_says_why_rungs_run_again(change, said, tmp_path, monkeypatch, capsy
 
 
 def test_samples_are_added_to_a_current_run_alone(tmp_path, monkeypatch):
-    """--again adds to samples of the same suite; those of another state of it are replaced."""
+    """--fresh adds to samples of the same suite; those of another state of it are replaced."""
     codec.write(tmp_path / "ladder.json", _ladder(tmp_path, names="1"))
     _benchmarks(tmp_path, b="")
-    added = _ran(tmp_path, monkeypatch, "--again") + _ran(tmp_path, monkeypatch, "--again")
+    added = _ran(tmp_path, monkeypatch, "--fresh") + _ran(tmp_path, monkeypatch, "--fresh")
     helper = tmp_path / "suite" / "helper.py"
     helper.write_text("")
-    added += _ran(tmp_path, monkeypatch, "--again") + _ran(tmp_path, monkeypatch, "--again")
+    added += _ran(tmp_path, monkeypatch, "--fresh") + _ran(tmp_path, monkeypatch, "--fresh")
     helper.unlink()
 
     assert added == [False, True, False, True]
-    assert _ran(tmp_path, monkeypatch, "--again") == [
+    assert _ran(tmp_path, monkeypatch, "--fresh") == [
         False
     ]  # a run of this state is kept, but asv's file has another's
 

@@ -266,7 +266,7 @@ def test_every_command_refuses_an_invalid_report(tmp_path, capsys, command, line
     path.write_bytes(b"\n".join(good if line is GOOD else line for line in lines))
     words = {
         "add": ["results", str(tmp_path / "kept"), "--add", str(path)],
-        "site": ["site", str(path), "--output", str(tmp_path / "kept")],
+        "site": ["site", str(path), "--folder", str(tmp_path / "kept")],
     }
 
     assert main(words.get(command, [command, str(path)])) == (1 if command == "summary" else 2)  # a comment says it
@@ -339,7 +339,7 @@ def test_a_query_names_a_bad_line_and_a_missing_folder(folder, tmp_path, capsys)
 
 def test_a_folder_of_baselines_that_is_not_there_is_refused(folder, tmp_path, capsys):
     """Or the page would say that every cell has a result."""
-    command = ["site", str(folder), "--output", str(tmp_path / "site"), "--baselines", str(tmp_path / "gone")]
+    command = ["site", str(folder), "--folder", str(tmp_path / "site"), "--baselines", str(tmp_path / "gone")]
 
     assert main(command) == 2
     assert "gone, which is not a folder" in capsys.readouterr().err

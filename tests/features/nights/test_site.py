@@ -242,7 +242,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_months(nights.rows(), tmp_path / "results")
     (tmp_path / "pyproject.toml").write_text('[tool.perfsuite.owners]\n"*" = "@ana"\n')
-    command = ["site", "results", "--output", "page"]
+    command = ["site", "results", "--folder", "page"]
 
     assert main(command) == 0
     assert capsys.readouterr().out == "page/index.html\n"
@@ -260,9 +260,9 @@ def test_a_folder_of_other_files_is_refused(tmp_path, capsys, monkeypatch, names
         (tmp_path / "page" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "page" / name).write_text("mine")
 
-    assert main(["site", "results", "--output", "page"]) == 2
+    assert main(["site", "results", "--folder", "page"]) == 2
     error = capsys.readouterr().err
-    assert "--output names page, which is no dashboard and has other files: " in error
+    assert "--folder names page, which is no dashboard and has other files: " in error
     assert ("a, b, c and 1 more. Name a new or empty folder" in error) is (len(names) > 3)
     there = {path.relative_to("page").as_posix() for path in Path("page").rglob("*") if path.is_file()}
     assert there == set(names)
@@ -278,7 +278,7 @@ def test_a_folder_of_its_own_is_written_again(tmp_path, monkeypatch, names):
     for name in names:
         (tmp_path / "page" / name).write_text("")
     for _ in range(2):
-        assert main(["site", "results", "--output", "page"]) == 0
+        assert main(["site", "results", "--folder", "page"]) == 0
         (tmp_path / "page" / "CNAME").write_text("lab.example")
 
 
@@ -307,7 +307,7 @@ def test_a_refused_site_writes_nothing(tmp_path, capsys, monkeypatch, arguments,
     write_months(nights.rows(), tmp_path / "results")
     (tmp_path / "empty.jsonl").write_text("")
 
-    assert main(["site", *arguments, "--output", "page"]) == 2
+    assert main(["site", *arguments, "--folder", "page"]) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "page").exists()
 
@@ -316,7 +316,7 @@ def test_the_command_says_what_it_needs(tmp_path):
     """Without the extra, in one sentence."""
     code = "import perfsuite.features.nights.commands.site as s; s.find_spec = lambda name: None; "
     code += "from perfsuite.cli.main import main; "
-    code += f"raise SystemExit(main(['site', '.', '--output', {str(tmp_path)!r}]))"
+    code += f"raise SystemExit(main(['site', '.', '--folder', {str(tmp_path)!r}]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.returncode == 2

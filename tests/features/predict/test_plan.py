@@ -543,7 +543,7 @@ def test_another_software_may_fit(capsys):
 
 def test_fewest_nodes(capsys):
     """The first size that fits is planned; the sizes are listed."""
-    status = main(["plan", "gpt_39b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--min-nodes", "--host-memory=1GiB"])
+    status = main(["plan", "gpt_39b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--seek=nodes", "--host-memory=1GiB"])
     printed = capsys.readouterr().out
 
     assert status == 0
@@ -554,7 +554,9 @@ def test_fewest_nodes(capsys):
 
 def test_the_scaling_curve(capsys):
     """All halves are listed, and the whole is planned."""
-    status = main(["plan", "gpt_39b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--scaling", "--host-memory=1GiB"])
+    status = main(
+        ["plan", "gpt_39b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--seek=scaling", "--host-memory=1GiB"]
+    )
     printed = capsys.readouterr().out
 
     assert status == 0
@@ -568,7 +570,7 @@ def test_the_scaling_curve(capsys):
 
 def test_the_fewest_nodes_need_be_no_power_of_two(capsys):
     """Three nodes hold what two do not; and 112 are in time where 64 are late."""
-    sought = ["--tokens=1e9", "--min-nodes", "--top=1", "--stack=deepspeed"]
+    sought = ["--tokens=1e9", "--seek=nodes", "--top=1", "--stack=deepspeed"]
     main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n4", *sought])
     assert capsys.readouterr().out.startswith("gpt3_175b on a100_80g_x8n3:")
 
@@ -580,7 +582,7 @@ def test_the_fewest_nodes_need_be_no_power_of_two(capsys):
 
 def test_the_fewest_nodes_are_found_where_no_half_fits(capsys):
     """Of 530 billion parameters in 105 layers, no power of two divides the layers; 21 nodes are 21 stages."""
-    sought = ["--hardware=a100_80g_x8n64", "--tokens=300e9", "--min-nodes", "--top=1"]
+    sought = ["--hardware=a100_80g_x8n64", "--tokens=300e9", "--seek=nodes", "--top=1"]
 
     assert main(["plan", "gpt_530b", *sought]) == 0
     assert capsys.readouterr().out.startswith("gpt_530b on a100_80g_x8n21:")
@@ -633,7 +635,7 @@ def test_a_deadline_that_no_size_meets(capsys):
 
 def test_the_largest_model(capsys):
     """One device holds less than eight."""
-    arguments = ["--tokens=1e9", "--max-model", "--host-memory=1GiB"]
+    arguments = ["--tokens=1e9", "--seek=model", "--host-memory=1GiB"]
     main(["plan", "gpt_1b7", "--hardware=a100_80g_x1", *arguments])
     one = re.findall(r"^(\w+) on", capsys.readouterr().out, re.MULTILINE)[0]
     main(["plan", "gpt_1b7", "--hardware=a100_80g_x8", *arguments])
@@ -691,6 +693,6 @@ def test_a_layout_alone_is_predicted(capsys):
 
 def test_a_larger_model_says_why_it_does_not_fit(capsys):
     """Each of the family that is left out."""
-    main(["plan", "llama_1b", "--hardware=h100_x8", "--tokens=1e9", "--max-model"])
+    main(["plan", "llama_1b", "--hardware=h100_x8", "--tokens=1e9", "--seek=model"])
 
     assert "llama_70b does not fit: the smallest needs" in capsys.readouterr().out

@@ -229,7 +229,7 @@ def test_a_proof_of_other_versions_is_none(tmp_path, catalog, capsys):
     path = tmp_path / "support.json"
     path.write_text(text.replace(old, "torch 1.0"))
 
-    assert main(["list", "--support", "--file", str(path)]) == 0
+    assert main(["list", "support", "--file", str(path)]) == 0
     printed = capsys.readouterr().out
 
     assert "~ " in printed and "are not proven by" in printed

@@ -115,7 +115,7 @@ def test_the_largest_micro_batch_by_real_runs(capsys):
         (["-k", "gpt2_tiny", "--capacity", "24"], "'24' is not an amount of memory: write a number and a unit"),
         (["-k", "gpt2_tiny"], "A CPU has no memory of its own: give a --capacity"),
         (["-k", "gpt2_tiny", "--capacity", "much"], "is not an amount of memory"),
-        (["-k", "gpt2_tiny", "--capacity", "1GiB", "--micro-batch", "4"], "give it only with --models"),
+        (["-k", "gpt2_tiny", "--capacity", "1GiB", "--micro-batch", "4"], "give it only with --seek model"),
         (["-k", "gpt2_tiny", "--hardware", "t4_x64"], "t4_x64 is not here"),
         (
             ["-k", "wire", "--strategy", "all_reduce", "--hardware", "cpu_x2", "--capacity", "1GiB"],

@@ -31,7 +31,7 @@ SETTINGS = {
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("--gpus", default="h100:1", metavar="NAME:N", help="e.g. a100_80g:8 (h100:1).")
-    parser.add_argument("--memory", metavar="SIZE", help="What CUDA sees of each device's memory, e.g. 40GiB (all).")
+    parser.add_argument("--capacity", metavar="SIZE", help="What CUDA sees of each device's memory, e.g. 40GiB (all).")
     named = "; ".join(f"{name}={what}" for name, what in SETTINGS.items())
     text = f"What the emulation does otherwise: {named}."
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("Give a command after --, for example: perfsuite emulate --gpus h100:2 -- pytest --perf.")
-    memory = parse_bytes(arguments.memory) if arguments.memory else None
+    memory = parse_bytes(arguments.capacity) if arguments.capacity else None
     gpus = parse_gpus(arguments.gpus, memory, catalog_of(arguments))
     return run_emulated(emulation_of(gpus, arguments.set), command)
 

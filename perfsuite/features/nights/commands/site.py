@@ -15,7 +15,7 @@ from perfsuite.system.units import some
 
 HELP = "Write a dashboard of many runs: every cell's metrics over nights."
 QUESTION = "history"
-EXAMPLES = ("perfsuite site results --output site",)
+EXAMPLES = ("perfsuite site results --folder site",)
 PAGE = "site"
 NAMED = 3  # files of a folder that is no dashboard
 NEEDS = {"asv": "asv", "jinja2": "jinja2", "numpy": "numpy"}
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     text = "Monthly files of `perfsuite results`, reports of pytest --perf-report, or folders of them."
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help=text)
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="The folder to write.")
+    parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="The folder to write.")
     text = "Link the releases of a library to its ladder's site (perfsuite ladder publish); may be repeated."
     parser.add_argument("--ladder", action="append", default=[], metavar="LIBRARY=URL", help=text)
     add_shared(parser, BASELINES)
@@ -40,12 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
     from perfsuite.features.nights.dashboard_folder import Site, foreign
     from perfsuite.features.nights.row import MONTH
 
-    output: Path = arguments.output
+    output: Path = arguments.folder
     if output.exists() and not output.is_dir():
-        raise UsageError(f"--output names {output}, which is a file: name a folder.")
+        raise UsageError(f"--folder names {output}, which is a file: name a folder.")
     if others := foreign(output):
         raise UsageError(
-            f"--output names {output}, which is no dashboard and has other files: {some(others, NAMED)}. Name a new or "
+            f"--folder names {output}, which is no dashboard and has other files: {some(others, NAMED)}. Name a new or "
             "empty folder, or that of an earlier dashboard."
         )
     files = list(itertools.chain.from_iterable(map(files_of, arguments.runs)))

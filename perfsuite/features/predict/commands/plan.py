@@ -78,10 +78,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", nargs="+", action="extend", default=[], metavar="NAME=N", help=text)
     parser.add_argument("--top", type=count, default=5, metavar="N", help="Layouts to show (5).")
     parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
-    parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
-    text = "Also plan on half as many nodes, a quarter, and so on."
-    parser.add_argument("--scaling", action="store_true", help=text)
-    parser.add_argument("--max-model", action="store_true", help="Find the family's largest model that fits.")
+    text = (
+        "nodes: the fewest on which any layout fits; model: the family's largest that fits; scaling: the same on half "
+        "as many nodes, a quarter, and so on."
+    )
+    parser.add_argument("--seek", choices=("nodes", "model", "scaling"), help=text)
     parser.add_argument("--price", type=float, metavar="X", help="Of one device for one hour.")
     text = "Write the best layout's step for Perfetto to this file."
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = model_of(arguments, catalog)
     hardware = parse_hardware(arguments.hardware, catalog)
     wish = wish_of(arguments, model, hardware, catalog)
-    if arguments.max_model:
+    if arguments.seek == "model":
         model = _largest(model, hardware, wish, catalog)
     days = parse_days(arguments.deadline) if arguments.deadline else math.inf
     found = _plans(model, hardware, wish, arguments, days)
@@ -167,9 +168,9 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
         if number is not None and not 0 < number <= MOST:
             raise UsageError(f"{name} must be a number above 0 and at most {MOST:.0e}, not {number}.")
     check_counts(arguments, "top", "verify")
-    if arguments.min_nodes and arguments.deadline:
-        raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
-    if arguments.layout and (arguments.min_nodes or arguments.deadline or arguments.scaling or arguments.max_model):
+    if arguments.seek == "nodes" and arguments.deadline:
+        raise UsageError("--seek nodes and --deadline both choose the number of nodes: give one of them.")
+    if arguments.layout and (arguments.seek or arguments.deadline):
         raise UsageError("--layout is one layout on all of the hardware: leave out the options that seek another size.")
     options = options_of(arguments.set)
     if not any(one.experts for one in model.shape.stacks) and (
@@ -217,7 +218,7 @@ def model_of(arguments: argparse.Namespace, catalog: Catalog) -> Planned:
 
 def _sought(arguments: argparse.Namespace) -> bool:
     """Whether a number of nodes is sought."""
-    return bool(arguments.min_nodes or arguments.deadline)
+    return arguments.seek == "nodes" or bool(arguments.deadline)
 
 
 def _suits(one: Plan, days: float) -> bool:
@@ -236,12 +237,12 @@ def _plans(model: Planned, hardware: Hardware, wish: Wish, arguments: argparse.N
     def on(nodes: int) -> Plan:
         return plan(model, dataclasses.replace(hardware, nodes=nodes), wish)
 
-    if not (_sought(arguments) or arguments.scaling):
+    if not (_sought(arguments) or arguments.seek == "scaling"):
         return [plan(model, hardware, wish)]
     sizes = {hardware.nodes, *(2**power for power in range(hardware.nodes.bit_length()) if 2**power <= hardware.nodes)}
     found = {nodes: on(nodes) for nodes in sorted(sizes)}
     suits = next((nodes for nodes in found if _suits(found[nodes], days)), 0)
-    if _sought(arguments) and (arguments.min_nodes or not suits):
+    if _sought(arguments) and (arguments.seek == "nodes" or not suits):
         for nodes in range(1, suits or hardware.nodes):
             found[nodes] = found.get(nodes) or on(nodes)
             if _suits(found[nodes], days):
@@ -260,7 +261,7 @@ def _largest(model: Planned, hardware: Hardware, wish: Wish, catalog: Catalog) -
     """The largest model of the family that fits. Prints why each larger one does not. Raises Refused if none does."""
     family = [one for one in catalog.all("model").values() if one.family == model.family and model.family]
     if not family:
-        raise Refused(f"--max-model seeks in a family of the catalog, and {model.name} is in none.")
+        raise Refused(f"--seek model looks in a family of the catalog, and {model.name} is in none.")
     smallest = ""
     for one in sorted(family, key=lambda one: -one.parameters):
         candidate = dataclasses.replace(of_model(one), sequence=model.sequence, target=model.target)

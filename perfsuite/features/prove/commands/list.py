@@ -17,8 +17,9 @@ from perfsuite.system.units import show_bytes, show_count, show_flops
 
 HELP = "List all names, and what goes with what."
 QUESTION = "guard"
-EXAMPLES = ("perfsuite list models", "perfsuite list --support")
+EXAMPLES = ("perfsuite list models", "perfsuite list support")
 PAGE = "cells"
+SUPPORT = "support"
 
 
 def models(catalog: Catalog) -> Table:
@@ -96,8 +97,8 @@ TABLES: dict[str, Callable[[Catalog], Table]] = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("what", nargs="?", choices=tuple(TABLES), help="One table (all of them).")
-    parser.add_argument("--support", action="store_true", help="Which engine runs with which technique, and the proof.")
+    text = f"One table (all, without {SUPPORT}: which engine runs with which technique, and the proof)."
+    parser.add_argument("what", nargs="?", choices=(*TABLES, SUPPORT), help=text)
     add_file(parser)
     add_shared(parser, CATALOG)
 
@@ -105,9 +106,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the tables."""
     catalog = catalog_of(arguments)
-    if arguments.support:
-        if arguments.what:
-            raise UsageError(f"--support is a table of its own: leave out {arguments.what}.")
+    if arguments.what == SUPPORT:
         if arguments.file != DEFAULT and not arguments.file.exists():
             raise UsageError(f"--file names {arguments.file}, which does not exist.")
         print_support(catalog, arguments.file)

@@ -46,8 +46,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategy", nargs="+", default=["single"], metavar="S", help="e.g. zero3+bf16 (single).")
     parser.add_argument("--hardware", default="cpu_x1", metavar="H", help="e.g. cpu_x2, h100_x1 (cpu_x1).")
     add_shared(parser, CAPACITY)
-    parser.add_argument("--models", action="store_true", help="The largest model of a family, not the micro-batch.")
-    parser.add_argument("--micro-batch", type=count, metavar="N", help="With --models: samples per forward (its own).")
+    text = "The largest micro-batch of each model (batch), or the largest model of a family."
+    parser.add_argument("--seek", choices=("batch", "model"), default="batch", help=text)
+    parser.add_argument(
+        "--micro-batch", type=count, metavar="N", help="With --seek model: samples per forward (its own)."
+    )
     parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
     add_settings(parser, steps=1, warmup=0)
     add_shared(parser, CATALOG)
@@ -57,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Probe and print. Exit code 1 if a probe failed for another reason than memory."""
     catalog = catalog_of(arguments)
     check_counts(arguments, "micro_batch", "sequence_length")
-    if arguments.micro_batch and not arguments.models:
-        raise UsageError("--micro-batch is the unknown here; give it only with --models.")
+    if arguments.micro_batch and arguments.seek != "model":
+        raise UsageError("--micro-batch is the unknown here; give it only with --seek model.")
     hardware = parse_hardware(arguments.hardware, catalog)
     require_here([hardware], catalog)
     if hardware.device is None and not arguments.capacity:
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     workload = {"b": arguments.micro_batch, "s": arguments.sequence_length}
     suffixes = [f"{letter}{number}" for letter, number in workload.items() if number]
     scope = FitScope(models=models, strategies=arguments.strategy, hardware=hardware.name, suffixes=suffixes)
-    if arguments.models:
+    if arguments.seek == "model":
         questions = of_models(scope, catalog)
     else:
         questions = of_micro_batches(scope, MOST, catalog)
@@ -87,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         answers = [answer(question, runner, tell, live.show) for question in questions]
     print()
-    print_table(table(answers, "largest model" if arguments.models else "largest micro-batch"))
+    print_table(table(answers, "largest model" if arguments.seek == "model" else "largest micro-batch"))
     failed = [one.unanswered for one in answers if one.unanswered and one.unanswered.outcome == "failed"]
     for measurement in failed:
         print(f"perfsuite: {measurement.cell}: {_ending(measurement)}", file=sys.stderr)

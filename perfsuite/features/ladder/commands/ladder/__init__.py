@@ -17,7 +17,7 @@ EXAMPLES = (
     "perfsuite ladder build transformers --from 5.0.0 --suite cells",
     "perfsuite ladder run ladders/transformers",
     "perfsuite ladder publish ladders/transformers",
-    "perfsuite ladder bisect ladders/transformers --series gpt2_tiny-zero3-cpu_x2 --good 5.0.0 --bad 5.2.0",
+    "perfsuite ladder bisect ladders/transformers --series gpt2_tiny-zero3-cpu_x2 --from 5.0.0 --to 5.2.0",
 )
 PAGE = "ladders"
 STARTS_PROCESSES = True

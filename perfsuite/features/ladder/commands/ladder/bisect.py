@@ -41,8 +41,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
     parser.add_argument("--series", required=True, metavar="NAME", help=_SERIES)
-    parser.add_argument("--good", default="", metavar="VERSION", help="A rung without the change (the lowest).")
-    parser.add_argument("--bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
+    parser.add_argument(
+        "--from", dest="good", default="", metavar="VERSION", help="A rung without the change (the lowest)."
+    )
+    parser.add_argument("--to", dest="bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
     parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answers, with every run, as JSON.")
 

@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
     parser.add_argument("--only", default="", metavar="V,V,…", help="These rungs only (all).")
-    parser.add_argument("--again", action="store_true", help="Also those that have results; adds to their samples.")
+    parser.add_argument("--fresh", action="store_true", help="Also those that have results; adds to their samples.")
     parser.add_argument("--quick", action="store_true", help=_QUICK)
 
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         rungs = chosen(ladder, arguments.only)
-        waiting = [rung for rung in rungs if arguments.again or not _done(folder, ladder, rung)]
+        waiting = [rung for rung in rungs if arguments.fresh or not _done(folder, ladder, rung)]
         console = Console(highlight=False)
         if len(waiting) < len(rungs):
             done = show_part(len(rungs) - len(waiting), len(rungs), "rung", "already has its", "already have their")
@@ -87,7 +87,7 @@ def _run_all(
             kind = asv.RunKind.RESULTS
             if arguments.quick:
                 kind = asv.RunKind.QUICK
-            elif arguments.again and results.can_add(folder, ladder, rung.name):
+            elif arguments.fresh and results.can_add(folder, ladder, rung.name):
                 kind = asv.RunKind.MORE
             ran[rung.name] = done = asv.run(folder, ladder, rung, kind, say=say)
             if kind != asv.RunKind.QUICK:
