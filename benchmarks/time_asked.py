@@ -16,17 +16,19 @@ from perfsuite.features.predict.time.shape import Shape
 OWN = {
     "grok_1": {
         "layers": 64, "hidden": 6144, "heads": 48, "kv_heads": 8, "vocab": 131072, "experts": 8, "experts_per_token": 2,
-        "expert_ffn": 32768,
+        "expert_ffn": 32768, "gated": 1,
     },  # xai-org/grok-1
-    "internlm_7b": {"layers": 32, "hidden": 4096, "heads": 32, "vocab": 103168, "ffn": 11008},  # InternLM/InternEvo
+    "internlm_7b": {
+        "layers": 32, "hidden": 4096, "heads": 32, "vocab": 103168, "ffn": 11008, "gated": 1,
+    },  # InternLM/InternEvo
 }  # fmt: skip
 DEFAULT_NETWORKS = {"a100_80g": SELENE, "a100_40g": SELENE}
 
 
 @lru_cache
 def shape_named(name: str, layers: int = 0, later: int = 0) -> Shape:
-    """The shape of a model of a table, with so many layers of the last kind (0: its own), and heads for later tokens."""
-    found = planned(name, CATALOG, OWN.get(name, {}), gated=name in OWN).shape
+    """The shape of a named model, with so many layers of the last kind (0: its own), and heads for later tokens."""
+    found = planned(name, CATALOG, OWN.get(name, {})).shape
     if layers:
         first = sum(stack.layers for stack in found.stacks[:-1])
         found = replace(found, stacks=(*found.stacks[:-1], replace(found.stacks[-1], layers=layers - first)))
@@ -34,7 +36,7 @@ def shape_named(name: str, layers: int = 0, later: int = 0) -> Shape:
 
 
 def asked(path: Path) -> Iterator[Row]:
-    """The rows of a table of questions; ``seconds`` are those of a step, or follow from tokens per second and device."""
+    """The rows of a table of questions; their seconds are given, or follow from tokens per second and device."""
     for line in lines(path):
         length, batch, ranks = int(line["seq"]), int(line["batch"]), int(line["n_gpus"])
         device = line["device"]

@@ -215,6 +215,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "megatron_moe": moe_goldens,
     "simumax_b200": simumax,
     "megatron_hybrid": asked,
+    "megatron_hybrid_nvfp4": asked,
     "dgxc_2025": asked,
     "dgxc_2025_sft": asked,
     "torchao": asked,
@@ -223,11 +224,11 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 CALIBRATION = (
     "vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook", "megatron_tiny_t5", "nemo_dgxc",
-    "mosaicml_multi_node", "vtrain_multi_node", "megatron_bridge",
+    "mosaicml_multi_node", "vtrain_multi_node", "megatron_bridge", "megatron_hybrid", "dgxc_2025",
 )  # fmt: skip
 JUDGED = (
     "megatron_sc21", "megatron_goldens", "fms_fsdp", "nanotron_multi_node", "megatron_v100", "automodel", "torchtitan",
-    "megatron_moe", "megatron_bridge_other", "simumax_b200", "megatron_hybrid", "dgxc_2025", "dgxc_2025_sft", "torchao",
+    "megatron_moe", "megatron_bridge_other", "simumax_b200", "megatron_hybrid_nvfp4", "dgxc_2025_sft", "torchao",
     "xtuner", "internevo",
 )  # fmt: skip
 

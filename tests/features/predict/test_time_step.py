@@ -266,9 +266,9 @@ def test_constants_are_physical(generation):
     """No share of a rate is above 1, and no byte is saved below the fused kernels' by much."""
     everywhere = fitted.VALUES["all"]
     own = dict(fitted.VALUES[generation])
-    shares = [own["matmul"] * everywhere["fp8"], own["matmul"] * own.pop("fp4", 1.0)]
-    shares += [*own.values(), PUBLISHED["generations"][generation]["link"], NETWORK]
-    shares += [everywhere[name] for name in ("overlap", "grouped", "crossing")]
+    shares = [own["matmul"] * own.pop("fp4", 1.0), *own.values(), NETWORK]
+    shares += PUBLISHED["generations"][generation].values()
+    shares += [everywhere[name] for name in ("overlap", "crossing")]
 
     assert all(0 < share <= 1 for share in shares)
     assert everywhere["traffic"] >= everywhere["traffic_fused"] >= 0.8

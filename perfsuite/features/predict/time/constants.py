@@ -43,18 +43,20 @@ NODE_NETWORK = {0: 50e9, 7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9, 12: 12.5e9}
 class Constants:
     """Shares of a device's rates (0 to 1), two factors, and seconds.
 
-    ``matmul`` is of the best measured matmul. ``fp8`` and ``fp4`` multiply that share for products in fewer bits, which
-    need less power, ``grouped`` for those of several experts. ``attention`` and ``attention3`` are of the peak,
-    ``memory``, ``link`` and ``network`` of their bandwidths. ``start`` and ``hop`` are seconds of a message and of a
-    step inside a node. ``crossing`` is of the network, where the rings of several groups meet. ``overlap`` is how much
-    of the shorter of computation and message is hidden. ``traffic`` multiplies the bytes of elementwise kernels: 1 if
-    all are fused. ``gap`` is what a kernel needs besides its work: to start, to fill the device, and to drain.
-    ``jitter`` is the deviation of a node's step. ``launch_layer`` is the host's time for a layer, ``launch_experts`` a
-    factor of it, ``launch_stage`` that for a stage's sends.
+    ``matmul`` is of the best measured matmul. ``fp4`` multiplies that share for products in so few bits, which need
+    less power. ``attention``, ``flash`` and ``attention3`` are of the peak, ``memory``, ``link`` and ``network`` of
+    their bandwidths. ``start`` and ``hop`` are seconds of a message and of a step inside a node. ``crossing`` is of
+    the network, where the rings of several groups meet. ``overlap`` is how much of the shorter of computation and
+    message is hidden. ``traffic`` multiplies the bytes of elementwise kernels: 1 if all are fused. ``gap`` is what a
+    kernel needs besides its work: to start, to fill the device, and to drain. ``jitter`` is the deviation of a node's
+    step. ``scan`` multiplies the bytes of recurrences, ``permute`` those of bringing tokens into their experts'
+    order. ``launch_layer`` is the host's time for a layer, ``launch_experts`` a factor of it, ``launch_stage`` that
+    for a stage's sends. The device waits ``launch_expert`` for each own expert.
     """
 
     matmul: float
     attention: float
+    flash: float
     attention3: float
     memory: float
     link: float
@@ -65,10 +67,11 @@ class Constants:
     traffic: float
     gap: float
     launch_layer: float
-    launch_stage: float
-    fp8: float = 1.0
+    launch_stage: float = 0.0
     fp4: float = 1.0
-    grouped: float = 1.0
+    scan: float = 1.0
+    permute: float = 1.0
+    launch_expert: float = 0.0
     crossing: float = 1.0
     jitter: float = 0.0
     launch_experts: float = 1.0
@@ -126,8 +129,7 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     launches: dict[str, Any] = dict(found.get(stack) or _mean(found))
     launches["launch_layer"] *= GRACE if device.domain else 1.0
     published = PUBLISHED["generations"][generation]
-    if device.name in PUBLISHED["attention3"]:
-        published = published | {"attention3": PUBLISHED["attention3"][device.name]}
+    published = published | PUBLISHED["devices"].get(device.name, {})
     everywhere = dict(found["all"])
     fused = everywhere.pop("traffic_fused", 1.0)
     everywhere["traffic"] = fused if stack in FUSED else everywhere["traffic"]
@@ -137,4 +139,4 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:
     """The mean launch times of all stacks."""
     stacks = [one for one in found.values() if "launch_layer" in one]
-    return {name: sum(one[name] for one in stacks) / len(stacks) for name in ("launch_layer", "launch_stage")}
+    return {name: sum(one.get(name, 0.0) for one in stacks) / len(stacks) for name in ("launch_layer", "launch_stage")}

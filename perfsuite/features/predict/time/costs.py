@@ -78,14 +78,6 @@ def layer_flops(m: int, n: int, k: int) -> float:
     return 2.0 * m * n * k
 
 
-FILL_ATTENTION = 1000.0  # tokens at which cuDNN's kernels reach half of their rate, H200 and GB200: see published.toml
-
-
-def attention_fill(keys: float) -> float:
-    """The share of its rate for long sequences that cuDNN's attention reaches on so many keys."""
-    return keys / (keys + FILL_ATTENTION)
-
-
 def flash_attention(queries: int, keys: float, width: float, causal: bool, flops: float) -> float:
     """Forward seconds of a fused kernel: 4·q·k·width FLOPs, half of them if causal (arXiv 2307.08691, section 4.1).
 
@@ -147,6 +139,15 @@ def inside_bytes(tokens: int, inner: float, heads_width: int, gated: bool) -> fl
     keys, ``heads_width`` wide, have rotary or bias and transpose (8). The same section of arXiv 2205.05198.
     """
     return tokens * ((6.0 if gated else 4.0) * inner + 8.0 * heads_width)
+
+
+def recurrent_bytes(tokens: int, width: float) -> float:
+    """Forward bytes of a recurrence's kernels between its products, which are ``width`` wide together.
+
+    Convolution, scan and gated norm each read and write them (4 per element and kernel), and chunks of tokens pass
+    states on in fp32: arXiv 2405.21060, section 7. A fitted constant multiplies them.
+    """
+    return 12.0 * tokens * width
 
 
 BACKWARD_ELEMENTWISE = 1.5  # reads a gradient besides the kept input: three accesses to forward's two

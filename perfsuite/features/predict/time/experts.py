@@ -58,6 +58,15 @@ def expert_messages(stack: LayerStack, setup: Setup, rates: Rates, constants: Co
     return passes * once
 
 
+def launch_gap(stack: LayerStack, setup: Setup, constants: Constants) -> float:
+    """Seconds in which a layer's device waits in a micro-batch for the kernels of its own experts, each with products
+    and operands of its own. The host launches them after it has read how many tokens each gets, and graphs do not wait.
+    """
+    if not stack.experts or setup.graphs == "all":
+        return 0.0
+    return constants.launch_expert * max(1, stack.experts.count // setup.experts)
+
+
 def left_to_compute(stack: LayerStack, setup: Setup, rates: Rates) -> float:
     """The share of the multiprocessors that compute while another micro-batch's tokens are exchanged between nodes."""
     nodes = MessageGroup(setup.experts, setup.layout.tensor if setup.expert_tensor > 1 else 1).nodes(rates.links.node)

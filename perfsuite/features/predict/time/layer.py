@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.attention import KERNELS as ATTENTION_KERNELS
 from perfsuite.features.predict.time.constants import Constants
-from perfsuite.features.predict.time.experts import expert_messages, left_to_compute, permuted_bytes
+from perfsuite.features.predict.time.experts import expert_messages, launch_gap, left_to_compute, permuted_bytes
 from perfsuite.features.predict.time.head import collect
 from perfsuite.features.predict.time.message_times import MessageGroup, exchange, exposed
 from perfsuite.features.predict.time.products import expert_rows, half, products
@@ -78,15 +79,23 @@ class Layer:
             backward += traffic + matmuls[0] / 2
         left = left_to_compute(stack, setup, rates)
         forward, backward = forward / left, backward / left
-        backward += collect(self._held, setup, rates)
+        backward += collect(self._held, setup, rates) + self._added()
         gaps = KERNELS * constants.gap * self._kernels
         forward, backward = forward + gaps / 3, backward + gaps * 2 / 3
-        blocks = 3 if stack.source_hidden else 2
+        blocks = stack.blocks
         size = self.tokens * stack.hidden * ACTIVATION
         messages = blocks * block_messages(size, setup, rates, constants, matmuls[1] / blocks)
         messages += self._context(core_forward + core_backward)
         experts = expert_messages(stack, setup, rates, constants, forward + backward)
+        experts += launch_gap(stack, setup, constants)
         return Work(forward, backward, messages, self._gathers(forward, backward), experts, self._launch())
+
+    def _added(self) -> float:
+        """Seconds in which experts' gradients are added to sums where products of one matrix do that themselves."""
+        if self.setup.parameter_bytes_moved != 0.0:
+            return 0.0
+        own = self.stack.expert_parameters / (self.setup.experts * self.setup.expert_tensor)
+        return costs.accumulate(own, self.setup.gradient_bytes, self.rates.memory)
 
     def _launch(self) -> float:
         """Seconds of the host for a layer's kernels. A graph launches what it has captured."""
@@ -98,7 +107,7 @@ class Layer:
     def _kernels(self) -> float:
         """The kernels of a layer, those that are launched again included, by those of a usual one."""
         stack, setup = self.stack, self.setup
-        found = CROSS_LAUNCHES if stack.source_hidden else 1.0
+        found = CROSS_LAUNCHES if stack.source_hidden else stack.blocks / 2
         found *= 1 + setup.recompute_share / 3 if setup.recompute == "full" else 1.0
         found *= SEQUENCE_LAUNCHES if setup.sequence_parallel else 1.0
         if stack.experts:
@@ -117,11 +126,14 @@ class Layer:
             widths = stack.hidden, stack.feed_forward // width, pairs
             traffic, again = (one / self.rates.memory for one in costs.EAGER[setup.eager].bytes(tokens, *widths))
             return traffic, again
-        outside = costs.outside_bytes(tokens, stack.hidden, setup.dropout)
+        outside = costs.outside_bytes(tokens, stack.hidden, setup.dropout) * min(stack.blocks, 2) / 2
         inside = costs.inside_bytes(tokens, inner, pairs, stack.gated)
         bytes_ = outside / (width if setup.sequence_parallel else 1) + inside
-        bytes_ += permuted_bytes(stack, setup, tokens, width)
+        bytes_ += permuted_bytes(stack, setup, tokens, width) * self.constants.permute
         traffic = bytes_ / self.rates.memory * self.constants.traffic
+        if stack.state:
+            between = costs.recurrent_bytes(tokens, stack.others / stack.hidden / width)
+            traffic += between / self.rates.memory * self.constants.scan
         return traffic, traffic * costs.BACKWARD_ELEMENTWISE
 
     def _recomputed(self, forward: float, core: float) -> float:
@@ -147,14 +159,14 @@ class Layer:
         """
         stack, setup, rates, tokens = self.stack, self.setup, self.rates, self.tokens
         own = setup.target if stack.target else setup.sequence
+        own = min(own, setup.documents or own)
         seen = [(own, stack.causal and not setup.masked)] + ([(setup.sequence, False)] if stack.source_hidden else [])
         forward = tokens * stack.scan_flops / self.width / rates.attention
         backward = forward * costs.BACKWARD_FLASH
         for keys, causal in seen if stack.heads else ():
             if setup.attention != "unfused":
-                rate = rates.attention
-                if setup.attention == "flash3":
-                    rate = rates.attention3 * costs.attention_fill(stack.seen(keys))
+                kernel = ATTENTION_KERNELS[setup.attention]
+                rate = float(getattr(rates, kernel.rate)) * kernel.reached(stack.seen(keys), stack.score_width)
                 rate *= QUANTISED_ATTENTION if setup.attention_quantised else 1.0
                 width = -(-stack.score_width // costs.DEPTH) * costs.DEPTH
                 once = costs.flash_attention(tokens, stack.seen(keys), self.heads * width, causal, rate)

@@ -6,6 +6,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.attention import KERNELS
 from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
 
 RELEASES = ("25.11", "26.02", "26.02.01", "26.04", "26.04.01", "26.06", "26.06.01", "26.08")  # that have recipes
@@ -77,6 +78,13 @@ def _imbalance(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
     return {"imbalance": found}
 
 
+def _documents(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    if not value.isdecimal() or not 1 <= int(value) <= fields["sequence"]:
+        most = f"from 1 to the {fields['sequence']:,} of a sample"
+        raise UsageError(f"--set documents is {value!r}: it must be a number of tokens {most}.")
+    return {"documents": int(value)}
+
+
 def _compile(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
     known = {"on": (None, "compiled"), "layers": (None, "torch"), "off": (("llama", "half"), "torch")}
     eager, cross_entropy = _named("compile", value, known)
@@ -108,7 +116,8 @@ BYTES = {"1": 1, "2": 2, "4": 4}
 OPTIONS = {
     one.name: one
     for one in (
-        _choice("attention", "attention", {one: one for one in ("flash", "flash3", "unfused")}, "attention's kernels"),
+        _choice("attention", "attention", {one: one for one in (*KERNELS, "unfused")}, "attention's kernels"),
+        Option("documents", "1…", "tokens of each document that a sample packs: attention stays in it", _documents),
         _choice("attention_fp8", "attention_quantised", SWITCH, "attention's products are in fp8"),
         _choice("dropout", "dropout", SWITCH, "layers have dropout"),
         _choice("gradient_bytes", "gradient_bytes", BYTES, "bytes of a gradient that is summed and sent"),

@@ -29,15 +29,15 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
     whole = [*_attention(stack, setup, tokens, width), *_feed_forward(stack, setup, tokens, width)]
     if stack.others:
         whole.append(Product(tokens, max(1, stack.others // (stack.hidden * width)), stack.hidden))
+    device = rate, rates.memory, rates.multiprocessors
+
+    def seconds(product: Product) -> float:
+        if product.groups == 1 or fused:
+            return costs.matmul(product, *device, precision.element)
+        alone = Product(product.m, product.n, product.k)
+        return product.groups * max(APART, costs.matmul(alone, *device, precision.element))
+
     for one in whole:
-        device = rate * (rates.grouped if one.groups > 1 else 1.0), rates.memory, rates.multiprocessors
-
-        def seconds(product: Product, device: tuple[float, float, int] = device) -> float:
-            if product.groups == 1 or fused:
-                return costs.matmul(product, *device, precision.element)
-            alone = Product(product.m, product.n, product.k)
-            return product.groups * max(APART, costs.matmul(alone, *device, precision.element))
-
         forward += seconds(one) + precision.cast * one.groups * one.m * one.k / rates.memory
         gradients = Product(one.m, one.k, one.n, one.groups), Product(one.k, one.n, one.m, one.groups)
         backward += seconds(gradients[0]) + seconds(gradients[1])

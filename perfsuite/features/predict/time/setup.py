@@ -21,6 +21,7 @@ class Setup:
     accumulation: int = 1
     precision: str = "bf16"  # of the layers' products, a key of precision.PRECISIONS
     dropout: bool = False
+    documents: int = 0  # tokens of each of the documents that a sample packs, which do not attend to others (0: one)
     context: int = 1  # ranks that share a sequence: each has its part of the queries, and gathers keys and values
 
     # Pipeline.
@@ -65,7 +66,7 @@ class Setup:
     recompute: Literal["none", "selective", "pointwise", "operators", "full"] = "none"
     recompute_share: float = 1.0  # of a stage's layers, for full recomputation
     early_stop: bool = False  # recomputation skips a layer's last matmul (torch.utils.checkpoint without reentrance)
-    attention: Literal["flash", "flash3", "unfused"] = "flash"  # "flash3": FlashAttention-3 or cuDNN's kernel
+    attention: str = "flash"  # "unfused", or a key of attention.KERNELS; "flash3" is cuDNN's kernel too
     masked: bool = False  # attention gets its mask as a tensor, so it also computes what a causal mask leaves out
     # Whose pointwise kernels are counted one by one, a key of costs.EAGER; by default they are fused, times a constant.
     # Queries, keys, values and gate are then products of their own if the layer is gated.

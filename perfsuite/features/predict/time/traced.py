@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from perfsuite.errors import Refused
 from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.attention import FULL
+from perfsuite.features.predict.time.attention import KERNELS as ATTENTION_KERNELS
 from perfsuite.features.predict.time.meetings import PAIRS, Meetings, Message
 from perfsuite.features.predict.time.message_times import PASSES, MessageGroup, exchange, point_to_point
 from perfsuite.features.predict.time.work import Rates
@@ -194,7 +196,8 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
         return max(batch * costs.layer_flops(m, n, k) / rates.matmul, size / rates.memory)
     if kind in FUSED:
         queries, keys, width, causal, backward = numbers
-        rate = rates.attention3 * costs.attention_fill(keys) if kind == "cudnn" else rates.attention
+        kernel = ATTENTION_KERNELS["flash3" if kind == "cudnn" else "flash"]
+        rate = float(getattr(rates, kernel.rate)) * kernel.reached(keys, FULL)
         once = costs.flash_attention(queries, keys, width, bool(causal), rate)
         return once * (costs.BACKWARD_FLASH if backward else 1.0)
     if kind in ("kernel", "copy"):

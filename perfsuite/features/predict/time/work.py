@@ -37,16 +37,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine reaches with these constants: FLOP/s of matmuls and attention, bytes per second, and links.
-
-    ``grouped`` is the share of a product's rate that the products of several experts reach.
-    """
+    """What a machine reaches with these constants: FLOP/s of matmuls and attention, bytes per second, and links."""
 
     matmul: float
     fp8: float
     fp4: float
-    grouped: float
     attention: float
+    flash: float
     attention3: float
     memory: float
     links: Links
@@ -57,10 +54,10 @@ class Rates:
         """A machine's rates times the constants."""
         return cls(
             matmul=machine.matmul_flops * constants.matmul,
-            fp8=machine.fp8_flops * constants.matmul * constants.fp8,
+            fp8=machine.fp8_flops * constants.matmul,
             fp4=machine.fp4_flops * constants.matmul * constants.fp4,
-            grouped=constants.grouped,
             attention=machine.flops * constants.attention,
+            flash=machine.flops * constants.flash,
             attention3=machine.flops * constants.attention3,
             memory=machine.memory_bandwidth * constants.memory,
             links=Links(
