@@ -21,6 +21,7 @@ from perfsuite.compare.installations import changed_versions
 from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.less_work import without_less_work
 from perfsuite.compare.merge_launches import merge
+from perfsuite.compare.origins import with_origins
 from perfsuite.compare.paired_times import (
     Paired,
     PairedAnswer,
@@ -139,7 +140,7 @@ def compare(
         if line.status in _MOVED and before and after and after.parts:
             pieces = list(_pieces(before, after))
             explanations.append(Explanation(metric=metric.name, title=metric.title, unit=metric.unit, pieces=pieces))
-    lines = without_less_work(lines, metrics, old, new)
+    lines = with_origins(without_less_work(lines, metrics, old, new), old, new)
     verdict = Verdict(cell=cell, status=_worst(lines), lines=lines, changed=changed)
     return Comparison(a=old, b=new, verdict=verdict, times=times, explanations=explanations)
 

@@ -21,6 +21,7 @@ from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.compare.capacity import PEAK
 from perfsuite.compare.rules import Summary, rule_of
 from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.records.digests import joined
 from perfsuite.records.failure import Failure
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Machine, Measurement
@@ -203,8 +204,15 @@ def _fold(metric: Metric, ranks: Sequence[RankSample], alone: bool) -> Reading |
         for one in (reading.ranks or [reading.value])
     ]
     evidence: Any = {"suspects": fullest.suspects, "lines": fullest.lines, "phases": fullest.phases}
-    series = _fold_series(readings)
-    return Reading(value=value, parts=parts, samples=samples, series=series, ranks=every, **evidence)
+    evidence |= {"series": _fold_series(readings), "digests": _fold_digests(readings)}
+    return Reading(value=value, parts=parts, samples=samples, ranks=every, **evidence)
+
+
+def _fold_digests(readings: Sequence[Reading]) -> dict[str, list[str]]:
+    """One of the ranks that have a name, as far as all of these have its digests."""
+    names = dict.fromkeys(name for reading in readings for name in reading.digests)
+    known = {name: [reading.digests[name] for reading in readings if name in reading.digests] for name in names}
+    return {name: [joined(column) for column in zip(*ranks, strict=False)] for name, ranks in known.items()}
 
 
 def _fold_series(readings: Sequence[Reading]) -> dict[str, list[float | None]]:

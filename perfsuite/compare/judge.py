@@ -29,6 +29,7 @@ from perfsuite.compare.capacity import headroom, what_grew
 from perfsuite.compare.gather import believed
 from perfsuite.compare.installations import changed_versions
 from perfsuite.compare.less_work import without_less_work
+from perfsuite.compare.origins import with_origins
 from perfsuite.compare.pool import Times, changed_since, own_code_since
 from perfsuite.compare.rules import compare_metric, why_wrong
 from perfsuite.compare.rules._undefined import RULE as UNDEFINED
@@ -105,7 +106,7 @@ def judge(
         scope = Scope(measurement, old, strategy, terms, times.own, changed, own_code, times.drifted, since)
         compared = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
         found = [line for metric in compared if (line := compare_metric(metric, scope))]
-        lines = without_less_work(found, compared, old, measurement)
+        lines = with_origins(without_less_work(found, compared, old, measurement), old, measurement)
         verdict = verdict_of(measurement, baseline, lines, metrics)
         if code and verdict.lines and verdict.status in RED | OPEN:
             verdict = msgspec.structs.replace(verdict, changed=[*verdict.changed, code])

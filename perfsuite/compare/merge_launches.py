@@ -12,6 +12,7 @@ from perfsuite.catalog.scripts import ENGINE as SCRIPT
 from perfsuite.compare.gather import derived
 from perfsuite.compare.rules import rule_of
 from perfsuite.compare.rules.series import repeated
+from perfsuite.records.digests import first_other
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
@@ -44,25 +45,10 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
             return msgspec.structs.replace(
                 first, outcome="failed", readings={}, failure=failure, launches=launches, wall_seconds=wall_seconds
             )
+    by_name = {metric.name: metric for metric in metrics}
     readings = dict(first.readings)
-    for metric in metrics:
-        if metric.name not in readings:
-            continue
-        if readings[metric.name].series:
-            known = [one.readings[metric.name] for one in measurements if metric.name in one.readings]
-            readings[metric.name] = _repeated(metric, known)
-        elif metric.is_time:
-            readings[metric.name] = _pool([measurement.readings[metric.name] for measurement in measurements])
-        elif metric.is_timed:  # the phases of a step
-            known = [one.readings[metric.name] for one in measurements if metric.name in one.readings]
-            readings[metric.name] = msgspec.structs.replace(
-                readings[metric.name],
-                value=statistics.median(reading.value for reading in known),
-                phases={
-                    name: statistics.median(reading.phases.get(name, 0.0) for reading in known)
-                    for name in readings[metric.name].phases
-                },
-            )
+    for name in readings.keys() & by_name.keys():
+        readings[name] = _merged(by_name[name], [one.readings[name] for one in measurements if name in one.readings])
     uncounted = dict(first.uncounted)
     for metric in metrics:
         if metric.derive is not None and any(metric.name in one.readings for one in measurements):
@@ -72,12 +58,41 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     return msgspec.structs.replace(first, readings=readings, **more)
 
 
+def _merged(metric: Metric, readings: Sequence[Reading]) -> Reading:
+    """One metric's of all launches that have it."""
+    if readings[0].series:
+        return _repeated(metric, readings)
+    if readings[0].digests:
+        return _with_common_digests(readings)
+    if metric.is_time:
+        return _pool(readings)
+    if metric.is_timed:  # the phases of a step
+        value = statistics.median(reading.value for reading in readings)
+        names = readings[0].phases
+        phases = {name: statistics.median(one.phases.get(name, 0.0) for one in readings) for name in names}
+        return msgspec.structs.replace(readings[0], value=value, phases=phases)
+    return readings[0]
+
+
 def _repeated(metric: Metric, readings: Sequence[Reading]) -> Reading:
     """The first launch's, with the names of which no other launch has other numbers."""
     first = readings[0]
     for other in readings[1:]:
         first = msgspec.structs.replace(first, series=repeated(metric, first, other))
     return msgspec.structs.replace(first, value=len(first.series))
+
+
+def _with_common_digests(readings: Sequence[Reading]) -> Reading:
+    """The first launch's, as far as no other launch has other digests: data that differ there tell nothing. A name
+    without any is one of such data.
+    """
+    common = dict(readings[0].digests)
+    for other in readings[1:]:
+        common = {
+            name: digests[: first_other(digests, other.digests.get(name, [""]))] for name, digests in common.items()
+        }
+        common |= {name: [] for name in other.digests.keys() - common.keys()}
+    return msgspec.structs.replace(readings[0], digests=common)
 
 
 def _derive(metric: Metric, readings: dict[str, Reading], uncounted: dict[str, str], world_size: int) -> None:

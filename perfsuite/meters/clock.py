@@ -38,11 +38,13 @@ class Clock(Meter):
         self.unfenced_seconds: list[float] = []
         self.samples: list[int] = []  # of a script's timed steps, as its batches tell
         self.tokens: list[int] = []
+        self.labels: list[int | None] = []
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         if kind == StepKind.TIMED:
             self.samples.append(outcome.samples)
             self.tokens.append(outcome.tokens)
+            self.labels.append(outcome.labels)
 
     @contextlib.contextmanager
     def feed(self, kind: StepKind) -> Iterator[None]:
@@ -81,6 +83,9 @@ class Clock(Meter):
             known = {name: all(counts) and counts for name, counts in sizes.items()}
             readings |= {name: Reading(value=statistics.median_low(counts)) for name, counts in known.items() if counts}
             self.uncounted |= {name: "" for name, counts in known.items() if not counts}
+            labels = [count for count in self.labels if count is not None]
+            if labels and len(labels) == len(self.labels):
+                readings["trained_labels"] = Reading(value=statistics.median_low(labels))
             if not any(known.values()):
                 self.uncounted["step_samples_per_second"] = NO_BATCH
         if unfenced:
@@ -112,6 +117,16 @@ METRICS = (
     # A cell under a capacity does not have it.
     Metric("unfenced_step_time_seconds", "unfenced step", SECONDS, hold="time", optional=True, coarse=True),
     _counted("tokens", "tokens/step", fold="sum", hold="exact", worse="different"),
+    Metric(
+        "trained_labels",
+        "trained labels/step",
+        COUNT,
+        processes=("script",),
+        optional=True,
+        fold="sum",
+        hold="exact",
+        worse="different",
+    ),
     _counted("tokens_per_second", "tokens/s", worse="lower", column=5, derive=tokens_per_second),
     # Of a model or a script whose batches have no tokens.
     _counted("step_samples", "samples/step", fold="sum", hold="exact", worse="different"),

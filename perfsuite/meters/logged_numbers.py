@@ -12,7 +12,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
-from perfsuite.system.units import WHOLE
+from perfsuite.system.units import NUMBER
 
 
 class LoggedNumbers(Meter):
@@ -40,7 +40,7 @@ METRICS = (
     Metric(
         "logged_numbers",
         "logged numbers",
-        WHOLE,
+        NUMBER,
         hold="series",
         worse="different",
         bound=1e-3,  # an accuracy, or a loss after some updates, adds up what other kernels round

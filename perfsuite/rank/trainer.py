@@ -19,7 +19,8 @@ class StepOutcome:
     Both stay tensors, or numbers if the engine has them, so that a step never waits for them. Inference has no
     gradient norm, communication has neither. ``skipped`` means that fp16 gradients overflowed and the optimizer did
     not step: a flag, or tensors, any of which may be nonzero. ``samples`` and ``tokens`` are what a script's batches
-    tell: 0 is unknown. ``new_tokens`` are those that it has generated.
+    tell: 0 is unknown. ``labels`` are those that are trained, and None is unknown. ``new_tokens`` are those that it has
+    generated.
     """
 
     loss: Tensor | float | None = None
@@ -27,6 +28,7 @@ class StepOutcome:
     skipped: bool | Tensor | Sequence[Tensor] = False
     samples: int = 0
     tokens: int = 0
+    labels: int | None = None
     new_tokens: int = 0
 
 

@@ -76,12 +76,23 @@ class FewerSamples(_Because, frozen=True, kw_only=True):
     recorded: int
 
 
+class Origin(Record, frozen=True, kw_only=True, gc=False):
+    """What a training began with that differs: a metric of meters/first_data.py, and which ``names`` of it. The orders
+    of samples have no names, but may differ only ``since`` a step.
+    """
+
+    metric: str
+    names: list[str] = []
+    since: int | None = None
+
+
 class StepDiffers(_Because, frozen=True, kw_only=True):
-    """Some of the steps differ. ``first`` is the number of the first one."""
+    """Some of the steps differ. ``first`` is the number of the first one. ``origins`` are what may explain it."""
 
     first: int
     differing: int
     steps: int
+    origins: list[Origin] = []
 
 
 class NoCommonStep(_Because, frozen=True):

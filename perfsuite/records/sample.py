@@ -19,7 +19,7 @@ class Reading(Record, frozen=True, kw_only=True):
     ``phases`` are the seconds of phases that a script names itself, which are within the value: of "other" alone.
 
     ``series`` are numbers by the names that a script gives them, in the order in which they came; None is one that is
-    not finite.
+    not finite. ``digests`` are those of data (records/digests.py) by their names, in the order in which they came.
 
     A sample is None if an fp16 step overflowed and was skipped. ``ranks`` has each rank's value, or those of
     its devices if it has several.
@@ -32,6 +32,7 @@ class Reading(Record, frozen=True, kw_only=True):
     lines: dict[str, dict[str, int]] = {}
     samples: list[float | None] = []
     series: dict[str, list[float | None]] = {}
+    digests: dict[str, list[str]] = {}
     ranks: list[int | float] = []
 
 

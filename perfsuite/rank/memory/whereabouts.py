@@ -37,7 +37,7 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
     if any(module._compiled_call_impl for module in model.modules()):
         yield
         return
-    of = _users_path if session.strategy.engine.own else _path
+    of = users_path if session.strategy.engine.own else _path
     names = {module: of(name, model) or type(inner_model(model)).__name__ for name, module in model.named_modules()}
     running = [""]
 
@@ -95,7 +95,7 @@ def _path(name: str, model: Module) -> str:
     return ".".join(part for part in name.split(".") if not part.startswith("_"))
 
 
-def _users_path(name: str, model: Module) -> str:
+def users_path(name: str, model: Module) -> str:
     """The path as the user of a script named its parts, also without those that wrappers name "module"."""
     parts, here = [], model
     for part in filter(None, name.split(".")):

@@ -228,6 +228,8 @@ class Attached:
 
     def _iterated(self, skipped: bool) -> None:
         self.saves.stepped()
+        self.loaders.iterated()
+        self.watched.first.iterated()
         if self.later:
             self._made_later(self.later, skipped)
             return

@@ -4,15 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perfsuite.rank.contents import content_of
+from perfsuite.rank.tasks import IGNORED
 from perfsuite.rank.torch_types import Tensor
 
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Its samples and tokens; 0 is what it does not tell."""
+    """Its samples, its tokens and the labels among them that are trained; 0 or None is what it does not tell."""
 
     samples: int = 0
     tokens: int = 0
+    labels: int | None = None
 
 
 def size_of(batch: Any) -> BatchSize:
@@ -30,13 +33,29 @@ def size_of(batch: Any) -> BatchSize:
     ):
         ids = tensors[0]
     tokens = ids.numel() if hasattr(ids, "numel") else 0
-    return BatchSize(samples=firsts.pop() if len(firsts) == 1 else 0, tokens=tokens)
+    labels = _trained(batch["labels"]) if isinstance(batch, Mapping) and "labels" in batch else None
+    return BatchSize(samples=firsts.pop() if len(firsts) == 1 else 0, tokens=tokens, labels=labels)
 
 
 def total_of(sizes: Sequence[BatchSize]) -> BatchSize:
     """Of the batches of a step: what one does not tell is not known."""
     known = [[one.samples for one in sizes], [one.tokens for one in sizes]]
-    return BatchSize(*(sum(counts) if all(counts) else 0 for counts in known))
+    labels = [one.labels for one in sizes if one.labels is not None]
+    trained = sum(labels) if labels and len(labels) == len(sizes) else None
+    samples, tokens = (sum(counts) if all(counts) else 0 for counts in known)
+    return BatchSize(samples, tokens, trained)
+
+
+def _trained(labels: Any) -> int | None:
+    """How many of them the losses of torch do not leave out. Steps count operators, so it calls none."""
+    import numpy
+    import torch
+
+    is_there = isinstance(labels, torch.Tensor) and labels.device.type == "cpu" and labels.is_contiguous()
+    if not is_there or labels.dtype not in (torch.int64, torch.int32):
+        return None
+    kind = "int64" if labels.dtype == torch.int64 else "int32"
+    return int(numpy.count_nonzero(numpy.frombuffer(content_of(labels), kind) != IGNORED))
 
 
 def _may_be_tokens(tensor: Tensor) -> bool:

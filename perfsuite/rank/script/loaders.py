@@ -3,11 +3,14 @@
 import contextlib
 import functools
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.rank.script.watched import Watched, replace
+from perfsuite.records.digests import digest_of, joined
 
+MOST_ITERATIONS = 32  # of which the rows are known
 Size = tuple[str, int, int]  # the dataset's class, its rows, and the batches of an epoch
 
 
@@ -17,6 +20,9 @@ class Loaders:
     def __init__(self, watched: Watched) -> None:
         self.read: set[Size] = set()
         self.drawn: list[int] = []  # the rows' numbers, while they are asked for
+        self.order: list[str] = []  # digests of the rows that each iteration has read, from the first one on
+        self._rows: list[str] = []  # of this iteration
+        self._ahead: weakref.WeakKeyDictionary[Any, deque[str]] = weakref.WeakKeyDictionary()  # drawn and not yet read
         self._watched = watched
         self._drawing = False
         self._sizes: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
@@ -32,9 +38,19 @@ class Loaders:
         """A batch is read."""
         if self._watched.is_here and iterator in self._sizes:
             self.read.add(self._sizes[iterator])
+            if ahead := self._ahead.get(iterator):
+                self._rows.append(ahead.popleft())
 
-    def draws(self, index: Any) -> None:
+    def iterated(self) -> None:
+        """An iteration has ended."""
+        if len(self.order) < MOST_ITERATIONS:
+            self.order.append(joined(self._rows))
+        self._rows.clear()
+
+    def draws(self, iterator: Any, index: Any) -> None:
         """The rows of a batch, which a worker may read later."""
+        if len(self.order) < MOST_ITERATIONS and iterator in self._sizes:
+            self._ahead.setdefault(iterator, deque()).append(digest_of(repr(index).encode()))
         if self._drawing and self._watched.is_here:
             rows = index if isinstance(index, list | tuple) else [index]
             self.drawn += [row for row in rows if isinstance(row, int)]
@@ -68,7 +84,7 @@ def _opening(loaders: Loaders, make: Callable[..., None]) -> Callable[..., None]
 def _drawing(loaders: Loaders, draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def drawing(self: Any) -> Any:
         index = draw(self)
-        loaders.draws(index)
+        loaders.draws(self, index)
         return index
 
     return drawing

@@ -21,6 +21,7 @@ from typing import Any
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import unwrapped
 from perfsuite.rank.script.batch_size import BatchSize, size_of, tensors_in
+from perfsuite.rank.script.first_data import FirstData
 from perfsuite.rank.script.logged import Logged
 from perfsuite.rank.script.told import Told
 from perfsuite.rank.torch_types import Module, Tensor
@@ -46,6 +47,7 @@ class Watched:
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
         self.told = Told()  # what they were told in their first updates
         self.logged = Logged()
+        self.first = FirstData()
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.before_optimizer: Callable[[], None] = lambda: None
@@ -289,6 +291,7 @@ def _reading(watched: Watched, read: Callable[[Any], Any]) -> Callable[[Any], An
         try:
             batch = read(self)
             watched.sizes.append(size_of(batch))
+            watched.first.read(batch)
             return batch
         finally:
             watched.end("data")
@@ -333,6 +336,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
                 watched.evaluated.add(type(self).__name__)
             watched.evaluates = not self.training
             watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
+            watched.first.called(self, args, kwargs, self.training and torch.is_grad_enabled())
             if watched.elements is not None and torch.is_grad_enabled():
                 watched.elements += sum(one.numel() for _, one in tensors_in([args, kwargs]))
             watched.begin("forward")

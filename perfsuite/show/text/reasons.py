@@ -8,7 +8,7 @@ from perfsuite.records import reasons
 from perfsuite.records.reasons import Reason
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.grid_words import cells_text
-from perfsuite.system.units import show, show_bytes, show_number, show_ratio, show_several
+from perfsuite.system.units import show, show_bytes, show_number, show_ratio, show_several, some
 
 MOST_NAMED = 3  # tensors in a sentence: a model has hundreds
 
@@ -69,7 +69,8 @@ def _of_steps(reason: reasons.OfSteps) -> str:
         case reasons.FewerSamples(measured=measured, recorded=recorded):
             return f"only {measured} of the baseline's {recorded} steps were measured"
         case reasons.StepDiffers(first=first, differing=differing, steps=steps):
-            return f"differs in step {first} first, in {differing} of {steps} steps"
+            said = f"differs in step {first} first, in {differing} of {steps} steps"
+            return "; ".join([said, *origin_texts(reason)])
         case reasons.NoCommonStep():
             return "no step in common"
         case reasons.SomeSteps(median=median):
@@ -79,6 +80,26 @@ def _of_steps(reason: reasons.OfSteps) -> str:
         case reasons.BySteps():
             return "the trial compared single steps"
     assert_never(reason)
+
+
+_DIFFERS = {
+    "sample_order": "the order of samples differs",
+    "first_batches": "the batch differs",
+    "first_inputs": "the model's inputs differ",
+    "initial_weights": "initial weights differ",
+}
+
+
+def origin_texts(reason: Reason | None) -> list[str]:
+    """``the batch differs: labels``, of all that began differently."""
+    origins = reason.origins if isinstance(reason, reasons.StepDiffers) else []
+    return [_origin_text(one) for one in origins]
+
+
+def _origin_text(one: reasons.Origin) -> str:
+    since = "" if one.since is None else f" from step {one.since}"
+    names = f": {some(list(filter(None, one.names)), MOST_NAMED)}" if any(one.names) else ""
+    return f"{_DIFFERS[one.metric]}{since}{names}"
 
 
 def _of_times(reason: reasons.OfTimes) -> str:

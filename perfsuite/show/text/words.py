@@ -19,7 +19,7 @@ from perfsuite.records.verdict import (
     TraceKind,
     Verdict,
 )
-from perfsuite.show.text.reasons import most_in, words_of
+from perfsuite.show.text.reasons import most_in, origin_texts, words_of
 from perfsuite.system.units import (
     ERROR,
     FACTS,
@@ -352,7 +352,7 @@ def worst_text(verdict: Verdict) -> str:
         before = line.old if isinstance(line.old, int | float) else 0
         said = LEAKS[line.metric].format(show(line.new - before, line.unit))
     at = next((move.line for move in line.moves if move.line), "")
-    return f"{said} at {at}" if at else said
+    return ", ".join([f"{said} at {at}" if at else said, *origin_texts(line.reason)])
 
 
 def headline(verdict: Verdict) -> str:

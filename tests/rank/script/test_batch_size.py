@@ -26,7 +26,9 @@ def test_a_batch_tells_its_size_or_nothing():
 
     ids, pixels, labels = torch.ones(4, 7, dtype=torch.long), torch.ones(4, 3, 8, 8), torch.ones(4, dtype=torch.long)
     batches = [
-        ({"input_ids": ids, "attention_mask": ids, "labels": labels}, 4, 28),
+        ({"input_ids": ids, "attention_mask": ids, "labels": labels}, 4, 28, 4),
+        ({"input_ids": ids, "labels": ids.where(ids.cumsum(1) > 2, -100)}, 4, 28, 20),
+        ({"input_ids": ids, "labels": pixels}, 4, 28),
         ({"input_ids": ids[:1], "position_ids": ids[:1]}, 1, 7),
         ([ids, ids], 4, 28),
         ([ids, labels], 4, 0),  # seven columns of categories
