@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from time_fit import breakdown
@@ -100,50 +100,37 @@ def refused_cells() -> tuple[int, int, int, int]:
     return counts[0], counts[1], counts[2], counts[3]
 
 
-def told_regret(by_table: dict[str, list[Judged]]) -> Iterable[str]:
-    """The planner's choice among the layouts that were measured."""
-    yield from (
-        "## The choice among measured layouts",
-        "",
-        "The planner orders layouts by time, among those that its memory does not refuse. The regret is how much",
-        f"longer its first layout takes than the measured best. A group has at least {FEWEST} layouts of a model, a",
-        "batch and a number of devices. The last columns leave out irregular rows, which took",
-        f"{IRREGULAR} times as long as predicted.",
-        "",
-        "| table | groups | mean | worst | groups of regular rows | mean | worst |",
-        "|---|---|---|---|---|---|---|",
-    )
-    shown = []
+REGRETS = (
+    "table", "groups", "mean", "worst", "groups of regular rows", "mean of regular rows", "worst of regular rows",
+)  # fmt: skip
+GROUPS = ("table", "group", "layouts", "regret", "predicted best", "measured best")
+PRUNING = ("table", "rows", "median error", "bias", "worst")
+
+
+def regrets(by_table: dict[str, list[Judged]]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The planner's choice among the layouts that were measured, by table, and the groups with a regret."""
+    tables: list[tuple[str, ...]] = []
+    shown: list[tuple[str, ...]] = []
     for name, found in by_table.items():
         whole = regret([one.row for one in found])
         regular = regret([one.row for one in found if one.error > -math.log(IRREGULAR)])
         if not whole:
             continue
-        cells = []
+        cells: list[str] = []
         for groups in (whole, regular):
             losses = [one.loss for one in groups] or [0.0]
-            cells.append(f"{len(groups)} | {percent(statistics.mean(losses))} | {percent(max(losses))}")
-        yield f"| {name} | {' | '.join(cells)} |"
-        shown += [(name, one) for one in regular if one.loss >= SHOWN]
-    yield from ("", f"Groups of regular rows with a regret of {percent(SHOWN)} or more:", "")
-    yield from ("| table | group | layouts | regret | predicted best | measured best |", "|---|---|---|---|---|---|")
-    for name, one in shown:
-        yield f"| {name} | {one.group} | {one.layouts} | {percent(one.loss)} | {one.chosen} | {one.best} |"
-    yield ""
+            cells += [str(len(groups)), percent(statistics.mean(losses)), percent(max(losses))]
+        tables.append((name, *cells))
+        shown += [
+            (name, one.group, str(one.layouts), percent(one.loss), one.chosen, one.best)
+            for one in regular
+            if one.loss >= SHOWN
+        ]
+    return tables, shown
 
 
-def told_memory() -> Iterable[str]:
-    """The coarse memory that prunes layouts, beside what was printed."""
-    ran, refused, failed, caught = refused_cells()
-    yield from (
-        "## The memory that prunes",
-        "",
-        f"Of the playbook's {ran} cells that ran, the coarse closed form refuses {refused}. Of {failed} that failed,",
-        f"for memory or by a crash, it refuses {caught}. No factor of it is fitted.",
-        "",
-        "| table | rows | median error | bias | worst |",
-        "|---|---|---|---|---|",
-    )
+def pruning() -> Iterator[tuple[str, ...]]:
+    """The coarse memory that prunes layouts, next to what was printed."""
     by_table = defaultdict(list)
     for one in printed():
         width = "tensor width 8 and more" if one.row.setup.layout.tensor >= 8 else "narrower"
@@ -151,5 +138,4 @@ def told_memory() -> Iterable[str]:
     for name, errors in by_table.items():
         middle, bias = statistics.median(map(abs, errors)), statistics.median(errors)
         worst = max(errors, key=abs)
-        yield f"| {name} | {len(errors)} | {percent(middle)} | {percent(bias, '+')} | {percent(worst, '+')} |"
-    yield ""
+        yield name, str(len(errors)), percent(middle), percent(bias, "+"), percent(worst, "+")

@@ -1,6 +1,6 @@
 """Step times that others measured on GPUs, compared with the closed form's and with other estimators' errors.
 
-    python benchmarks/time_published.py                       # writes docs/time_published.md
+    python benchmarks/time_published.py                       # writes docs/data/time/*.csv
     python benchmarks/time_published.py --table vtrain_one_node=FILE   # scores rows of the same columns from a file
 
 ``benchmarks/published/times/`` has the tables with their sources; ``time_tables.py`` reads them.
@@ -10,20 +10,19 @@ import argparse
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from time_choice import IRREGULAR, regret, told_memory, told_regret
+from result_tables import write_table
+from time_choice import GROUPS, IRREGULAR, PRUNING, REGRETS, pruning, regret, regrets
 from time_rows import Row
-from time_summary import cells, listed, percent, statistic
-from time_tables import CALIBRATION, HERE, JUDGED, READERS, table
+from time_summary import BY_SCALE, ROWS, SCORES, large_tables, percent, scores, small_tables, statistic
+from time_tables import CALIBRATION, JUDGED, READERS, table
 from time_validate import Judged, judge
 
 from perfsuite.features.predict.time import fitted
-from perfsuite.records.codec import write_bytes
 
-OUT = Path(__file__).parents[1] / "docs" / "time_published.md"
 # Mean absolute errors that others give for the same or the nearest rows.
 PEERS = {
     "vtrain_one_node": "vTrain 8.4 % (its 1,440 rows)",
@@ -67,66 +66,39 @@ def constant_mfu(rows: Sequence[Row]) -> float:
     )
 
 
-def score(found: Sequence[Judged], name: str) -> str:
-    """One line of the first table."""
-    constant = percent(constant_mfu([one.row for one in found]))
-    return f"| {name} | {cells(found)} | {constant} | {PEERS.get(name, '')} |"
+TOLD = ("table", *SCORES, "a constant MFU", "others")
+Table = tuple[Sequence[str], Iterable[tuple[str, ...]]]
 
 
-HEAD = ["| table | rows | mean | median | worst | bias | in the interval | a constant MFU | others |",
-        "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+def score(found: Sequence[Judged], name: str) -> tuple[str, ...]:
+    """A table as the columns TOLD."""
+    return name, *scores(found), percent(constant_mfu([one.row for one in found])), PEERS.get(name, "")
 
 
-def page(by_table: dict[str, list[Judged]]) -> Iterable[str]:
-    """The lines of the page."""
-    yield from (
-        "# Published and predicted step times",
-        "",
-        "Written by `python benchmarks/time_published.py`. The tables and their sources are in",
-        "`benchmarks/published/times/`. Every row is a layout, a stack and options that `perfsuite plan` takes too:",
-        "`--layout`, `--stack`, `--precision` and `--set`. Its step is predicted by the same code.",
-        "",
-        f"{count_constants()} constants are fitted on the first group of tables alone, by",
-        "`python benchmarks/time_validate.py --write`. No constant is fitted on the second group. Latencies and link",
-        "shares of collectives come from `all_reduce.csv` there.",
-        "",
-        "Errors are of predicted against measured seconds. The bias is their median. The interval is the one that a",
-        "prediction prints; it should cover 90 %. A constant MFU is one number per device, the median of the very rows",
-        "that it is judged on. It has seen them, and the closed form has not.",
-        "",
-        "## Tables that constants were fitted on",
-        "",
-        "These are the fitted rows themselves. The last columns are of each row predicted without its model's rows.",
-        "",
-        "| table | rows | mean | median | worst | bias | in the interval | a constant MFU | others | median, unseen | "
-        "mean, unseen |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-        *(
-            f"{score(by_table[name], name)} {' | '.join(map(percent, fitted.VALIDATED[name]))} |"
-            for name in CALIBRATION
+def tables(by_table: dict[str, list[Judged]]) -> dict[str, Table]:
+    """The columns and rows of each table of the page, by its file in docs/data/time/."""
+    judged = {name: by_table[name] for name in JUDGED}
+    regret_of_tables, regret_of_groups = regrets(by_table)
+    unseen = {name: tuple(map(percent, fitted.VALIDATED[name])) for name in CALIBRATION}
+    return {
+        "fitted": (
+            (*TOLD, "median, unseen", "mean, unseen"),
+            [(*score(by_table[name], name), *unseen[name]) for name in CALIBRATION],
         ),
-        "",
-        "## Tables that no constant was fitted on",
-        "",
-        *HEAD,
-        *(score(by_table[name], name) for name in JUDGED),
-        "",
-        *listed({name: by_table[name] for name in JUDGED}),
-        "",
-        *told_defaults(by_table),
-        "## Targets",
-        "",
-        "| table | rows | what | target | reached | |",
-        "|---|---|---|---|---|---|",
-        *targets(by_table),
-        "",
-        *told_regimes([one for found in by_table.values() for one in found]),
-        *told_constants(),
-        *told_regret(by_table),
-        *told_memory(),
-        *(HERE / "notes.md").read_text().splitlines(),
-        "",
-    )
+        "unseen": (TOLD, [score(found, name) for name, found in judged.items()]),
+        "rows": (ROWS, small_tables(judged)),
+        "by_scale": (BY_SCALE, large_tables(judged)),
+        "defaults": (("table", "options", *SCORES), without_options(by_table)),
+        "targets": (("table", "rows", "what", "target", "reached", "verdict"), targets(by_table)),
+        "regimes": (
+            ("regime", "measured by predicted", "from rows", "of models", "rows of all tables", "in the interval"),
+            regimes([one for found in by_table.values() for one in found]),
+        ),
+        "constants": (("constant", "value", "bounds", "over the folds"), constants()),
+        "regret": (REGRETS, regret_of_tables),
+        "regret_groups": (GROUPS, regret_of_groups),
+        "pruning": (PRUNING, pruning()),
+    }
 
 
 def count_constants() -> int:
@@ -134,7 +106,7 @@ def count_constants() -> int:
     return sum(map(len, fitted.VALUES.values()))
 
 
-def targets(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
+def targets(by_table: Mapping[str, Sequence[Judged]]) -> Iterator[tuple[str, ...]]:
     """What was asked for, and whether it is reached."""
     asked: list[tuple[str, str, str, float, float]] = []
     for name, label, what, limit in TARGETS:
@@ -151,9 +123,9 @@ def targets(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
     asked.append(("all, regular rows", "choice of layout", "worst regret", WORST_REGRET, max(losses)))
     for name, label, what, limit, reached in asked:
         verdict = "met" if reached <= limit else "MISSED"
-        yield f"| {name} | {label} | {what} | ≤ {percent(limit)} | {percent(reached)} | {verdict} |"
+        yield name, label, what, f"≤ {percent(limit)}", percent(reached), verdict
     verdict = "met" if count_constants() <= MOST_CONSTANTS else "MISSED"
-    yield f"| all | all | constants | ≤ {MOST_CONSTANTS} | {count_constants()} | {verdict} |"
+    yield "all", "all", "constants", f"≤ {MOST_CONSTANTS}", str(count_constants()), verdict
 
 
 def by_default(rows: Iterable[Row], release: bool) -> list[Judged]:
@@ -161,59 +133,28 @@ def by_default(rows: Iterable[Row], release: bool) -> list[Judged]:
     return [judge(replace(row, options={"release": row.release} if release and row.release else {})) for row in rows]
 
 
-def told_defaults(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
+def without_options(by_table: Mapping[str, Sequence[Judged]]) -> Iterator[tuple[str, ...]]:
     """What a user gets who gives stack, precision and layout alone."""
-    yield from (
-        "## Without options",
-        "",
-        "Rows as the command line predicts them with `--stack`, `--precision` and `--layout` alone, and with",
-        "`--set release=…` besides, whose recipes may be found in `perfsuite/features/predict/time/software.toml`.",
-        "",
-        "| table | options | rows | mean | median | worst | bias | in the interval |",
-        "|---|---|---|---|---|---|---|---|",
-    )
     for name, release in (("nemo_dgxc", False), ("megatron_bridge", False), ("megatron_bridge", True)):
         found = by_default([one.row for one in by_table[name]], release)
-        yield f"| {name} | {'release' if release else 'none'} | {cells(found)} |"
-    yield ""
+        yield name, "release" if release else "none", *scores(found)
 
 
-def told_regimes(found: Sequence[Judged]) -> Iterable[str]:
+def regimes(found: Sequence[Judged]) -> Iterator[tuple[str, ...]]:
     """The interval of every regime, and how many of all rows of all tables are in it."""
-    yield from (
-        "## Regimes",
-        "",
-        "A regime is a kind of step, and whether its device or software is new: no row of it was fitted. Its interval",
-        "is that of 90 % of rows that were predicted without their model, or without their software or generation.",
-        f"The last columns leave out {NOISY}, whose single iterations took up to 93 times as long as predicted.",
-        "They also leave out rows of devices with a power limit that is not stated.",
-        "",
-        "| regime | measured by predicted | from rows | of models | rows of all tables here | in the interval |",
-        "|---|---|---|---|---|---|",
-    )
     for name, (low, high) in fitted.ERRORS.items():
         own = [one for one in found if one.regime == name and one.row.table != NOISY and not one.row.throttled]
         share = percent(statistics.mean(low <= math.exp(-one.error) <= high for one in own)) if own else "–"
         rows, models = fitted.COUNTS[name]
-        yield f"| {name} | {low:.2f}–{high:.2f} | {rows} | {models} | {len(own)} | {share} |"
-    yield ""
+        yield name, f"{low:.2f}–{high:.2f}", str(rows), str(models), str(len(own)), share
 
 
-def told_constants() -> Iterable[str]:
+def constants() -> Iterator[tuple[str, ...]]:
     """Every fitted constant, its bounds, and how far it moves without some models."""
-    yield from (
-        "## Constants",
-        "",
-        "Each is fitted within its bounds. The last column is its range over the folds, each without some models.",
-        "",
-        "| constant | value | bounds | over the folds |",
-        "|---|---|---|---|",
-    )
     for group, values in fitted.VALUES.items():
         for name, value in values.items():
             (low, high), (least, most) = fitted.BOUNDS[group][name], fitted.FOLDS[group][name]
-            yield f"| {group}: {name} | {value:.4g} | {low:g}–{high:g} | {least:.4g}–{most:.4g} |"
-    yield ""
+            yield f"{group}: {name}", f"{value:.4g}", f"{low:g}–{high:g}", f"{least:.4g}–{most:.4g}"
 
 
 def main() -> int:
@@ -224,15 +165,14 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     if arguments.table:
-        print("\n".join(HEAD))
+        print(" | ".join(TOLD))
         for given in arguments.table:
             name, _, file = given.partition("=")
-            print(score([judge(row) for row in READERS[name](Path(file))], Path(file).stem))
+            print(" | ".join(score([judge(row) for row in READERS[name](Path(file))], Path(file).stem)))
         return 0
     by_table = {name: [judge(row) for row in table(name)] for name in (*CALIBRATION, *JUDGED)}
-    text = "\n".join(page(by_table))
-    write_bytes(OUT, text.encode())
-    print(text)
+    for name, (columns, rows) in tables(by_table).items():
+        print(write_table(f"time/{name}", columns, rows))
     return 0
 
 

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from time_validate import Judged
 
@@ -36,41 +36,42 @@ def percent(value: float, sign: str = "") -> str:
     return f"{value * 100:{sign}.1f} %"
 
 
-def cells(found: Sequence[Judged]) -> str:
-    """Rows, mean, median, worst, bias, and the share of rows in the interval, as columns."""
+SCORES = ("rows", "mean", "median", "worst", "bias", "in the interval")
+ROWS = ("row", "measured", "predicted", "error", "interval", "regime")
+BY_SCALE = ("table", "device", "GPUs", *SCORES)
+
+
+def scores(found: Sequence[Judged]) -> tuple[str, ...]:
+    """The columns SCORES: the interval's is the share of rows in it."""
     numbers = [percent(statistic(found, what)) for what in ("mean", "median", "worst")]
     share = f"{statistics.mean(map(covered, found)) * 100:.0f} %"
-    return " | ".join([str(len(found)), *numbers, percent(statistic(found, "bias"), "+"), share])
+    return str(len(found)), *numbers, percent(statistic(found, "bias"), "+"), share
 
 
-def listed(by_table: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
-    """The rows of small tables, and large tables by device and GPUs."""
-    yield from ("| row | measured | predicted | error | interval | regime |", "|---|---|---|---|---|---|")
+def small_tables(by_table: Mapping[str, Sequence[Judged]]) -> Iterator[tuple[str, ...]]:
+    """The rows of small tables."""
     yield from (one_row(one) for found in by_table.values() if len(found) <= LISTED for one in found)
-    yield from ("", "Tables of more rows, by device and GPUs:", "")
-    yield from (
-        "| table | device | GPUs | rows | mean | median | worst | bias | in the interval |",
-        "|---|---|---|---|---|---|---|---|---|",
-    )
+
+
+def large_tables(by_table: Mapping[str, Sequence[Judged]]) -> Iterator[tuple[str, ...]]:
+    """Large tables by device and GPUs."""
     for name, found in by_table.items():
         if len(found) > LISTED:
             yield from by_scale(name, found)
 
 
-def one_row(one: Judged) -> str:
+def one_row(one: Judged) -> tuple[str, ...]:
     """One judged row."""
     predicted = one.row.seconds * math.exp(one.error)
     low, high = (predicted * share for share in fitted.ERRORS[one.regime])
-    return (
-        f"| {one.row.label} | {one.row.seconds:.3f} s | {predicted:.3f} s | {percent(relative(one), '+')} | "
-        f"{low:.3f}–{high:.3f} s | {one.regime} |"
-    )
+    times = f"{one.row.seconds:.3f} s", f"{predicted:.3f} s", percent(relative(one), "+"), f"{low:.3f}–{high:.3f} s"
+    return one.row.label, *times, one.regime
 
 
-def by_scale(name: str, found: Iterable[Judged]) -> Iterable[str]:
+def by_scale(name: str, found: Iterable[Judged]) -> Iterator[tuple[str, ...]]:
     """One line for each device and number of GPUs."""
     groups = defaultdict(list)
     for one in found:
         groups[one.row.device, one.row.setup.ranks].append(one)
     for (device, ranks), group in sorted(groups.items()):
-        yield f"| {name} | {device} | {ranks} | {cells(group)} |"
+        yield name, device, str(ranks), *scores(group)

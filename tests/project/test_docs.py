@@ -21,10 +21,6 @@ from perfsuite.settings.options import UPDATES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# Written by a command: tables as wide as what they list.
-GENERATED = {
-    "time_published.md": "python benchmarks/time_published.py",
-}
 # Their sentences are lists of what was found, or errors that others' packages raise.
 LISTS = (
     "detection.md",
@@ -32,12 +28,11 @@ LISTS = (
     "support.md",
 )
 EVERY = sorted([*ROOT.glob("*.md"), *(ROOT / "changes").glob("*.md"), *DOCS.rglob("*.md")])
-WRITTEN = [path for path in EVERY if path.name not in GENERATED]
 PROSE = [path for path in EVERY if path.name not in LISTS]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 NOT_CHECKED = re.compile(r"<!-- not checked: \S.*? -->\n+( *)```\w*\n.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-MOST_WORDS, MOST_COLUMNS = 25, 120
+MOST_WORDS, MOST_COLUMNS, MOST_WORDS_OF_PAGES = 25, 120, 25_000
 PLAIN = {  # what STYLE.md names, and what to write for it
     r"behind": "after",
     r"beside": "next to, in addition to",
@@ -50,7 +45,6 @@ PLAIN = {  # what STYLE.md names, and what to write for it
 
 every_page = pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(ROOT)))
 prose_page = pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
-written_page = pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def hooks():
@@ -309,7 +303,7 @@ def test_sentences_are_short(path):
     assert [one for one in sentences(prose_of(path)) if words(one) > MOST_WORDS] == []
 
 
-@written_page
+@every_page
 def test_lines_are_short(path):
     """At most 120 columns, tables included."""
     assert [line for line in path.read_text().splitlines() if len(line) > MOST_COLUMNS] == []
@@ -323,13 +317,11 @@ def test_words_are_plain(path):
     assert [(word, PLAIN[word]) for word in PLAIN if re.search(rf"\b({word})\b", text, re.IGNORECASE)] == []
 
 
-@pytest.mark.parametrize(("page", "command"), GENERATED.items())
-def test_generated_pages_exist(page, command):
-    """A page that is excused from the rules above is there, and so is its command."""
-    program, name = command.split()[:2]
+def test_the_pages_are_few_words():
+    """What is written by hand, without the decisions, the reference and the results that are shown from data."""
+    count = sum(words(path.read_text()) for path in DOCS.glob("*.md"))
 
-    assert (DOCS / page).is_file()
-    assert program == "perfsuite" or (ROOT / name).is_file()
+    assert count <= MOST_WORDS_OF_PAGES
 
 
 def test_every_page_is_in_the_site():
@@ -380,7 +372,7 @@ def test_each_promise_names_a_test_that_is_there():
     ] == []
 
 
-BY_HAND = " ".join(" ".join(path.read_text() for path in WRITTEN if path.is_relative_to(DOCS)).lower().split())
+BY_HAND = " ".join(" ".join(path.read_text() for path in EVERY if path.is_relative_to(DOCS)).lower().split())
 # What titles have around the name: the size of a message, a long run's or a start's, a rate.
 AROUND = re.compile(r"^(?:long run: |start: |emulated |\d+[km]ib )|/.*$| grown$| left$")
 

@@ -1,6 +1,7 @@
 """The tables of measured step times, how constants are fitted on them, and the page that scores the closed form."""
 
 import argparse
+import csv
 import dataclasses
 import importlib
 import math
@@ -25,6 +26,7 @@ from perfsuite.records import codec
 
 CATALOG = Catalog(())
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+DOCS = BENCHMARKS.parent / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -185,31 +187,32 @@ def test_a_small_table_is_listed_and_a_large_one_is_summed_up(published, summary
     few = [published.judge(row) for row in tables.table("megatron_sc21")[:2]]
     rows = tables.table("vtrain_multi_node")
     many = [published.judge(row) for row in [*rows[:12], rows[-1]]]
-    lines = list(summary.listed({"few": few, "many": many}))
+    by_table = {"few": few, "many": many}
 
-    assert [line.split(" | ")[0] for line in lines if " on " in line] == ["| 1.7B on 32", "| 3.6B on 64"]
-    assert [line.split(" | ")[:4] for line in lines if line.startswith("| many")] == [
-        ["| many", "a100_80g", "64", "12"],
-        ["| many", "a100_80g", "512", "1"],
+    assert [row[0] for row in summary.small_tables(by_table)] == ["1.7B on 32", "3.6B on 64"]
+    assert [row[:4] for row in summary.large_tables(by_table)] == [
+        ("many", "a100_80g", "64", "12"),
+        ("many", "a100_80g", "512", "1"),
     ]
 
 
-def test_the_page_is_what_the_code_predicts(published, tables):
-    """docs/time_published.md is up to date, and says of every target whether it is reached."""
+def test_the_tables_are_what_the_code_predicts(published, tables):
+    """docs/data/time/ is up to date, and says of every target whether it is reached."""
     by_table = {name: [published.judge(row) for row in tables.table(name)] for name in tables.READERS}
-    page = "\n".join(published.page(by_table))
-
-    assert published.OUT.read_text() == page
-    assert page.count("| met |") + page.count("| MISSED |") == len(list(published.targets(by_table)))
+    for name, (columns, rows) in published.tables(by_table).items():
+        with (DOCS / "data" / "time" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            assert [tuple(line) for line in csv.reader(file)] == [tuple(columns), *rows], name
+    with (DOCS / "data" / "time" / "targets.csv").open(newline="", encoding="utf-8") as file:
+        assert {line["verdict"] for line in csv.DictReader(file)} <= {"met", "MISSED"}
 
 
 def test_a_target_that_is_not_reached_is_missed(published, tables, monkeypatch):
     """All tables, with targets of which one is below what is reached."""
     by_table = {name: [published.judge(row) for row in tables.table(name)] for name in tables.READERS}
     monkeypatch.setattr(published, "TARGETS", [("megatron_sc21", "", "mean", limit) for limit in (0.5, 0.001)])
-    verdicts = [line.split(" | ")[-1] for line in published.targets(by_table) if "sc21" in line]
+    verdicts = [row[-1] for row in published.targets(by_table) if "sc21" in row[0]]
 
-    assert verdicts == ["met |", "MISSED |"]
+    assert verdicts == ["met", "MISSED"]
 
 
 @pytest.mark.parametrize(("device", "mean"), [("a100_80g", 0.06), ("h200", 0.08), ("b200", 0.15)])
@@ -286,7 +289,7 @@ def test_other_rows_are_scored(published, tables, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["time_published.py", f"--table=megatron_sc21={tables.HERE / 'megatron_sc21.csv'}"])
 
     assert published.main() == 0
-    assert "| megatron_sc21 | 10 |" in capsys.readouterr().out
+    assert "megatron_sc21 | 10 |" in capsys.readouterr().out
 
 
 @pytest.mark.slow
