@@ -33,7 +33,7 @@ PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_n
 MULTIPROCESSORS: dict[str, int] = PUBLISHED["multiprocessors"]
 # Software whose layers have all pointwise kernels fused as costs.outside_bytes and costs.inside_bytes count them:
 # Transformer Engine's norms beside their products, and jitted kernels for bias, dropout, residual sum and activation.
-FUSED = frozenset({"megatron_core", "megatron", "megatron_deepspeed", "torchtitan", "automodel"})
+FUSED = frozenset({"megatron_core", "megatron", "megatron_deepspeed", "automodel"})
 UNMEASURED_MATMUL = 0.8  # of the peak, for devices without a published matmul: most of those published are 0.76 to 0.87
 # Bytes per second and device in usual nodes: DGX-2, A100, H100, B200. A GB300 has cards of 800 Gbit/s.
 NODE_NETWORK = {0: 50e9, 7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9, 12: 12.5e9}
