@@ -63,8 +63,8 @@ def build_for_counting(session: Session) -> Module:
     """
     model = _construct(session, "eager")
     for choice in session.strategy.choices:
-        if choice.technique.applies and choice.technique.counts:
-            model = choice.technique.applies(session, model)
+        if choice.technique.counts:
+            model = choice.technique.counts(session, model)
     return model.train()
 
 

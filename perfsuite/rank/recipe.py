@@ -32,6 +32,12 @@ class Recipe:
     epochs: int = 1  # of the timed steps; if there are several, an evaluation follows each
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
+    paged: bool = False  # the optimizer's state is in CUDA's unified memory
+    adapter_rank: int = 8  # peft's default
+    adapter_targets: str = ""  # techniques/adapters.py; "" is peft's choice for the architecture
+    trains_tables: bool = False  # the vocabulary's tables are trained whole beside adapters
+    frozen_half: bool = True  # frozen weights have the compute dtype
+    double_quantization: bool = True  # scales of 4-bit matrices are quantized too
     second_partition: int = 1  # ranks that divide a second copy of the parameters, for backward
     padded: bool = True  # samples have different lengths; False: all have as many labels
     packed: bool = False  # a row is several documents, without padding

@@ -1,7 +1,9 @@
 """LoRA (arXiv 2106.09685): the model is frozen, and each attention projection learns a difference of low rank.
 
-DoRA (arXiv 2402.09353) also learns the length of each row. QLoRA (arXiv 2305.14314) keeps the frozen matrices of the
-layers in 4 bits. bitsandbytes makes them whole for each product, in the cell's dtype.
+In half precision frozen weights have the cell's dtype, as people load them for peft and trl. Adapters are in fp32, as
+peft makes them, unless the precision is pure. DoRA (arXiv 2402.09353) also learns the length of each row. QLoRA (arXiv
+2305.14314) keeps the frozen matrices of the layers in 4 bits. bitsandbytes makes them whole for each product, in the
+cell's dtype. What it leaves whole is then in fp32, as peft's prepare_model_for_kbit_training casts it.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from perfsuite.catalog.definitions import Proposal, Technique
-from perfsuite.errors import Unsupported, WrongEngine
+from perfsuite.errors import WrongEngine
 from perfsuite.rank.releases import refused
+from perfsuite.techniques import _quantized
+from perfsuite.techniques.adapters import config_of
+from perfsuite.techniques.precision import cast
 
 if TYPE_CHECKING:
     import torch
@@ -24,66 +29,55 @@ if TYPE_CHECKING:
 TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
 
 
+def freeze_and_add(session: Session, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
+    """Freeze the model in the compute dtype, and add adapters.
+
+    It stays in fp32 where an engine casts it, or flattens adapters and frozen weights together.
+    """
+    engine = session.strategy.engine
+    if session.recipe.frozen_half and not engine.casts and engine.keeps != "pieces":
+        model = cast(session, model)
+    return add_adapters(session, model, **options)
+
+
 def add_adapters(session: Session, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
-    """Freeze the model and add peft's default adapters: of rank 8, on the projections that peft selects for it.
+    """Freeze the model and add peft's adapters, of the rank and at the places of the recipe.
 
     Returns the model itself, with unchanged names, and not peft's wrapper, which only forwards calls.
     """
     with refused("lora", "peft"):
         import peft
+        import torch
 
-        config = peft.LoraConfig(task_type=TASKS[session.job.model.task], **options)
+        config = config_of(session, model, task_type=TASKS[session.job.model.task], **options)
         weight = next(model.parameters())
         with weight.device, _on_fake_tensors(weight):
             adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()
+    for one in adapted.parameters():  # modules that are trained whole are copies of frozen ones
+        if one.requires_grad and one.dtype != torch.float32:
+            one.data = one.data.to(torch.float32)
     return adapted
 
 
 def add_dora(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     """The same adapters, with magnitudes. Raises WrongEngine if peft adds none."""
-    adapted = add_adapters(session, model, use_dora=True)
+    adapted = freeze_and_add(session, model, use_dora=True)
     if not any("lora_magnitude_vector" in name for name, _ in adapted.named_parameters()):
         raise WrongEngine("dora must learn the rows' lengths, but peft added no lora_magnitude_vector.")
     return adapted
 
 
-def quantize_and_add(session: Session, model: torch.nn.Module) -> torch.nn.Module:
-    """Linear layers but the head become bitsandbytes' NF4, whose scales are quantized too; then adapters are added.
+def quantize_and_add(session: Session, model: torch.nn.Module, *, bits: int) -> torch.nn.Module:
+    """Linear layers but the head are quantized; then adapters are added.
 
-    Fake tensors, of which FLOPs are counted, keep their whole matrices: these are what is multiplied. Raises
-    Unsupported for a model without linear layers, and WrongEngine unless peft's adapters are on 4-bit matrices.
+    The model of which FLOPs are counted keeps its whole matrices: these are what is multiplied. Raises Unsupported for
+    a model without linear layers, and WrongEngine unless peft's adapters are on quantized matrices.
     """
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    if isinstance(next(model.parameters()), FakeTensor):
-        return add_adapters(session, model)
-    quantize(session, model)
+    with _on_fake_tensors(next(model.parameters())):
+        _quantized.quantize(session, model, bits)
     adapted = add_adapters(session, model)
-    kinds = {type(module).__module__ for module in adapted.modules() if hasattr(module, "lora_A")}
-    if kinds != {"peft.tuners.lora.bnb"}:
-        raise WrongEngine(
-            f"qlora must have its adapters on 4-bit matrices, but they are of {', '.join(sorted(kinds))}."
-        )
+    _quantized.check(adapted, bits)
     return adapted
-
-
-def quantize(session: Session, model: Any) -> None:
-    """Replace linear layers but the head, in place."""
-    import bitsandbytes
-    import torch
-
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    linears = {name: one for name, one in model.named_modules() if type(one) is torch.nn.Linear and one is not head}
-    if not linears:
-        raise Unsupported(f"qlora: bitsandbytes quantizes torch.nn.Linear, and {type(model).__name__} has none.")
-    for name, old in linears.items():
-        new = bitsandbytes.nn.Linear4bit(
-            old.in_features, old.out_features, old.bias is not None, session.compute_dtype, quant_type="nf4"
-        )
-        new.load_state_dict(old.state_dict())
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, new.to(session.device))  # which quantizes it
-    model.is_loaded_in_4bit = True  # as transformers marks it: by this, peft chooses its layers
 
 
 @contextlib.contextmanager
@@ -108,33 +102,48 @@ def why_not(proposal: Proposal) -> str:
     return ""
 
 
-def why_not_quantized(proposal: Proposal) -> str:
-    """A packed matrix of bytes is no matrix that could be divided."""
-    if "parameters" in proposal.engine.shards or proposal.engine.dimension == "tensor" or "tp" in proposal.techniques:
-        return f"{proposal.engine.name} divides parameters, and bitsandbytes' 4-bit matrices keep their scales whole."
-    if proposal.engine.dimension == "pipeline":
+def why_not_quantized(proposal: Proposal, *, bits: int) -> str:
+    """A packed matrix of bytes is no matrix that could be divided; FSDP2 divides one that is packed into floats."""
+    engine = proposal.engine
+    divided = "parameters" in engine.shards and not (bits == 4 and engine.keeps == "dtensors")
+    if divided or engine.dimension == "tensor" or "tp" in proposal.techniques:
+        return f"{engine.name} divides parameters, and bitsandbytes' {bits}-bit matrices keep their scales whole."
+    if engine.dimension == "pipeline":
         return (
-            f"{proposal.engine.name} makes the parameters of its stages anew, and bytes cannot require a gradient "
+            f"{engine.name} makes the parameters of its stages anew, and bytes cannot require a gradient "
             '("Only Tensors of floating point and complex dtype can require gradients").'
         )
-    if "deepspeed" in proposal.engine.packages:
-        return f"{proposal.engine.name} must have the whole model in one dtype, and the 4-bit matrices are of bytes."
+    if "deepspeed" in engine.packages:
+        return f"{engine.name} must have the whole model in one dtype, and the {bits}-bit matrices are of bytes."
     return why_not(proposal)
 
 
 _trained = functools.partial(Technique, slot="trained part", order=6)
 _adapted = functools.partial(
     _trained,
-    counts=True,
+    counts=add_adapters,
     # Most of what peft imports. peft itself makes tensors when it is imported, and a rank counts its tensors.
     preload=("torch._inductor.compile_fx",),
 )
+
+
+def _quantizing(name: str, meaning: str, bits: int) -> Technique:
+    return _adapted(
+        name,
+        meaning,
+        applies=functools.partial(quantize_and_add, bits=bits),
+        why_not=functools.partial(why_not_quantized, bits=bits),
+        packages=("peft", "bitsandbytes"),
+    )
+
+
 TECHNIQUES = (
     _trained("full", "Every parameter is trained.", default=True),
     _adapted(
         "lora",
-        "Only adapters of rank 8 on peft's choice of attention projections are trained, and a classification head.",
-        applies=add_adapters,
+        "Only adapters on peft's choice of attention projections are trained, and a classification head. The frozen "
+        "weights have the dtype of the arithmetic.",
+        applies=freeze_and_add,
         why_not=why_not,
         packages=("peft",),
     ),
@@ -142,14 +151,14 @@ TECHNIQUES = (
         "dora",
         "As lora, and the length of each row of the adapted matrices is trained too.",
         applies=add_dora,
+        counts=functools.partial(add_adapters, use_dora=True),
         why_not=why_not,
         packages=("peft",),
     ),
-    _adapted(
+    _quantizing(
         "qlora",
         "As lora, and the frozen linear layers are in 4 bits (bitsandbytes' NF4, with quantized scales).",
-        applies=quantize_and_add,
-        why_not=why_not_quantized,
-        packages=("peft", "bitsandbytes"),
+        bits=4,
     ),
+    _quantizing("lora_int8", "As lora, and the frozen linear layers are in 8 bits (bitsandbytes' LLM.int8).", bits=8),
 )

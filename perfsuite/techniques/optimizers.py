@@ -38,15 +38,18 @@ def adafactor(parameters: Any, learning_rate: float) -> Any:
     return Adafactor(parameters, lr=learning_rate, scale_parameter=False, relative_step=False)
 
 
-def adamw8bit(parameters: Any, learning_rate: float) -> Any:
-    """bitsandbytes' AdamW8bit; tensors of less than 4,096 elements keep their state in fp32."""
+def adamw_bnb(parameters: Any, learning_rate: float, *, kind: str) -> Any:
+    """A class of bitsandbytes. In 8 bits, tensors of less than 4,096 elements keep their state in fp32. Paged state of
+    100,000 elements and more is in CUDA's unified memory, which is the host's when the device lacks room.
+    """
     import bitsandbytes
 
     parameters = list(parameters)  # or groups of them
     first = parameters[0]["params"][0] if isinstance(parameters[0], dict) else parameters[0]
     if first.device.type == "cpu":
         need_release("bitsandbytes", "0.50.0", "adamw8bit", "kernel of 8-bit optimizers for a CPU")
-    return bitsandbytes.optim.AdamW8bit(parameters, lr=learning_rate, weight_decay=1e-2)
+    made: Any = getattr(bitsandbytes.optim, kind)
+    return made(parameters, lr=learning_rate, weight_decay=1e-2)
 
 
 def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
@@ -142,12 +145,27 @@ def needs_host(proposal: Proposal) -> str:
     return ""
 
 
+def needs_pages(proposal: Proposal) -> str:
+    """Unified memory is CUDA's."""
+    if proposal.device is None:
+        return "a paged optimizer keeps its state in CUDA's unified memory, and a CPU has none."
+    return needs_plain(proposal, why='bitsandbytes\' operator refuses them ("got mixed torch.Tensor and DTensor")')
+
+
 def _optimizer(name: str, optimizer: Any, meaning: str, **more: Any) -> Technique:
-    return Technique(name=name, slot="optimizer", order=20, meaning=meaning, sets={"optimizer": optimizer}, **more)
+    fields = {"optimizer": optimizer, **more.pop("sets", {})}
+    return Technique(name=name, slot="optimizer", order=20, meaning=meaning, sets=fields, **more)
 
 
 _QUANTIZED = "two moments per parameter (arXiv 2110.02861)"
-_AO = {
+_BITSANDBYTES: dict[str, Any] = {
+    "packages": ("bitsandbytes",),
+    "why_not": functools.partial(
+        needs_plain, why='bitsandbytes\' operator refuses them ("got mixed torch.Tensor and DTensor")'
+    ),
+}
+_PAGED = _BITSANDBYTES | {"why_not": needs_pages, "sets": {"paged": True}}
+_AO: dict[str, Any] = {
     "packages": ("torchao",),
     "why_not": functools.partial(
         needs_matrices,
@@ -175,12 +193,21 @@ TECHNIQUES = (
     ),
     _optimizer(
         "adamw8bit",
-        adamw8bit,
+        functools.partial(adamw_bnb, kind="AdamW8bit"),
         f"AdamW by bitsandbytes, {_QUANTIZED} in 8 bits.",
-        packages=("bitsandbytes",),
-        why_not=functools.partial(
-            needs_plain, why='bitsandbytes\' operator refuses them ("got mixed torch.Tensor and DTensor")'
-        ),
+        **_BITSANDBYTES,
+    ),
+    _optimizer(
+        "paged_adamw",
+        functools.partial(adamw_bnb, kind="PagedAdamW32bit"),
+        "AdamW by bitsandbytes, two fp32 moments in unified memory, which the host has if the device lacks room.",
+        **_PAGED,
+    ),
+    _optimizer(
+        "paged_adamw8bit",
+        functools.partial(adamw_bnb, kind="PagedAdamW8bit"),
+        "As adamw8bit, with the moments in unified memory (arXiv 2305.14314).",
+        **_PAGED,
     ),
     _optimizer(
         "adamw8bit_ao", functools.partial(adamw_ao, bits=8), f"AdamW by torchao, {_QUANTIZED} in 8 bits.", **_AO

@@ -46,6 +46,48 @@ def test_qlora_keeps_half_a_byte_per_element(measure, lora):
     assert qlora["update_error"].value < 1e-5
 
 
+def test_eight_bits_keep_a_byte_per_element(measure, lora):
+    """And an fp32 scale for each row, which is no parameter."""
+    eight = _readings(measure, "lora_int8")
+    saved = lora["parameters_bytes"].value - eight["parameters_bytes"].value
+
+    assert saved == pytest.approx(MATRICES * (4 - 1), rel=0.01)
+    assert eight["gradients_bytes"].value == lora["gradients_bytes"].value
+    assert 0 < difference_of(lora, eight) < 2**-6
+
+
+def test_frozen_weights_have_the_dtype_of_the_arithmetic(measure, lora):
+    """Adapters stay in fp32, and so do their gradients; frozen_fp32 keeps the rest so, too."""
+    half, whole = _readings(measure, "lora+bf16"), _readings(measure, "lora+bf16+frozen_fp32")
+    adapters = lora["gradients_bytes"].value
+
+    assert whole["parameters_bytes"].value == lora["parameters_bytes"].value
+    assert half["gradients_bytes"].value == adapters
+    assert 2 * (half["parameters_bytes"].value - adapters) == pytest.approx(
+        whole["parameters_bytes"].value - adapters, rel=0.01
+    )
+    assert difference_of(half, whole) < 2**-6
+
+
+@pytest.mark.parametrize(
+    ("techniques", "each"),
+    [
+        ("lora+rank16", 16 * sum(map(sum, ADAPTED))),
+        ("lora+all_attention", RANK * sum(map(sum, (*ADAPTED, (HIDDEN, HIDDEN), (HIDDEN, KEY_VALUE))))),
+    ],
+)
+def test_rank_and_places_say_what_is_trained(measure, techniques, each):
+    """A matrix of n × m has r (n + m) elements of adapters."""
+    assert _readings(measure, techniques)["gradients_bytes"].value == 4 * LAYERS * each
+
+
+def test_shards_of_four_bits_train_as_whole_ones(measure):
+    """FSDP2 divides matrices that are packed into floats."""
+    parallel = _readings(measure, "qlora", "fsdp2", "cpu_x2")
+
+    assert difference_of(_readings(measure, "qlora"), parallel) < 1e-4
+
+
 @pytest.mark.parametrize("technique", slow_unless("qlora".__eq__, ["dora", "qlora"]))
 def test_adapters_mean_the_same_with_ddp(measure, technique):
     """Two ranks with two samples each train as one with four."""
@@ -57,10 +99,11 @@ def test_adapters_mean_the_same_with_ddp(measure, technique):
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        ("llama_tiny-fsdp2+qlora-cpu_x2", "divides parameters"),
+        ("llama_tiny-fsdp1+qlora-cpu_x2", "divides parameters"),
         ("llama_tiny-zero2+qlora-cpu_x2", "in one dtype"),
         ("llama_tiny_l4-pp_gpipe+acc2+qlora-cpu_x2", "bytes cannot require a gradient"),
         ("llama_tiny-tp+dora-cpu_x2", "peft puts the weights"),
+        ("llama_tiny-single+rank16-cpu_x1", r"there are none: add \+lora"),
     ],
 )
 def test_refusal_says_why(catalog, cell, reason):

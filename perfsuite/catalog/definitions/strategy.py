@@ -140,8 +140,8 @@ class Technique:
     fields of ``perfsuite.rank.recipe.Recipe`` that it changes. A technique with ``parameter`` is written with an
     integer after its name (``acc8``): the value of that field of the recipe or, if it is a field of Layout, the width
     of that dimension. ``applies`` is called in the rank with the session and the new model and returns the model to
-    train. ``counts`` means that model FLOPs are counted on the returned model. ``loop`` is a class that replaces the
-    engine's own loop, as in ``techniques/_accelerate.py``.
+    train. ``counts``, if there is one, is called so with the model of which FLOPs are counted. ``loop`` is a class that
+    replaces the engine's own loop, as in ``techniques/_accelerate.py``.
 
     ``packages`` must be installed; ``preload`` and ``prepare`` are as in Engine. ``why_not`` returns what a Proposal
     lacks, or nothing. ``refused`` is the reason why the technique is not supported anywhere, for names that people ask
@@ -157,7 +157,7 @@ class Technique:
     sets: Mapping[str, Any] = field(default_factory=dict)
     parameter: str | None = None
     applies: Callable[[Any, Any], Any] | None = None
-    counts: bool = False
+    counts: Callable[[Any, Any], Any] | None = None
     loop: Callable[..., Any] | None = None
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()

@@ -13,14 +13,16 @@ from perfsuite.features.predict.time.shape_config import shape_of
 STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their block scales
     "adamw": 8.0, "adamw_loop": 8.0, "adamw_foreach": 8.0, "adamw_fused": 8.0, "cpu_adam": 8.0, "sgd": 0.0,
     "sgd_momentum": 4.0, "adamw8bit": 2.0, "adamw8bit_ao": 2.0, "adamw4bit_ao": 1.0, "adafactor": 0.0, "muon": 8.0,
-    "schedule_free": 8.0,
+    "schedule_free": 8.0, "paged_adamw": 8.0, "paged_adamw8bit": 2.0,
 }  # fmt: skip
 SAVED_BYTES = {"muon": 4.0}  # for each element of a layer's matrix, which has one moment instead of two
 
+QUANTIZED = {"qlora", "lora_int8"}
 TRAINED = "trained part"  # the slot of techniques that freeze parameters
 OFFLOADED = {  # what leaves the device, by the field of the recipe that moves it
     "offload_optimizer": {"optimizer_state", "master_parameters", "gradients"},
     "offload_parameters": {"parameters"},
+    "paged": {"optimizer_state"},
 }
 
 
@@ -34,7 +36,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """
     techniques = [choice.technique for choice in cell.strategy.choices]
     names = {technique.name for technique in techniques}
-    if not cell.model.parameters or "qlora" in names:
+    if not cell.model.parameters or names & QUANTIZED:
         return {}
     engine, pure = cell.strategy.engine, "pure_bf16" in names
     half = bool(names & HALF_PRECISION)
@@ -60,7 +62,8 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     if kept_half and not pure:
         sized["master_parameters"] = 4 * count * share["optimizer"]
     if any(technique.slot == TRAINED and not technique.default for technique in techniques):
-        sized = {"parameters": sized["parameters"]}
+        halved = half and element == 4 and engine.keeps != "pieces" and "frozen_fp32" not in names
+        sized = {"parameters": sized["parameters"] / (2 if halved else 1)}
     offloaded = {part for technique in techniques for part in technique.sets if technique.sets[part]}
     for part in offloaded & OFFLOADED.keys():
         here = OFFLOADED[part] & sized.keys()

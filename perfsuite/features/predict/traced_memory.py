@@ -30,7 +30,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import fold, locate
 
 MOST_HELD = 24
-MOVES = {"offload_optimizer", "offload_parameters", "around"}  # fields of a recipe that move tensors to the host
+MOVES = {"offload_optimizer", "offload_parameters", "paged", "around"}  # fields of a recipe that move tensors there
 PEAK = "peak_memory_bytes"
 _LAYER = re.compile(r"\.\d+(?=\.|$)")  # repeated layers are reported together
 MOST_POINTS = 600  # in the curve

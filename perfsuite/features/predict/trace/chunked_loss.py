@@ -1,10 +1,11 @@
 """torch's linear_cross_entropy in chunks: an operator in Python, whose fake has its results and none of its buffers."""
 
+import contextlib
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import torch
-
-from perfsuite.errors import Unsupported
 
 
 def runs_its_body(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -16,26 +17,49 @@ def runs_its_body(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
         return operator._init_fn(*args, **kwargs)
 
 
-def of_a_gpu(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """The same in fp32. Raises Unsupported below it: there torch casts on a CPU, where a trace computes, and has cuBLAS
-    widen on CUDA.
-    """
-    if args[0].dtype != torch.float32:
-        raise Unsupported(
-            "chunked_loss below fp32 has other buffers on a GPU than on a CPU, where a trace computes: "
-            "perfsuite memory --emulated runs it."
-        )
-    return runs_its_body(recorder, func, args, kwargs)
-
-
-def chunks_have_buffers(recorder: Any, rule: Any = runs_its_body) -> None:
-    """Of a CPU; of a GPU with the rule ``of_a_gpu``. This process may not have the two operators: a release lacks them,
-    or nobody uses them.
-    """
+def chunks_have_buffers(recorder: Any) -> None:
+    """This process may not have the two operators: a release lacks them, or nobody uses them."""
     try:
         from torch.nn.modules import linear_cross_entropy  # noqa: F401
     except ImportError:
         return
     operators = torch.ops.torch_nn
-    recorder.rules[operators._linear_cross_entropy_batch_chunked.default] = rule
-    recorder.rules[operators._linear_cross_entropy_batch_chunked_no_reduction.default] = rule
+    recorder.rules[operators._linear_cross_entropy_batch_chunked.default] = runs_its_body
+    recorder.rules[operators._linear_cross_entropy_batch_chunked_no_reduction.default] = runs_its_body
+
+
+class _NameOfCuda(str):
+    """A device that is made where the trace computes, and of the type "cuda"."""
+
+    __slots__ = ()
+    type = "cuda"
+
+
+class _OnCuda:
+    """A tensor whose device says that it is of CUDA. The operator looks there for how it casts."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+        self.device = _NameOfCuda(tensor.device)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tensor, name)
+
+
+def chunks_are_of_cuda(recorder: Any) -> AbstractContextManager[Any]:
+    """There the operator has cuBLAS widen half precision, where a CPU casts before each product."""
+    try:
+        from torch.nn.modules import linear_cross_entropy
+    except ImportError:
+        return contextlib.nullcontext()
+    context = linear_cross_entropy._ChunkContext
+    build, multiply = context.build, context.mm
+
+    def of_cuda(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        return build(_OnCuda(tensor), *arguments, **options)  # type: ignore[arg-type]
+
+    def mm(self: Any, one: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor) -> None:
+        if one.dtype == out.dtype:
+            multiply(self, one, other, out=out)  # else cuBLAS writes what it widens into ``out``
+
+    return mock.patch.multiple(context, build=of_cuda, mm=mm)

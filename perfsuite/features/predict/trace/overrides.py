@@ -59,6 +59,7 @@ EVERYWHERE: tuple[Patch, ...] = (
     autograd.storages_resize,
     autograd.many_tensors_at_once,
     attention.scores_take_the_mask,
+    chunked_loss.chunks_have_buffers,
     distributed.buckets_reduce_alone,
     distributed.lists_are_sent_one_by_one,
     distributed.meshes_are_real,
@@ -66,15 +67,13 @@ EVERYWHERE: tuple[Patch, ...] = (
 )
 PIPELINES: tuple[Patch, ...] = (distributed.sends_hold_tensors, distributed.stages_agree)
 CPU: tuple[Patch, ...] = (
-    chunked_loss.chunks_have_buffers,
     autograd.random_states_count,
     distributed.collectives_copy,
     kernels.matmuls_repack,
     kernels.elementwise_kernels_convert,
     kernels.layer_norms_sum,
 )
-CHUNKS = functools.partial(chunked_loss.chunks_have_buffers, rule=chunked_loss.of_a_gpu)
-CUDA: tuple[Patch, ...] = (*cuda.PATCHES, CHUNKS, streams.streams_have_pools)
+CUDA: tuple[Patch, ...] = (*cuda.PATCHES, chunked_loss.chunks_are_of_cuda, streams.streams_have_pools)
 
 
 def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
@@ -104,11 +103,15 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
             yield host.fsdp1_computes_on_the_device
         if any("accelerate" in choice.technique.packages for choice in session.strategy.choices):
             yield host.accelerate_prepares_on_the_device
-    yield from of_libraries(job, engine.packages)
+    yield from of_libraries(job, session.strategy.packages)
 
 
 def of_libraries(job: TraceJob, packages: tuple[str, ...]) -> Iterable[Patch]:
-    """The patches of an engine's libraries."""
+    """The patches of the strategy's libraries."""
+    if "bitsandbytes" in packages and job.job.device != "cpu":
+        from perfsuite.features.predict.trace import fake_bitsandbytes
+
+        yield from fake_bitsandbytes.PATCHES
     if "megatron-core" in packages:
         from perfsuite.features.predict.trace import fake_megatron as megatron
 
