@@ -221,7 +221,11 @@ def watch_torch(torch: Any, watched: Watched) -> None:
 
     # Not torch's global hooks: meters register others of those, which is not possible while they are called.
     optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
-    replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched))
+    replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched.made.add))
+    schedules = torch.optim.lr_scheduler
+    for kind in [one for one in vars(schedules).values() if isinstance(one, type)]:
+        if issubclass(kind, schedules.LRScheduler) and "__init__" in vars(kind):  # some do not call their base's
+            replace(kind, "__init__", functools.partial(_making, watched.told.makes))
     replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
     _watch_forward(torch, watched)
     _watch_backward(torch.autograd, watched)
@@ -247,10 +251,10 @@ def _parameters(optimizer: Any) -> set[int]:
     return {id(one) for group in optimizer.param_groups for one in group["params"]}
 
 
-def _making(watched: Watched, make: Callable[..., None]) -> Callable[..., None]:
+def _making(note: Callable[[Any], None], make: Callable[..., None]) -> Callable[..., None]:
     def making(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        watched.made.add(self)
+        note(self)
 
     return making
 
