@@ -1,6 +1,6 @@
 """How soon is a lasting change of a time reported, and how often none? Simulated histories of 60 nights.
 
-    python benchmarks/drifting_nights.py        # 1,000 histories of each kind
+    python benchmarks/drifting_nights.py        # 1,000 histories of each kind; writes docs/data/nights/drift.csv
 
 Every night is compared with the pool and with the first runs, as `pytest --perf` does, and only good nights are added.
 Nights spread by a normal distribution, or, as on a shared machine, by Student's t with 3 degrees of freedom.
@@ -87,12 +87,13 @@ def late_and_false(count: int, seed: int = 1) -> tuple[int, int, int, int]:
 
 
 def main() -> None:
-    """Print a table: per spread and change, the night by which 95 of 100 histories are reported."""
+    """Write a table: per spread and change, the night by which 95 of 100 histories are reported."""
+    from result_tables import write_table  # a test imports this file alone
+
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     changes = {"none": sloping(0)} | {f"+{by:.1%} a night": sloping(by) for by in SLOPES}
     changes |= {f"+{by:.0%} from night {STEP_AT} on": stepping(by) for by in STEPS}
-    print("| change | " + " | ".join(f"±{spread:.0%} a night" for spread in SPREADS) + " |")
-    print("|---|" + "--:|" * len(SPREADS))
+    rows = []
     for name, change in changes.items():
         cells = []
         for spread in SPREADS:
@@ -104,7 +105,9 @@ def main() -> None:
                 by = nights[int(0.95 * count)][0]
                 share = sum(first < NIGHTS for first, _ in nights) / count
                 cells.append(f"night {by}" if by < NIGHTS else f"{share:.0%} of histories")
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        rows.append((name, *cells))
+    columns = ("change", *(f"±{spread:.0%} a night" for spread in SPREADS))
+    print(write_table("nights/drift", columns, rows))
 
 
 if __name__ == "__main__":
