@@ -218,6 +218,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "megatron_hybrid_nvfp4": asked,
     "dgxc_2025": asked,
     "dgxc_2025_sft": asked,
+    "finetuning": asked,
     "torchao": asked,
     "xtuner": asked,
     "internevo": asked,
@@ -228,8 +229,8 @@ CALIBRATION = (
 )  # fmt: skip
 JUDGED = (
     "megatron_sc21", "megatron_goldens", "fms_fsdp", "nanotron_multi_node", "megatron_v100", "automodel", "torchtitan",
-    "megatron_moe", "megatron_bridge_other", "simumax_b200", "megatron_hybrid_nvfp4", "dgxc_2025_sft", "torchao",
-    "xtuner", "internevo",
+    "megatron_moe", "megatron_bridge_other", "simumax_b200", "megatron_hybrid_nvfp4", "dgxc_2025_sft",
+    "finetuning", "torchao", "xtuner", "internevo",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from time_tables import CALIBRATION, table
 
 from perfsuite.features.predict.time.constants import generation_of
 from perfsuite.features.predict.time.fitted import PAIRS
-from perfsuite.features.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, kind_of, regime, was_fitted
+from perfsuite.features.predict.time.regimes import KINDS, NEW, NODES, ONE_NODE, kind_of, regime, unseen, was_fitted
 from perfsuite.records.codec import write_bytes
 from perfsuite.system.units import show_ratio
 
@@ -47,7 +47,7 @@ def judge(row: Row, values: Values | None = None, known: Collection[tuple[str, s
     """A row, predicted; its regime is what a plan would say, or that of other known devices with software."""
     predicted, asked = breakdown(row, values), row.question
     kind = kind_of(asked.shape, row.setup, asked.nodes_of(row.setup), predicted)
-    new = not was_fitted(asked.device.name, row.stack, kind, known)
+    new = not was_fitted(asked.device.name, row.stack, kind, known) or unseen(row.setup)
     return Judged(row, math.log(predicted.total / row.seconds), regime(kind, new))
 
 

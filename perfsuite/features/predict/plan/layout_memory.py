@@ -7,8 +7,9 @@ import math
 from functools import partial
 from statistics import NormalDist
 
+from perfsuite.features.predict.time.adapters import BASES
 from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
-from perfsuite.features.predict.time.held import held, stage_layers
+from perfsuite.features.predict.time.held import held, stage_layers, trained
 from perfsuite.features.predict.time.products import expert_rows
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape import LayerStack, Shape
@@ -39,6 +40,8 @@ def state_parts(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> dict[s
     transformer_engine/pytorch/module/base.py). Gradients that backward makes anew are ``gradient_bytes``.
     """
     dense, experts = held(shape, setup)
+    if setup.adapter:
+        return _adapted(shape, setup, dense, experts)
     if kept.fp32_shards and "parameters" in setup.sharded:
         own = dense / setup.shards + experts / setup.expert_shards
         tables = shape.hidden * shape.vocabulary * 2 * (1 if shape.tied else 2) / setup.layout.tensor
@@ -60,6 +63,21 @@ def state_parts(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> dict[s
     if "parameters" in setup.sharded:
         found["gathered"] += FLAT_LAYERS * max(map(partial(_whole, setup), shape.stacks)) * (2 + setup.gradient_bytes)
     return found
+
+
+def _adapted(shape: Shape, setup: Setup, dense: float, experts: float) -> dict[str, float]:
+    """The parts of state_parts if adapters alone train: frozen weights in their format, tables in half precision, and
+    adapters with all their state in fp32.
+    """
+    tables = shape.hidden * shape.vocabulary * (1 if shape.tied else 2) / setup.layout.tensor
+    frozen, own = dense - tables + experts, trained(shape, setup)[0]
+    shards = setup.shards if "parameters" in setup.sharded else 1
+    gathered = max(map(partial(_whole, setup), shape.stacks)) * 2 if shards > 1 or setup.base != "bf16" else 0.0
+    parameters = (BASES[setup.base] * frozen + 2 * tables + MASTER * own) / shards
+    state = own / (setup.shards if "optimizer" in setup.sharded else 1)
+    gradients = MASTER * own / (shards if "gradients" in setup.sharded else 1)
+    found = {"parameters": parameters, "gradients": gradients, "optimizer": setup.moment_bytes * state}
+    return found | {"gathered": gathered}
 
 
 def _whole(setup: Setup, stack: LayerStack) -> float:
@@ -165,7 +183,7 @@ def tensor_parts(shape: Shape, setup: Setup, stack: str = "") -> dict[str, float
     """
     kept = KEPT.get(stack, FUSED)
     activations = activation_bytes(shape, setup, kept)
-    if kept.fp32_shards and "parameters" in setup.sharded:
+    if kept.fp32_shards and "parameters" in setup.sharded and not setup.adapter:
         dense, experts = held(shape, setup)
         activations = max(activations, 4 * (dense / setup.shards + experts / setup.expert_shards))
     return state_parts(shape, setup, kept) | {"activations": activations}

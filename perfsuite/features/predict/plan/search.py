@@ -10,7 +10,7 @@ from perfsuite.features.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZ
 from perfsuite.features.predict.plan.question import PlanQuestion
 from perfsuite.features.predict.prediction import PlannedLayout
 from perfsuite.features.predict.time.pipeline_fill import ENDS
-from perfsuite.features.predict.time.regimes import kind_of, regime, was_fitted
+from perfsuite.features.predict.time.regimes import kind_of, regime, unseen, was_fitted
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.software import peak_name
 from perfsuite.features.predict.time.speed import said
@@ -182,9 +182,7 @@ def _planned(
 def regime_of(question: PlanQuestion, setup: Setup, predicted: Breakdown) -> str:
     """The rows whose errors tell how good a layout's prediction is."""
     kind = kind_of(question.shape, setup, question.nodes_of(setup), predicted)
-    known = was_fitted(question.device.name, question.software.name, kind)
-    recurrent = any(stack.state for stack in question.shape.stacks)
-    return regime(kind, not known or setup.offload or recurrent)  # no fitted row has offload, or a recurrence
+    return regime(kind, not was_fitted(question.device.name, question.software.name, kind) or unseen(setup))
 
 
 def _why(slower: Breakdown, first: Breakdown) -> str:

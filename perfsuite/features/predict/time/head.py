@@ -21,7 +21,7 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     columns = -(-shape.vocabulary // setup.layout.tensor)
     gathers = _embedding_gathers(shape, setup, rates, columns)
     backward = 0.0
-    if setup.eager and setup.layout.pipeline == 1:
+    if setup.eager and setup.layout.pipeline == 1 and not setup.adapter:
         element = 2 if setup.eager[1] == "half" else 4
         whole, own = shape.vocabulary * shape.hidden, columns * shape.hidden
         backward += costs.embedding_gradient_bytes(whole, own, element, shape.tied) / rates.memory
@@ -29,10 +29,10 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
         return Work(backward=backward, gathers=gathers)
     forward = half(tokens, columns, shape.hidden, rates)
     backward += half(tokens, shape.hidden, columns, rates)
-    backward += half(columns, shape.hidden, tokens, rates)
+    backward += 0.0 if setup.adapter else half(columns, shape.hidden, tokens, rates)
     traffic = head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns, setup.cross_entropy)
     traffic /= rates.memory
-    if "parameters" not in setup.sharded or setup.parameter_bytes_moved:
+    if not setup.adapter and ("parameters" not in setup.sharded or setup.parameter_bytes_moved):
         backward += collect(shape.hidden * columns, setup, rates)
     message = tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
     if setup.logits_gathered:
@@ -63,4 +63,5 @@ def _embedding_gathers(shape: Shape, setup: Setup, rates: Rates, columns: int) -
     count = (1 if shape.tied else 2) * shape.hidden * columns
     group = MessageGroup(setup.shards, setup.layout.tensor)
     gather = exchange("all_gather", count * setup.parameter_bytes, group, rates.links)
-    return gather + exchange("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
+    scatter = exchange("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
+    return gather + (0.0 if setup.adapter else scatter)

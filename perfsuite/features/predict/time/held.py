@@ -1,5 +1,6 @@
 """What one rank holds: the layers of its stage, and their parameters before any sharding over replicas."""
 
+from perfsuite.features.predict.time.adapters import adapter_parameters
 from perfsuite.features.predict.time.pipeline_fill import balanced_stages, even_stages
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape import Shape
@@ -11,6 +12,15 @@ def stage_layers(shape: Shape, setup: Setup) -> tuple[float, ...]:
         weight = shape.hidden * shape.vocabulary / shape.stacks[-1].layer_parameters
         return balanced_stages(shape.layers, weight, setup.layout.pipeline)
     return even_stages(shape.layers, setup.layout.pipeline)
+
+
+def trained(shape: Shape, setup: Setup) -> tuple[float, float]:
+    """Those of them that train: all, or the adapters of the fullest stage."""
+    if not setup.adapter:
+        return held(shape, setup)
+    layers = stage_layers(shape, setup)[0] / shape.layers
+    own = sum(stack.layers * adapter_parameters(stack, setup.adapter) for stack in shape.stacks)
+    return layers * own / setup.layout.tensor, 0.0
 
 
 def held(shape: Shape, setup: Setup) -> tuple[float, float]:

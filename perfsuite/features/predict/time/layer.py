@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.adapters import adapter_parameters
 from perfsuite.features.predict.time.attention import KERNELS as ATTENTION_KERNELS
 from perfsuite.features.predict.time.constants import Constants
 from perfsuite.features.predict.time.experts import expert_messages, launch_gap, left_to_compute, permuted_bytes
@@ -92,7 +93,7 @@ class Layer:
 
     def _added(self) -> float:
         """Seconds in which experts' gradients are added to sums where products of one matrix do that themselves."""
-        if self.setup.parameter_bytes_moved != 0.0:
+        if self.setup.parameter_bytes_moved != 0.0 or self.setup.adapter:
             return 0.0
         own = self.stack.expert_parameters / (self.setup.experts * self.setup.expert_tensor)
         return costs.accumulate(own, self.setup.gradient_bytes, self.rates.memory)
@@ -149,8 +150,10 @@ class Layer:
 
     @property
     def _held(self) -> float:
-        """The parameters of a layer on one rank."""
+        """The parameters of a layer on one rank that train."""
         stack, setup = self.stack, self.setup
+        if setup.adapter:
+            return adapter_parameters(stack, setup.adapter) / self.width
         return stack.dense_parameters / self.width + stack.expert_parameters / (setup.experts * setup.expert_tensor)
 
     def _attention(self) -> tuple[float, float]:
@@ -180,7 +183,8 @@ class Layer:
     def _context(self, core: float) -> float:
         """Exposed seconds in which ranks that share a sequence pass keys and values on, and their gradients back.
 
-        They run beside the core of attention (arXiv 2310.01889, section 3). Backward sends twice as much.
+        They run beside the core of attention (arXiv 2310.01889, section 3). Backward sends twice as much. If heads are
+        exchanged, queries, keys, values and outputs are, before and after the core and in both passes, beside nothing.
         """
         stack, setup = self.stack, self.setup
         if setup.context == 1:
@@ -190,6 +194,10 @@ class Layer:
             width = 2 * round(stack.score_width) * self.heads
         size = setup.micro_batch * setup.sequence * width * ACTIVATION
         group = MessageGroup(setup.context, self.width)
+        if setup.context_exchange == "heads":
+            size = self.tokens * 2 * (self.heads + self.kv_heads) * stack.head_width * ACTIVATION
+            passes = 2 + (1 if setup.recompute == "full" else 0)
+            return passes * exchange("all_gather", size, group, self.rates.links)
         return exposed(core, 3 * exchange("all_gather", size, group, self.rates.links), self.constants.overlap)
 
     def _gathers(self, forward: float, backward: float) -> float:
@@ -205,7 +213,8 @@ class Layer:
             parts.append((stack.expert_parameters / own, MessageGroup(int(setup.expert_shards), own)))
         for count, group in parts:
             gather += pieces * exchange("all_gather", count / pieces * setup.parameter_bytes, group, links)
-            scatter += pieces * exchange("reduce_scatter", count / pieces * setup.gradient_bytes, group, links)
+            if not setup.adapter:
+                scatter += pieces * exchange("reduce_scatter", count / pieces * setup.gradient_bytes, group, links)
         if parts[0][1].nodes(links.node) > 1:
             gather, scatter = gather / setup.gather_share, scatter / setup.gather_share
         beside, hidden = (gather + scatter, 0.0) if setup.prefetched else (scatter, gather)

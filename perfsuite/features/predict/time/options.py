@@ -6,6 +6,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time.adapters import BASES
 from perfsuite.features.predict.time.attention import KERNELS
 from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
 
@@ -78,6 +79,12 @@ def _imbalance(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
     return {"imbalance": found}
 
 
+def _adapter(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
+    if not value.isdecimal() or not 1 <= int(value) <= 1024:
+        raise UsageError(f"--set lora is {value!r}: it must be a rank from 1 to 1024.")
+    return {"adapter": int(value)}
+
+
 def _documents(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     if not value.isdecimal() or not 1 <= int(value) <= fields["sequence"]:
         most = f"from 1 to the {fields['sequence']:,} of a sample"
@@ -117,6 +124,11 @@ OPTIONS = {
     one.name: one
     for one in (
         _choice("attention", "attention", {one: one for one in (*KERNELS, "unfused")}, "attention's kernels"),
+        _choice(
+            "context", "context_exchange", {"pairs": "pairs", "heads": "heads"}, "what ranks of a sequence exchange"
+        ),
+        Option("lora", "1…", "rank of the adapters beside every matrix; all else is frozen", _adapter),
+        _choice("base", "base", {one: one for one in BASES}, "the format of weights that are frozen"),
         Option("documents", "1…", "tokens of each document that a sample packs: attention stays in it", _documents),
         _choice("attention_fp8", "attention_quantised", SWITCH, "attention's products are in fp8"),
         _choice("dropout", "dropout", SWITCH, "layers have dropout"),

@@ -1,6 +1,6 @@
 """The products of one layer: their shapes, their seconds, and what quantising their operands costs."""
 
-from perfsuite.features.predict.time import costs
+from perfsuite.features.predict.time import adapters, costs
 from perfsuite.features.predict.time.costs import Product
 from perfsuite.features.predict.time.precision import PRECISIONS
 from perfsuite.features.predict.time.setup import Setup
@@ -37,11 +37,19 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
         alone = Product(product.m, product.n, product.k)
         return product.groups * max(APART, costs.matmul(alone, *device, precision.element))
 
+    cast = precision.apart if setup.eager else precision.cast
     for one in whole:
-        forward += seconds(one) + precision.cast * one.groups * one.m * one.k / rates.memory
+        forward += seconds(one) + cast * one.groups * one.m * one.k / rates.memory
         gradients = Product(one.m, one.k, one.n, one.groups), Product(one.k, one.n, one.m, one.groups)
-        backward += seconds(gradients[0]) + seconds(gradients[1])
-        backward += precision.cast * one.groups * one.m * one.n / rates.memory
+        backward += seconds(gradients[0]) + cast * one.groups * one.m * one.n / rates.memory
+        if not setup.adapter:
+            backward += seconds(gradients[1])
+            continue
+        again = adapters.dequantised_bytes(one, setup.base) / rates.memory
+        forward, backward = forward + again, backward + again
+        if one.groups == 1:
+            narrow = sum(half(small.m, small.n, small.k, rates) for small in adapters.beside(one, setup.adapter))
+            forward, backward = forward + narrow, backward + 2 * narrow
     return forward, backward
 
 

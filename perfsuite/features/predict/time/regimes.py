@@ -27,6 +27,12 @@ def was_fitted(device: str, stack: str, kind: str, pairs: Collection[tuple[str, 
     return any(device == one for one, _ in pairs) and any(stack == one for _, one in pairs)
 
 
+def unseen(setup: Setup) -> bool:
+    """Whether no fitted row trains so: with offload, adapters, documents, or ranks that exchange heads."""
+    heads = setup.context > 1 and setup.context_exchange == "heads"
+    return setup.offload or bool(setup.adapter or setup.documents) or heads
+
+
 def kind_of(shape: Shape, setup: Setup, nodes: int, predicted: Breakdown) -> str:
     """What kind of step it is: the first that applies of waiting for the host, experts, few bits and nodes."""
     if predicted.launch > HOST_BOUND * predicted.total:

@@ -22,7 +22,13 @@ class Setup:
     precision: str = "bf16"  # of the layers' products, a key of precision.PRECISIONS
     dropout: bool = False
     documents: int = 0  # tokens of each of the documents that a sample packs, which do not attend to others (0: one)
-    context: int = 1  # ranks that share a sequence: each has its part of the queries, and gathers keys and values
+    context: int = 1  # ranks that share a sequence: each has its part of the queries
+    # "pairs": they pass keys and values on. "heads": each gets all tokens of a part of the heads (arXiv 2309.14509).
+    context_exchange: Literal["pairs", "heads"] = "pairs"
+
+    # Fine-tuning.
+    adapter: int = 0  # rank of the adapters that train, beside frozen weights (0: all weights train)
+    base: str = "bf16"  # the format of frozen weights, a key of adapters.BASES
 
     # Pipeline.
     interleave: int = 1  # model chunks of a rank

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from perfsuite.features.predict.time import costs
 from perfsuite.features.predict.time.constants import Constants
 from perfsuite.features.predict.time.head import head
-from perfsuite.features.predict.time.held import held, stage_layers
+from perfsuite.features.predict.time.held import stage_layers, trained
 from perfsuite.features.predict.time.layer import layer
 from perfsuite.features.predict.time.message_times import MessageGroup, exchange, exposed, point_to_point
 from perfsuite.features.predict.time.pipeline_fill import bubble
@@ -176,7 +176,7 @@ def _replica_messages(shape: Shape, setup: Setup, rates: Rates, constants: Const
     has done the last micro-batches, one per stage. These then pass the other chunks (arXiv 2104.04473, figure 4).
     """
     layout = setup.layout
-    dense, experts = held(shape, setup)
+    dense, experts = trained(shape, setup)
     scatter, gather = _gradients(dense, setup, rates, MessageGroup(layout.data_ranks * setup.context, layout.tensor))
     if experts:
         own = setup.experts * setup.expert_tensor
@@ -201,7 +201,7 @@ def _replica_messages(shape: Shape, setup: Setup, rates: Rates, constants: Const
 
 def _optimizer(shape: Shape, setup: Setup, machine: MachineSetup, rates: Rates) -> tuple[float, float]:
     """Seconds of the optimizer on the device, and on the host with the copies there and back: one of both is 0."""
-    dense, experts = held(shape, setup)
+    dense, experts = trained(shape, setup)
     own_state = dense + experts
     if "optimizer" in setup.sharded:
         own_state = dense / setup.shards + experts / setup.expert_shards
