@@ -1,27 +1,47 @@
-"""The gradients of a script's first optimizer steps, by which two ways to train are compared."""
+"""The gradients of a script's first optimizer steps, by which two ways to train are compared.
+
+A *sketch* stands for a tensor: sums of its elements with fixed random signs (relations/_sketches.py). The distance of
+two sketches is that of the tensors, on average. It is empty if an element is not finite.
+"""
 
 from perfsuite.records.record import Record
 
+Sketch = list[float]
+
 
 class StepGradients(Record, frozen=True, kw_only=True):
-    """One step of a rank: the 2-norm of each parameter's gradient, before it is clipped, and the loss of each backward
-    pass; None if it is not finite. ``rows`` are fingerprints of the rows that the model got, sorted. ``micro_batches``
-    is the number of backward passes. ``uncleared``: each of them has added to a gradient that was there before.
+    """One step of a rank: each parameter's gradient, before it is clipped, and the loss of each backward pass; None if
+    it is not finite. ``rows`` are fingerprints of the rows that the model got, sorted. ``micro_batches`` is the number
+    of backward passes. ``uncleared``: each of them has added to a gradient that was there before.
     """
 
-    norms: dict[str, float | None]
+    gradients: dict[str, Sketch]
     losses: list[float | None] = []
     rows: list[str]
     micro_batches: int
     uncleared: bool = False
 
 
+class ModuleTrace(Record, frozen=True, kw_only=True):
+    """What a module gave in the first step, and what the loss sent back to it: sums over all rows, which do not depend
+    on their order. ``line`` is the user's that called it.
+    """
+
+    name: str
+    output: Sketch
+    gradient: Sketch
+    line: str
+
+
 class Gradients(Record, frozen=True, kw_only=True):
-    """Of one rank, whose weights stayed as they were. ``epsilon`` is that of the coarsest arithmetic. ``weights`` is
-    the norm of all parameters. ``dropout`` says that some was taken out.
+    """Of one rank, whose weights stayed as they were until the last step. ``epsilon`` is that of the coarsest
+    arithmetic, ``dtypes`` are those of the computation. ``weights`` is the norm of all parameters. ``update`` is what
+    the last step did to each. ``dropout`` says that some was taken out. ``engine`` is what distributes the model.
     """
 
     steps: list[StepGradients]
+    modules: list[ModuleTrace] = []  # in the order in which they ended
+    update: dict[str, Sketch] = {}
     epsilon: float
     weights: float
     dropout: bool
@@ -29,3 +49,9 @@ class Gradients(Record, frozen=True, kw_only=True):
     random: bool  # the forward has drawn random numbers
     batch_norm: bool
     changed: bool = False  # the script called what was changed
+    compiles: bool = False  # the script called torch.compile
+    recomputes: bool = False  # … and torch.utils.checkpoint
+    engine: str = ""
+    low: str = ""  # the coarsest dtype of the computation, if it is coarser than float32
+    weights_low: list[str] = []  # parameters that the optimizer moves in such a dtype
+    lines: dict[str, str] = {}  # the user's, by what it does: "backward", "clip", "compile"

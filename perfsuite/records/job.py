@@ -12,17 +12,23 @@ SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are re
 GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is the number of a rank
 
 
+class Change(Record, frozen=True):
+    """What is changed in a script's libraries before it uses them: a ``"module:function"``, and what it is given."""
+
+    function: str
+    value: str = ""
+
+
 class Proving(Record, frozen=True, kw_only=True):
     """What a script's ranks observe instead of measuring. ``probes`` are ``"module:class"`` names of what watches
-    (perfsuite/rank/script/probes.py), ``changes`` are ``"module:function"`` names of what is changed in the script's
-    libraries first. The script is ended after ``steps`` optimizer steps, or ``seconds`` after its first one if that is
-    later. ``frozen``: no optimizer changes a weight.
+    (perfsuite/rank/script/probes.py). The script is ended after ``steps`` optimizer steps, or ``seconds`` after its
+    first one if that is later. ``frozen``: no optimizer changes a weight before the last of these steps.
     """
 
     probes: list[str]
     steps: int
     seconds: float = 0.0
-    changes: list[str] = []
+    changes: list[Change] = []
     frozen: bool = False
 
 

@@ -11,8 +11,17 @@ from perfsuite.catalog.cell import Cell, make_cell
 from perfsuite.catalog.cell_id import HardwareName
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import ENGINE, name_of, script
-from perfsuite.features.prove.relation import CannotTry, Judged, Proven, ProveRequest, Relation, Remark, Way
-from perfsuite.features.prove.relations._gradients import WITHOUT_DROPOUT
+from perfsuite.features.prove.relation import (
+    CannotTry,
+    Judged,
+    Proof,
+    Proven,
+    ProveRequest,
+    Relation,
+    Remark,
+    Seen,
+    Way,
+)
 from perfsuite.launch.launcher import CellFailed
 from perfsuite.records.job import Proving
 from perfsuite.run.runner import Runner, Settings, Watch
@@ -30,8 +39,9 @@ class ScriptRuns:
 
     def run(self, way: Way, probes: Sequence[str]) -> list[dict[str, Any]]:
         """What each probe saw, by rank. Raises CellFailed."""
-        changes = [*([WITHOUT_DROPOUT] if way.frozen and not way.dropout else []), *way.changes]
-        proving = Proving(probes=list(probes), steps=way.steps, seconds=way.seconds, changes=changes, frozen=way.frozen)
+        proving = Proving(
+            probes=list(probes), steps=way.steps, seconds=way.seconds, changes=list(way.changes), frozen=way.frozen
+        )
         hardware = dataclasses.replace(self.hardware, ranks=way.ranks) if way.ranks else self.hardware
         try:
             return self._run(way, proving, hardware)
@@ -50,41 +60,76 @@ class ScriptRuns:
             return runner.prove(cell, proving, self.watch)
 
 
+class _Trial:
+    """A relation as it is tried: the ways that it waits for, and its result in the end."""
+
+    def __init__(self, relation: Relation, asked: ProveRequest) -> None:
+        self.relation = relation
+        self.ways: Sequence[Way] = ()
+        self.judged: Judged | None = None
+        self._proof: Proof = relation.prove(asked)
+        self._go_on(lambda: next(self._proof))
+
+    def give(self, seen: Sequence[list[dict[str, Any]] | CellFailed]) -> None:
+        """What was seen in the ways that it waits for."""
+        failed = next((one for one in seen if isinstance(one, CellFailed)), None)
+        if failed:
+            error = CannotTry(Remark(what=FAILED, subject=failed.failure.message))
+            self._go_on(lambda: self._proof.throw(error))
+            return
+        facts: list[Seen] = [
+            [rank[self.relation.probe] for rank in one] for one in seen if not isinstance(one, CellFailed)
+        ]
+        self._go_on(lambda: self._proof.send(facts))
+
+    def _go_on(self, step: Callable[[], Sequence[Way]]) -> None:
+        self.ways = ()
+        try:
+            self.ways = step()
+        except StopIteration as end:
+            self.judged = end.value
+        except CannotTry as error:
+            self.judged = self.relation.untried(error.remark)
+
+
 def prove(asked: ProveRequest, tried: Sequence[Relation], runs: ScriptRuns, ahead: Ahead) -> Proven:
     """Try the relations. Those that cannot be tried say why."""
-    judged: dict[str, Judged] = {}
-    ways: dict[str, Sequence[Way]] = {}
-    for relation in tried:
-        try:
-            ways[relation.name] = relation.ways(asked)
-        except CannotTry as error:
-            judged[relation.name] = relation.untried(error.remark)
-    seen: dict[Way, list[dict[str, Any]] | CellFailed] = {}
-    all_ways = list(dict.fromkeys(way for some in ways.values() for way in some))
-    for number, way in enumerate(all_ways):
-        wanting = [relation for relation in tried if way in ways.get(relation.name, ())]
-        same = [one for relation in wanting for one in ways[relation.name] if one == way]
-        longest = dataclasses.replace(
-            way, steps=max(one.steps for one in same), seconds=max(one.seconds for one in same)
-        )
-        ahead(number + 1, len(all_ways), [relation.name for relation in wanting])
-        try:
-            seen[way] = runs.run(longest, sorted({relation.probe for relation in wanting}))
-        except CellFailed as error:
-            seen[way] = error
-    for relation in tried:
-        if relation.name not in judged:
-            judged[relation.name] = _judged(relation, asked, [seen[way] for way in ways[relation.name]])
-    return Proven(cell=runs.cell, relations=[judged[relation.name] for relation in tried])
+    trials = [_Trial(relation, asked) for relation in tried]
+    launches = Launches(runs, ahead)
+    while waiting := [trial for trial in trials if trial.judged is None]:
+        launches.make(waiting)
+        for trial in waiting:
+            trial.give([launches.seen[way] for way in trial.ways])
+    return Proven(cell=runs.cell, relations=[trial.judged for trial in trials if trial.judged])
 
 
-def _judged(relation: Relation, asked: ProveRequest, seen: Sequence[list[dict[str, Any]] | CellFailed]) -> Judged:
-    observed = []
-    for one in seen:
-        if isinstance(one, CellFailed):
-            return relation.untried(Remark(what=FAILED, subject=one.failure.message))
-        observed.append([rank[relation.probe] for rank in one])
-    try:
-        return relation.judge(asked, observed)
-    except CannotTry as error:
-        return relation.untried(error.remark)
+class Launches:
+    """What was seen in each way, and by which probes."""
+
+    def __init__(self, runs: ScriptRuns, ahead: Ahead) -> None:
+        self.seen: dict[Way, list[dict[str, Any]] | CellFailed] = {}
+        self._runs, self._ahead = runs, ahead
+        self._probes: dict[Way, set[str]] = {}
+        self._made = 0
+
+    def make(self, waiting: Sequence[_Trial]) -> None:
+        """Run each way that is waited for, if it was not run with these probes."""
+        ways = dict.fromkeys(way for trial in waiting for way in trial.ways)
+        wanting = {way: [trial.relation for trial in waiting if way in trial.ways] for way in ways}
+        missing = [
+            way
+            for way, relations in wanting.items()
+            if not {relation.probe for relation in relations} <= self._probes.get(way, set())
+        ]
+        for number, way in enumerate(missing):
+            same = [one for trial in waiting for one in trial.ways if one == way]
+            longest = dataclasses.replace(
+                way, steps=max(one.steps for one in same), seconds=max(one.seconds for one in same)
+            )
+            self._made += 1
+            self._ahead(self._made, self._made + len(missing) - number - 1, [one.name for one in wanting[way]])
+            self._probes[way] = {relation.probe for relation in wanting[way]}
+            try:
+                self.seen[way] = self._runs.run(longest, sorted(self._probes[way]))
+            except CellFailed as error:
+                self.seen[way] = error

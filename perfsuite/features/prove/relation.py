@@ -1,11 +1,11 @@
 """Relations: what training must satisfy, whoever wrote it. Each is a file of ``relations/`` with a ``RELATION``.
 
 A relation says in which ways a script is run, and judges what its probe saw there. Its file has the probe, which runs
-in the script's ranks, and the sentences in which it is told (``SAYS``); relations_text.py fills them in.
+in the script's ranks, and the sentences in which it is told; relations_text.py fills them in.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from perfsuite.errors import UnknownName
+from perfsuite.records.job import Change
 from perfsuite.records.record import Record
 from perfsuite.system.enums import StrEnum
 
 FOLDER = Path(__file__).parent / "relations"
 STEPS, SECONDS = 8, 10.0  # of a script's own training: at least so many of both
-FIRST = ("trained", "replicas", "schedule", "modes", "data", "seeds", "accumulation", "checkpointing")  # others follow
+OPTIONS = ("batch", "accumulate", "resume")  # of a command, which a user may name
 T = TypeVar("T", bound=Record)
 
 
@@ -63,23 +64,24 @@ class Proven(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ProveRequest:
-    """The user's command, the names of its options for the micro-batch and the accumulation if they are unusual, and a
-    folder for what is written.
+    """The user's command, those of its options that have unusual names, by what they are (OPTIONS), and a folder for
+    what is written.
     """
 
     words: tuple[str, ...]
-    names: tuple[str, ...]
+    names: Mapping[str, str]
     folder: Path
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run the script. Relations that ask for the same one share its launch."""
+    """One way to run the script. Relations that ask for the same one share its launch. ``frozen``: the weights stay
+    until the last of its steps.
+    """
 
     words: tuple[str, ...]
-    changes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     frozen: bool = False
-    dropout: bool = False  # a frozen one keeps it
     ranks: int = 0  # 0: as the script says
     number: int = 0  # of several launches of the same
     steps: int = field(default=STEPS, compare=False)
@@ -97,16 +99,21 @@ class CannotTry(Exception):
         self.remark = remark
 
 
+Proof = Generator[Sequence[Way], list[Seen], Judged]  # asks for ways, gets what the probe saw in each, and judges
+
+
 @dataclass(frozen=True)
 class Relation:
-    """``probe`` is the ``"module:class"`` of what watches. ``ways`` and ``judge`` may raise CannotTry."""
+    """``order`` is its place among all. ``probe`` is the ``"module:class"`` of what watches. ``prove`` may raise
+    CannotTry, and gets it where a launch failed.
+    """
 
     name: str
+    order: int
     asks: str
     probe: str
     says: dict[str, str]
-    ways: Callable[[ProveRequest], Sequence[Way]]
-    judge: Callable[[ProveRequest, Sequence[Seen]], Judged]
+    prove: Callable[[ProveRequest], Proof]
 
     def broken(self, remarks: Sequence[Remark], aside: Sequence[Remark] = (), held: Remark | None = None) -> Judged:
         """Broken if there are remarks; otherwise it holds, as ``held`` says."""
@@ -119,9 +126,19 @@ class Relation:
         return Judged(relation=self.name, outcome=RelationOutcome.UNTRIED, remarks=[remark])
 
 
-def own_run(asked: ProveRequest) -> Sequence[Way]:
+def own_run(asked: ProveRequest) -> Way:
     """The script as it is, for as long as a person waits."""
-    return [Way(asked.words, seconds=SECONDS)]
+    return Way(asked.words, seconds=SECONDS)
+
+
+def by_own_run(judge: Callable[[Seen], Judged]) -> Callable[[ProveRequest], Proof]:
+    """The proof of a relation that needs one run of the script as it is."""
+
+    def prove(asked: ProveRequest) -> Proof:
+        [seen] = yield [own_run(asked)]
+        return judge(seen)
+
+    return prove
 
 
 def typed(seen: Seen, kind: type[T]) -> list[T]:
@@ -140,6 +157,6 @@ def relations(only: Sequence[str] = ()) -> list[Relation]:
     for name in only:
         if name not in files:
             raise UnknownName("relation", name, sorted(files), f"Write its file: {FOLDER / name}.py.")
-    order = sorted(only or files, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
     package = f"{__package__}.{FOLDER.name}"
-    return [importlib.import_module(f"{package}.{name}").RELATION for name in order]
+    found: list[Relation] = [importlib.import_module(f"{package}.{name}").RELATION for name in only or files]
+    return sorted(found, key=lambda relation: (relation.order, relation.name))

@@ -88,6 +88,7 @@ def attach_deepspeed(engine: Any) -> None:
     if _here:
         watch_deepspeed(engine, _here.watched)
         watch_saves(engine, _here.saves)
+        _proves(engine)
 
 
 def attach_saves(module: Any) -> None:
@@ -106,13 +107,17 @@ def attach_log(module: Any) -> None:
     """Called when a module of a library is imported that logs numbers."""
     if _here:
         watch_log(module, _here.watched.logged)
+    _proves(module)
 
 
 def attach_trainer(trainer: Any) -> None:
     """Called when transformers' Trainer is imported."""
     attach_log(trainer)
+
+
+def _proves(module: Any) -> None:
     if _here and _here.proved:
-        _here.proved.imported(trainer)
+        _here.proved.imported(module)
 
 
 def attach_generation(utils: Any) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from pathlib import Path
@@ -64,14 +65,16 @@ class ProvedScript:
         self.torch, self.watched, self.proving, self.folder = torch, watched, proving, folder
         self.lines = UsersLines()
         self.step = 0  # that have ended
+        self.updates = 0  # those of them that were not skipped
         self.dropout = False  # some was taken out
         self.changed = False  # the script called what a change replaces
         self.ended = False  # the script by itself
         self._begun = 0.0
         self._digests: tuple[int, dict[str, str]] = (-1, {})
+        self.on_import: dict[str, list[Callable[[ModuleType], None]]] = defaultdict(list)  # what changes a library
         watched.updates = not proving.frozen
         for change in proving.changes:
-            load(change)(torch, self)
+            load(change.function)(torch, self, change.value)
         self.probes = {name: load(name)(torch, self) for name in proving.probes}
         watched.before_backward = self._each("before_backward")
         watched.before_optimizer = self._each("before_optimizer")
@@ -80,6 +83,8 @@ class ProvedScript:
 
     def imported(self, module: ModuleType) -> None:
         """A library is imported that perfsuite attaches to."""
+        for change in self.on_import[module.__name__]:
+            change(module)
         for probe in self.probes.values():
             probe.imported(module)
 
@@ -89,6 +94,8 @@ class ProvedScript:
             for probe in self.probes.values():
                 probe.iterated(skipped)
         self.step += 1
+        self.updates += not skipped
+        self.watched.updates = not self.proving.frozen or self.updates >= self.proving.steps - 1
         self.watched.forget()
         self._begun = self._begun or time.monotonic()
         file = self.folder / LAST
@@ -100,7 +107,7 @@ class ProvedScript:
         return file.exists() and self.step >= int(file.read_text())
 
     def _is_enough(self) -> bool:
-        return self.step >= self.proving.steps and time.monotonic() - self._begun >= self.proving.seconds
+        return self.updates >= self.proving.steps and time.monotonic() - self._begun >= self.proving.seconds
 
     def observed(self) -> dict[str, Any]:
         """The facts of all probes."""
@@ -126,6 +133,11 @@ class ProvedScript:
     def buffers(self) -> Iterator[tuple[str, Tensor]]:
         """The buffers of the same modules."""
         yield from self._named("named_buffers")
+
+    @property
+    def is_updating(self) -> bool:
+        """Whether the step that runs changes the weights."""
+        return self.watched.updates
 
     def _named(self, what: str) -> Iterator[tuple[str, Tensor]]:
         models = self.models()

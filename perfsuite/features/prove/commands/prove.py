@@ -15,7 +15,7 @@ from perfsuite.catalog.scripts import check_script
 from perfsuite.cli.shared_options import add_shared, value_of
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.proving import ScriptRuns, prove
-from perfsuite.features.prove.relation import STEPS, ProveRequest, RelationOutcome, relations
+from perfsuite.features.prove.relation import OPTIONS, STEPS, ProveRequest, RelationOutcome, relations
 from perfsuite.features.prove.relations_text import render_proven
 from perfsuite.launch.hardware_here import largest_here, local_hardware
 from perfsuite.records import codec
@@ -41,21 +41,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hardware", metavar="H", help="The device and the ranks; by default as many ranks as the script has."
     )
-    parser.add_argument("--names", metavar="BATCH,ACCUMULATE", help=_NAMES)
+    parser.add_argument("--names", metavar="WHAT=OPTION,…", help=_NAMES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result as JSON.")
     add_shared(parser, KERNELS, TIMEOUT)
 
 
 _COMMAND = "What trains, as in a shell: torchrun --nproc-per-node 2 train.py --lr 1e-4."
-_NAMES = "The command's options for the micro-batch and the accumulation, if they have unusual names: =--rows,--parts."
+_NAMES = "The command's options with unusual names: batch=--rows,accumulate=--parts,resume=--go-on."
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Try the relations, and print what is known of each."""
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    names = arguments.names.split(",") if arguments.names else []
-    if len(names) not in (0, 2) or not all(names):
-        raise UsageError(f"--names={arguments.names}: write the names of two options, as --names=--rows,--parts.")
+    names = _names(arguments.names or "")
     tried = relations(list(filter(None, arguments.only.split(","))) if arguments.only else ())
     check_script(words, Path.cwd())
     check_output("--json", arguments.json)
@@ -68,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         launches[:] = f"launch {number} of {count}", ", ".join(names)
 
     with closing(LiveLine(lambda _: STEPS, lambda: "  ".join(launches))) as live, TemporaryDirectory() as folder:
-        asked = ProveRequest(tuple(words), tuple(names), Path(folder))
+        asked = ProveRequest(tuple(words), names, Path(folder))
         proven = prove(asked, tried, ScriptRuns(hardware, settings, live.show), ahead)
     if arguments.json:
         codec.write(arguments.json, proven)
@@ -77,3 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
     if RelationOutcome.BROKEN in outcomes:
         return 1
     return 0 if RelationOutcome.HOLDS in outcomes else 2
+
+
+def _names(text: str) -> dict[str, str]:
+    """The options that a user names, by what they are."""
+    pairs = [pair.partition("=") for pair in text.split(",")] if text else []
+    if any(what not in OPTIONS or not option for what, _, option in pairs):
+        raise UsageError(f"--names={text}: write what an option is, and its name: --names=batch=--rows,resume=--go-on.")
+    return {what: option for what, _, option in pairs}

@@ -1,18 +1,29 @@
-"""Compares the gradients of two ways to run a script that must have the same ones."""
+"""Compares the gradients of two ways to run a script that must have the same ones.
+
+What rounding explains is measured: the script runs once more with other rounding (_changes.py: ``rounded``). The
+distance that this makes is what a right way may differ by, and ALLOWED times as much is the bound. A distance is the
+root mean square over STEPS steps, of shares of the gradient's norm: a ReLU near 0 turns a rounding into a jump, in some
+steps and not in others.
+"""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfsuite.features.prove.relation import CannotTry, Remark
-from perfsuite.records.gradients import Gradients, StepGradients
+from perfsuite.features.prove.relation import CannotTry, ProveRequest, Remark, Way
+from perfsuite.features.prove.relations._changes import change, rounded, without_dropout
+from perfsuite.features.prove.relations._sketches import distance, size
+from perfsuite.records.gradients import Gradients, ModuleTrace, Sketch, StepGradients
+from perfsuite.records.job import Change
 
-STEPS = 2  # whose gradients are compared; the weights stay
-ALLOWED = 1e-4  # of the gradient's norm, in float32; sums in another order differ by a hundredth of that
-EPSILONS = 3  # the same for coarser numbers
+STEPS = 8  # whose gradients are compared; the weights stay until the last one's update
+FEWEST = 2
+ALLOWED = 8.0  # times the measured rounding
+NEAR = 0.02  # of a ratio that is meant
 DOUBTS = {  # why gradients may differ although training is right, or cannot be compared
     "steps": "the script made fewer than two optimizer steps: let it train longer",
+    "no_update": "the script made fewer than eight optimizer steps: let it train longer",
     "weights": "the weights differ at the start: set a seed before the model is built",
     "rows": "the steps have different rows: set a seed for their order, draw no random numbers per batch, and mask "
     "padding by an attention_mask",
@@ -20,73 +31,198 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
     "batch_norm": "BatchNorm uses the statistics of each micro-batch",
     "values": "a gradient is zero or not finite",
     "dropout": "dropout was taken out",
+    "begins": "it begins in {subject}: its output differs by {number} of its norm, where rounding explains {expected}",
+    "begins_back": "all outputs agree. It begins at {subject}: what the loss sends back to it differs by {number} of "
+    "its norm, where rounding explains {expected}",
 }
+
+
+def frozen(asked: ProveRequest, *changes: Change, words: Sequence[str] = (), ranks: int = 0) -> Way:
+    """The script with these changes, without dropout. Its weights stay until its last step."""
+    all_changes = (change(without_dropout), *changes)
+    return Way(tuple(words) or asked.words, changes=all_changes, frozen=True, ranks=ranks, steps=STEPS)
+
+
+def own_and_rounded(asked: ProveRequest) -> list[Way]:
+    """The two by which rounding is measured, which all relations that compare share."""
+    return [frozen(asked), frozen(asked, change(rounded))]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """``difference`` and ``allowed`` are shares of the gradient's norm, ``worst`` the parameter that differs most, and
-    ``norms`` those of the first step. ``doubts`` are names of DOUBTS.
+    """``difference`` and ``allowed`` are shares of the gradient's norm, ``worst`` the parameter that differs most.
+    ``ratio`` is by what the first gradient must be multiplied to be nearest to the second. ``doubts`` are names of
+    DOUBTS. ``begins`` says in which module the difference begins, if it is known.
     """
 
     difference: float
     allowed: float
     worst: str
-    norms: tuple[float, float]
+    ratio: float
     doubts: list[str]
+    begins: list[Remark]
 
     @property
     def agree(self) -> bool:
         """Whether rounding explains the difference."""
         return self.difference <= self.allowed
 
+    @property
+    def undoubted(self) -> list[str]:
+        """Doubts that forbid any answer, even if both agree."""
+        return [one for one in self.doubts if one in ("weights", "values", "rows")]
 
-def compared(one: Sequence[Gradients], other: Sequence[Gradients]) -> Compared:
-    """Of the ranks' gradients, where both ways have as many ranks. Raises CannotTry if a way made too few steps."""
-    if any(len(rank.steps) < STEPS for rank in (*one, *other)):
+
+@dataclass(frozen=True)
+class Rounding:
+    """What other rounding does to a script: the two runs of ``own_and_rounded``."""
+
+    own: Sequence[Gradients]
+    other: Sequence[Gradients]
+
+    def allowed(self, what: str) -> float:
+        """The bound of a difference of gradients or updates, as a share of the norm."""
+        check_steps(self.own, self.other)
+        known, _ = apart(self.own, self.other, what)
+        least = max(rank.epsilon for rank in self.own) / 2  # the result is rounded at least once
+        return ALLOWED * max(least, known)
+
+
+def _tensors(rank: Gradients, what: str) -> list[dict[str, Sketch]]:
+    return [rank.update] if what == "update" else [step.gradients for step in rank.steps[:STEPS]]
+
+
+def check_steps(*sides: Sequence[Gradients]) -> None:
+    """Raise CannotTry if a rank made too few steps."""
+    if any(len(rank.steps) < FEWEST for side in sides for rank in side):
         raise CannotTry(Remark(what="steps"))
-    pairs = [two for mine, its in zip(one, other, strict=True) for two in zip(mine.steps, its.steps, strict=False)]
-    difference, worst = max(_difference(mine, its) for mine, its in pairs)
+
+
+def apart(one: Sequence[Gradients], other: Sequence[Gradients], what: str) -> tuple[float, str]:
+    """The distance of two ways, and the parameter that differs most. Those with other numbers of ranks are compared by
+    their first one, whose gradients are those of all.
+    """
+    sides = (one, other) if len(one) == len(other) else (one[:1], other[:1])
+    found = [
+        relative(*two)
+        for mine, its in zip(*sides, strict=True)
+        for two in zip(_tensors(mine, what), _tensors(its, what), strict=False)
+    ]
+    return math.sqrt(sum(share * share for share, _ in found) / len(found)), max(found)[1]
+
+
+def relative(one: dict[str, Sketch], other: dict[str, Sketch]) -> tuple[float, str]:
+    """The distance of two gradients as a share of the first one's norm, and the parameter that differs most."""
+    names = dict.fromkeys([*one, *other])
+    zero = [0.0] * max((len(some) for some in (*one.values(), *other.values())), default=0)
+    moved = {name: distance(one.get(name, zero), other.get(name, zero)) for name in names}
+    norm = math.hypot(*map(size, one.values()))
+    worst = max(moved, key=lambda name: moved[name], default="")
+    return (math.hypot(*moved.values()) / norm if norm else 0.0), worst
+
+
+def compared(
+    one: Sequence[Gradients], other: Sequence[Gradients], rounding: Rounding, what: str = "gradients"
+) -> Compared:
+    """Of the ranks' gradients, or of the ``update``. Raises CannotTry if a way made too few steps."""
+    check_steps(one, other)
+    if what == "update" and not all(rank.update for rank in (*one, *other)):
+        raise CannotTry(Remark(what="no_update"))
+    difference, worst = apart(one, other, what)
+    allowed = rounding.allowed(what)
     return Compared(
         difference=difference,
-        allowed=max(ALLOWED, *(EPSILONS * rank.epsilon for rank in (*one, *other))),
+        allowed=allowed,
         worst=worst,
-        norms=(norm(one[0].steps[0]), norm(other[0].steps[0])),
+        ratio=_ratio(_tensors(one[0], what)[0], _tensors(other[0], what)[0]),
         doubts=list(_doubts(one, other)),
+        begins=list(_begins(one, other, rounding)) if difference > allowed else [],
     )
+
+
+def _ratio(one: dict[str, Sketch], other: dict[str, Sketch]) -> float:
+    """The least squares of ``other = ratio · one``."""
+    both = [(one[name], other[name]) for name in one if name in other and one[name] and other[name]]
+    square = sum(value * value for mine, _ in both for value in mine)
+    product = sum(x * y for mine, its in both for x, y in zip(mine, its, strict=True))
+    return product / square if square else math.nan
+
+
+def is_near(ratio: float, meant: float) -> bool:
+    """Whether a ratio is the one that is meant, or nearly."""
+    return math.isclose(ratio, meant, rel_tol=NEAR)
 
 
 def norm(step: StepGradients) -> float:
     """The 2-norm of the whole gradient; infinite if a part is not finite."""
-    return math.hypot(*(math.inf if value is None else value for value in step.norms.values()))
-
-
-def _difference(one: StepGradients, other: StepGradients) -> tuple[float, str]:
-    """The distance of two gradients is at least that of their parameters' norms. As a share, and which differs most."""
-    names = dict.fromkeys([*one.norms, *other.norms])
-    apart = {name: abs((one.norms.get(name) or 0.0) - (other.norms.get(name) or 0.0)) for name in names}
-    size = math.hypot(*(value or 0.0 for value in one.norms.values()))
-    return (math.hypot(*apart.values()) / size if size else 0.0), max(apart, key=lambda name: apart[name], default="")
+    return math.hypot(*map(size, step.gradients.values()))
 
 
 def _doubts(one: Sequence[Gradients], other: Sequence[Gradients]) -> list[str]:
     ranks = (*one, *other)
     found = []
-    if any(mine.weights != its.weights for mine, its in zip(one, other, strict=True)):
+    if not math.isclose(one[0].weights, other[0].weights, rel_tol=2 * max(rank.epsilon for rank in ranks)):
         found.append("weights")
     if any(rank.random for rank in ranks):
         found.append("random")
     if any(rank.batch_norm for rank in ranks):
         found.append("batch_norm")
-    if not all(0 < norm(step) < math.inf for rank in ranks for step in rank.steps):
+    if not all(0 < norm(step) < math.inf for rank in ranks for step in rank.steps[:STEPS]):
         found.append("values")
+    if not same_rows(one, other):
+        found.append("rows")
     return found
 
 
 def same_rows(one: Sequence[Gradients], other: Sequence[Gradients]) -> bool:
     """Whether all ranks together had the same rows in each step."""
-    return all(_rows(one, step) == _rows(other, step) and bool(_rows(one, step)) for step in range(STEPS))
+    steps = min(STEPS, *(len(rank.steps) for rank in (*one, *other)))
+    return all(rows_of(one, step) == rows_of(other, step) and bool(rows_of(one, step)) for step in range(steps))
 
 
-def _rows(ranks: Sequence[Gradients], step: int) -> Counter[str]:
+def rows_of(ranks: Sequence[Gradients], step: int) -> Counter[str]:
+    """The rows of all ranks in a step, and how often each was there."""
     return Counter(row for rank in ranks for row in rank.steps[step].rows)
+
+
+def _begins(one: Sequence[Gradients], other: Sequence[Gradients], rounding: Rounding) -> list[Remark]:
+    """Where the first step goes wrong: the first module whose output differs, or else the first that gets a wrong
+    gradient, which is the last one that ran.
+    """
+    mine, its, own, moved = (_modules(side) for side in (one, other, rounding.own, rounding.other))
+    names = [name for name in mine if name in its and name in own and name in moved]
+    least = max(rank.epsilon for rank in rounding.own) / 2
+    for what, order in (("output", names), ("gradient", names[::-1])):
+        for name in order:
+            share, known = (_share(*two, what) for two in ((mine[name], its[name]), (own[name], moved[name])))
+            allowed = ALLOWED * max(least, known)
+            if share > allowed:
+                line = mine[name].line
+                kind = "begins" if what == "output" else "begins_back"
+                return [Remark(what=kind, subject=name, number=share, expected=allowed, line=line)]
+    return []
+
+
+def _share(one: ModuleTrace, other: ModuleTrace, what: str) -> float:
+    first, second = getattr(one, what), getattr(other, what)
+    norm = size(first)
+    return distance(first, second) / norm if norm and first and second else 0.0
+
+
+def _modules(ranks: Sequence[Gradients]) -> dict[str, ModuleTrace]:
+    """Those of all ranks: outputs of all rows, and gradients of the mean of all ranks."""
+    found: dict[str, ModuleTrace] = {}
+    for trace in (trace for rank in ranks for trace in rank.modules):
+        before = found.get(trace.name)
+        gradient = [value / len(ranks) for value in trace.gradient]
+        found[trace.name] = ModuleTrace(
+            name=trace.name,
+            output=_sum(before.output, trace.output) if before else trace.output,
+            gradient=_sum(before.gradient, gradient) if before else gradient,
+            line=trace.line,
+        )
+    return found
+
+
+def _sum(one: Sketch, other: Sketch) -> Sketch:
+    return [mine + its for mine, its in zip(one, other, strict=True)] if one and other else []

@@ -1,7 +1,7 @@
 """The gradients of a script's first steps, by which one way to train is compared with another.
 
-The weights stay as they are, so each step's gradient is that of the same weights. Gradients are read before they are
-clipped, since clipping would hide a wrong scale.
+The weights stay as they are, so each step's gradient is that of the same weights; the last step updates them. Gradients
+are read before they are clipped, since clipping would hide a wrong scale.
 """
 
 import functools
@@ -13,19 +13,21 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.rank.norms import elements_of, local
+from perfsuite.features.prove.relations._sketches import row_sketch, sketch
+from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.batch_size import tensors_in
-from perfsuite.rank.script.probes import Probe, ProvedScript
+from perfsuite.rank.script.probes import Probe, ProvedScript, plain
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
-from perfsuite.records.gradients import Gradients, StepGradients
+from perfsuite.records.gradients import Gradients, ModuleTrace, Sketch, StepGradients
 
 PROBE = f"{__name__}:GradientProbe"
-WITHOUT_DROPOUT = f"{__name__}:without_dropout"
 TRAINER = "transformers.trainer"
-DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 MASK = "attention_mask"  # what it hides is padding, which micro-batches of other sizes have more or less of
+ENGINES = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel")
+SINGLE = 2.0**-23  # the epsilon of float32
 
 
 class GradientProbe(Probe):
@@ -34,12 +36,39 @@ class GradientProbe(Probe):
     def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
         super().__init__(torch, script)
         self.steps: list[StepGradients] = []
-        self.random = self.uncounted = False
+        self.random = self.uncounted = self.compiles = self.recomputes = False
         self.epsilon = self.weights = 0.0
-        self._norms: dict[int, float] = {}
-        self._kept: dict[int, float] = {}  # the least of each gradient that a backward of this step found there
-        self._names: dict[int, str] = {}
+        self.low = ""
+        self.weights_low: list[str] = []
+        self.lines: dict[str, str] = {}
+        self.modules: dict[str, _Trace] = {}
+        self.update: dict[str, Sketch] = {}
+        self._gradients: dict[str, Sketch] = {}
+        self._kept: dict[str, float] = {}  # the least of each gradient that a backward of this step found there
         self._rows: list[str] = []
+        self._weights: dict[str, Sketch] = {}  # before the update
+        self.scale = 1.0  # of the loss, by a GradScaler
+        replace(torch.amp.GradScaler, "scale", self._scaling)
+        replace(torch, "compile", functools.partial(self._noting, "compiles"))
+        from torch.utils import checkpoint
+
+        replace(checkpoint, "checkpoint", functools.partial(self._noting, "recomputes"))
+
+    def _noting(self, what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            setattr(self, what, True)
+            self.lines.setdefault(what, self.script.line())
+            return call(*args, **kwargs)
+
+        return noting
+
+    def _scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            result = scale(scaler, *args, **kwargs)
+            self.scale = float(scaler.get_scale())
+            return result
+
+        return scaling
 
     def imported(self, module: ModuleType) -> None:
         """transformers' Trainer divides the loss by the number of labels that it has counted. In one batch, the model's
@@ -49,23 +78,28 @@ class GradientProbe(Probe):
             replace(module.Trainer, "get_batch_samples", functools.partial(_without_count, self))
 
     def iterated(self, skipped: bool) -> None:
-        """The gradients of the step are known."""
-        engine = self.watched.engine
-        if engine is not None and (norm := engine.get_global_grad_norm()) is not None:
-            norms = {"all parameters": float(norm)}  # its own optimizer has clipped the others
-        else:
-            norms = {self._name(one): norm for one, norm in self._norms.items()}
+        """The gradients of the step are known. A skipped one had none that are finite, and is made again."""
         losses = [float(loss) for loss in self.watched.losses]
-        self.steps.append(
-            StepGradients(
-                norms={name: norm if math.isfinite(norm) else None for name, norm in norms.items()},
-                losses=[loss if math.isfinite(loss) else None for loss in losses],
-                rows=sorted(self._rows),
-                micro_batches=len(losses),
-                uncleared=any(self._kept.get(one) for one in self._norms),
+        if self._weights:
+            self.update = {
+                name: [new - old for new, old in zip(sketch(one), self._weights[name])]  # noqa: B905, of equal lengths
+                for name, one in self._whole_weights()
+                if name in self._weights
+            }
+            self._weights.clear()
+        if not skipped:
+            self.steps.append(
+                StepGradients(
+                    gradients=dict(self._gradients),
+                    losses=[loss if math.isfinite(loss) else None for loss in losses],
+                    rows=sorted(self._rows),
+                    micro_batches=len(losses),
+                    uncleared=any(self._kept.get(one) for one in self._gradients),
+                )
             )
-        )
-        self._norms.clear()
+        else:
+            self.modules.clear()
+        self._gradients.clear()
         self._kept.clear()
         self._rows.clear()
 
@@ -76,6 +110,8 @@ class GradientProbe(Probe):
         return msgspec.to_builtins(
             Gradients(
                 steps=self.steps,
+                modules=[one.record(self.scale) for one in self.modules.values()],
+                update=self.update,
                 epsilon=self.epsilon,
                 weights=self.weights,
                 dropout=self.script.dropout,
@@ -83,84 +119,176 @@ class GradientProbe(Probe):
                 random=self.random,
                 uncounted=self.uncounted,
                 batch_norm=any(isinstance(one, norms) and one.training for one in modules),
+                compiles=self.compiles,
+                recomputes=self.recomputes,
+                engine=self._engine(),
+                low=self.low,
+                weights_low=self.weights_low,
+                lines=self.lines,
             )
         )
 
-    def _name(self, parameter: int) -> str:
-        if not self._names:
-            self._names = {id(one): name for name, one in self.script.parameters()}
-        return self._names.get(parameter) or f"parameter {list(self._norms).index(parameter)}"
+    def _engine(self) -> str:
+        if self.watched.engine is not None:
+            return "DeepSpeed"
+        kinds = {
+            base.__name__ for model in self.script.models() for one in model.modules() for base in type(one).__mro__
+        }
+        return next((one for one in ENGINES if one in kinds), "")
+
+    def _parameters(self) -> Iterable[tuple[str, Any]]:
+        """Those that an optimizer has, or DeepSpeed's engine, whose optimizer has shards of them."""
+        optimized, engine = self.script.optimized, self.watched.engine is not None
+        return (
+            (name, one)
+            for name, one in self.script.parameters()
+            if one.requires_grad and (engine or id(one) in optimized)
+        )
 
     def before_optimizer(self) -> None:
-        """Read gradients that were not read in this step."""
+        """Read gradients that were not read in this step, and the weights before they change."""
         with self.torch.no_grad():
-            for one in self.script.optimized.values():
-                if one.grad is not None and id(one) not in self._norms:
-                    self._norms[id(one)] = self._norm(one.grad)
+            self.lines.setdefault("clip" if self.watched.clipped else "update", self.script.line())
+            for name, one in self._parameters():
+                if name not in self._gradients and (gradient := self._gradient(one)) is not None:
+                    self._gradients[name] = sketch(gradient)
+            if self.script.is_updating and not self._weights and not self.update:
+                self._weights = {name: sketch(one) for name, one in self._whole_weights()}
+
+    def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
+        """Parameters in a coarse dtype that the optimizer itself moves have no float32 master."""
+        names = {id(one): name for name, one in self._parameters()}
+        moved = [one for group in optimizer.param_groups for one in group["params"] if id(one) in names]
+        coarse = [names[id(one)] for one in moved if one.is_floating_point() and self._eps(one.dtype) > SINGLE]
+        self.weights_low = self.weights_low or coarse
+        return update()
+
+    def _gradient(self, parameter: Any) -> Any:
+        """The whole gradient of a parameter, on all ranks; None if it has none."""
+        if self.watched.engine is not None:
+            from deepspeed.utils import safe_get_full_grad
+
+            return safe_get_full_grad(parameter)
+        gradient = parameter.grad
+        if gradient is None:
+            return None
+        gradient = gradient.to_dense() if gradient.is_sparse else gradient
+        return whole(gradient, local(parameter).device)
+
+    def _whole_weights(self) -> Iterable[tuple[str, Any]]:
+        for name, one in self._parameters():
+            if self.watched.engine is not None:
+                from deepspeed.utils import safe_get_full_fp32_param
+
+                master = safe_get_full_fp32_param(one)
+                yield name, one if master is None else master
+            else:
+                yield name, whole(one.detach(), local(one).device)
 
     def before_backward(self) -> None:
         """The first backward of a step must find no gradient; a later one finds what it adds to."""
+        self.lines.setdefault("backward", self.script.line())
+        if self.watched.engine is not None:
+            return
         with self.torch.no_grad():
-            for one in self.script.optimized.values():
-                there = self._norm(one.grad) if one.grad is not None else 0.0
-                self._kept[id(one)] = min(there, self._kept.get(id(one), there))
+            for name, one in self._parameters():
+                there = 0.0 if one.grad is None else float(self.torch.linalg.vector_norm(_elements(one.grad)))
+                self._kept[name] = min(there, self._kept.get(name, there))
 
-    def _norm(self, gradient: Any) -> float:
-        return float(self.torch.linalg.vector_norm(elements_of(local(gradient)), dtype=self.torch.float64))
+    def _eps(self, dtype: Any) -> float:
+        return float(self.torch.finfo(dtype).eps)
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
-        """Read the rows that a module gets in training mode."""
+        """Read the rows that a module gets in training mode, and once what its modules give."""
         torch = self.torch
         if not model.training:
             return call()
         if not self.epsilon:
             parameters = [local(one.detach()) for one in model.parameters()]
             self.weights = math.hypot(*(float(torch.linalg.vector_norm(one.float())) for one in parameters))
-        self.epsilon = max(self.epsilon, _epsilon(torch, model))
+        self._note_precision(model)
         self._rows += fingerprints({"args": args, **kwargs})
         before = _random_state(torch)
-        result = call()
-        self.random |= any(not torch.equal(*two) for two in zip(before, _random_state(torch), strict=True))
+        with _Traces(self, model, kwargs.get(MASK) if not self.steps else None, on=not self.steps):
+            result = call()
+        self.random |= any(not torch.equal(*two) for two in zip(before, _random_state(torch)))  # noqa: B905
         return result
+
+    def _note_precision(self, model: Module) -> None:
+        """The coarsest arithmetic of a forward."""
+        torch = self.torch
+        device = next((one.device.type for one in model.parameters()), "cpu")
+        dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
+        if torch.is_autocast_enabled(device):
+            dtypes.add(torch.get_autocast_dtype(device))
+        coarsest = max(dtypes, key=self._eps, default=torch.float32)
+        if self._eps(coarsest) > SINGLE:
+            self.low = str(coarsest).removeprefix("torch.")
+        tf32 = device == "cuda" and torch.get_float32_matmul_precision() != "highest"
+        self.epsilon = max(self.epsilon, self._eps(coarsest), 2**-10 if tf32 else 0.0)
+
+
+class _Trace:
+    """What is known of a module, summed over its calls."""
+
+    def __init__(self, name: str, line: str) -> None:
+        self.name, self.line = name, line
+        self.output: Any = 0
+        self.gradient: Any = 0
+
+    def record(self, scale: float) -> ModuleTrace:
+        """Without the scale of the loss."""
+        output, gradient = (_finite(one) for one in (self.output, self.gradient / scale))
+        return ModuleTrace(name=self.name, output=output, gradient=gradient, line=self.line)
+
+
+def _finite(sums: Any) -> Sketch:
+    values: list[float] = sums.tolist() if hasattr(sums, "tolist") else []
+    return values if all(map(math.isfinite, values)) else []
+
+
+class _Traces:
+    """Inside, what the modules of a model give is noted. A compiled model has none that are called."""
+
+    def __init__(self, probe: GradientProbe, model: Module, mask: Any, on: bool) -> None:
+        self.probe, self.model, self.mask = probe, model, None if mask is None else mask.bool()
+        self.on = on and not probe.compiles
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> None:
+        for name, module in inner_model(self.model).named_modules() if self.on else ():
+            leave = functools.partial(self._leave, plain(name) or type(module).__name__)
+            self.handles.append(module.register_forward_hook(leave))
+
+    def __exit__(self, *_: Any) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def _leave(self, name: str, module: Module, args: Any, output: Any) -> None:
+        values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
+        tensors = [one for _, one in tensors_in(values) if one.is_floating_point() and one.dim() > 1]
+        if not tensors:
+            return
+        value = tensors[0]
+        trace = self.probe.modules.setdefault(name, _Trace(name, self.probe.script.line()))
+        trace.output = trace.output + row_sketch(local(value), self.mask)
+        if value.requires_grad:
+
+            def back(gradient: Any) -> None:
+                trace.gradient = trace.gradient + row_sketch(local(gradient), self.mask)
+
+            value.register_hook(back)
+
+
+def _elements(gradient: Any) -> Any:
+    """The elements that this rank has."""
+    gradient = local(gradient)
+    return (gradient.coalesce().values() if gradient.is_sparse else gradient).float()
 
 
 def _random_state(torch: Any) -> list[Any]:
     on_device = torch.cuda.is_available() and torch.cuda.is_initialized()
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_device else [])]
-
-
-def _epsilon(torch: Any, model: Module) -> float:
-    """That of the coarsest arithmetic of a forward."""
-    device = next((one.device.type for one in model.parameters()), "cpu")
-    dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
-    if torch.is_autocast_enabled(device):
-        dtypes.add(torch.get_autocast_dtype(device))
-    tf32 = device == "cuda" and torch.get_float32_matmul_precision() != "highest"
-    return max(0.0, *(float(torch.finfo(one).eps) for one in dtypes), 2**-10 if tf32 else 0.0)
-
-
-def without_dropout(torch: Any, script: ProvedScript) -> None:
-    """Torch's functions for it are called with a probability of 0. The script has imported none of them yet."""
-    functional = torch.nn.functional
-
-    def undropped(real: Callable[..., Any]) -> Callable[..., Any]:
-        def without(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
-            script.dropout |= bool(p and training)
-            return real(input, 0.0, training, *args, **kwargs)
-
-        return without
-
-    for name in DROPOUT:
-        replace(functional, name, undropped)
-    real = functional.scaled_dot_product_attention
-
-    @functools.wraps(real)
-    def attention(query: Any, key: Any, value: Any, mask: Any = None, p: float = 0.0, *args: Any, **kwargs: Any) -> Any:
-        p = kwargs.pop("dropout_p", p)
-        script.dropout |= bool(p)
-        return real(query, key, value, kwargs.pop("attn_mask", mask), 0.0, *args, **kwargs)
-
-    functional.scaled_dot_product_attention = attention
 
 
 def fingerprints(inputs: Mapping[str, Any]) -> list[str]:

@@ -6,19 +6,26 @@ unless something else explains it.
 
 import contextlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfsuite.errors import UsageError
-from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, Way, typed
-from perfsuite.features.prove.relations._compared import DOUBTS, STEPS, Compared, compared, same_rows
+from perfsuite.features.prove.relation import CannotTry, Judged, Proof, ProveRequest, Relation, Remark, typed
+from perfsuite.features.prove.relations._compared import (
+    DOUBTS,
+    STEPS,
+    Compared,
+    Rounding,
+    compared,
+    frozen,
+    is_near,
+    own_and_rounded,
+)
 from perfsuite.features.prove.relations._gradients import PROBE
 from perfsuite.records.gradients import Gradients
 
-NEAR = 0.02  # of a ratio that is meant
 KEYS = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")  # of a DeepSpeed config
 BATCH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu", "micro_batch_size", "batch_size")
 ACCUMULATION = (
@@ -108,51 +115,52 @@ def _place(words: Sequence[str], names: Sequence[str]) -> tuple[int, str]:
     raise UsageError(
         f"The command does not say {names[0]}. Write the micro-batch and the accumulation into it, such as "
         "--per_device_train_batch_size 4 --gradient_accumulation_steps 2. Name other options: "
-        "--names=--batch-size,--accumulate."
+        "--names=batch=--rows,accumulate=--parts."
     )
 
 
-def _ways(asked: ProveRequest) -> Sequence[Way]:
+def _prove(asked: ProveRequest) -> Proof:
+    names = [asked.names[name] for name in ("batch", "accumulate") if name in asked.names]
     try:
-        both = splits(asked.words, asked.names)
-        commands = [with_split(asked.words, split, asked.folder, asked.names) for split in both]
+        both = splits(asked.words, names)
+        commands = [with_split(asked.words, split, asked.folder, names) for split in both]
     except UsageError as error:
         raise CannotTry(Remark(what="options", subject=str(error))) from error
-    return [Way(tuple(words), frozen=True, steps=STEPS) for words in commands]
-
-
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
+    ways = [frozen(asked, words=words) for words in commands]
+    own, moved, *seen = yield [*own_and_rounded(asked), *ways]
     whole, parts = (typed(one, Gradients) for one in seen)
-    times = splits(asked.words, asked.names)[1][1]
-    found = compared(whole, parts)
+    return _judge(whole, parts, both[1][1], Rounding(typed(own, Gradients), typed(moved, Gradients)))
+
+
+def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding: Rounding) -> Judged:
+    found = compared(whole, parts, rounding)
     if any(step.uncleared for rank in (*whole, *parts) for step in rank.steps):
-        return RELATION.broken([Remark(what="uncleared", number=max(found.norms))])
-    doubts = [*found.doubts, *([] if same_rows(whole, parts) else ["rows"])]
-    counts = [{step.micro_batches for rank in side for step in rank.steps} for side in (whole, parts)]
-    if max(counts[0]) * times != max(counts[1]):
-        doubts.append("micro_batches")
-    if {"rows", "weights", "micro_batches", "values"}.intersection(doubts) or (doubts and not found.agree):
-        raise CannotTry(Remark(what=doubts[0], number=found.difference, expected=found.allowed))
+        return RELATION.broken([Remark(what="uncleared")])
+    counts = [{step.micro_batches for rank in side for step in rank.steps[:STEPS]} for side in (whole, parts)]
+    doubts = [*found.undoubted, *(["micro_batches"] if max(counts[0]) * times != max(counts[1]) else [])]
+    if doubts or (found.doubts and not found.agree):
+        raise CannotTry(Remark(what=(*doubts, *found.doubts)[0], number=found.difference, expected=found.allowed))
     aside = [Remark(what="dropout")] if any(rank.dropout for rank in (*whole, *parts)) else []
     aside += [Remark(what="uncounted")] if any(rank.uncounted for rank in whole) else []
     held = Remark(what="held", number=found.difference, expected=found.allowed)
-    return RELATION.broken([] if found.agree else [_breach(found, times, whole[0].uncounted)], aside, held)
+    wrong = [] if found.agree else [_breach(found, times, whole[0].uncounted, parts[0].lines.get("backward", ""))]
+    return RELATION.broken([*wrong, *found.begins], aside, held)
 
 
-def _breach(found: Compared, times: int, uncounted: bool) -> Remark:
-    """What the ratio of both norms looks like."""
-    ratio = found.norms[1] / found.norms[0]
-    if math.isclose(ratio, times, rel_tol=NEAR):
-        return Remark(what="undivided", subject=found.worst, number=times)
-    if math.isclose(ratio, 1 / times, rel_tol=NEAR):
-        return Remark(what="divided_twice", subject=found.worst, number=times)
-    if uncounted and not math.isclose(ratio, 1, rel_tol=found.allowed):
-        return Remark(what="labels", subject=found.worst, number=ratio)
-    return Remark(what="differ", subject=found.worst, number=found.difference, expected=found.allowed)
+def _breach(found: Compared, times: int, uncounted: bool, line: str) -> Remark:
+    """What the ratio of both gradients looks like."""
+    if is_near(found.ratio, times):
+        return Remark(what="undivided", subject=found.worst, number=times, line=line)
+    if is_near(found.ratio, 1 / times):
+        return Remark(what="divided_twice", subject=found.worst, number=times, line=line)
+    if uncounted and abs(found.ratio - 1) > found.allowed:
+        return Remark(what="labels", subject=found.worst, number=found.ratio, line=line)
+    return Remark(what="differ", subject=found.worst, number=found.difference, expected=found.allowed, line=line)
 
 
 RELATION = Relation(
     name="accumulation",
+    order=80,
     asks="One global batch has one gradient, in one micro-batch or in several.",
     probe=PROBE,
     says=DOUBTS
@@ -172,6 +180,5 @@ RELATION = Relation(
         "micro_batches": "the number of backward passes did not follow the option of the accumulation",
         "uncounted": "the run at once had the model's own mean, without the Trainer's count of labels",
     },
-    ways=_ways,
-    judge=_judge,
+    prove=_prove,
 )

@@ -3,54 +3,33 @@
 Dropout stays: what is computed again must draw the same random numbers.
 """
 
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any
+import dataclasses
 
-from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, Way, typed
-from perfsuite.features.prove.relations._compared import DOUBTS, STEPS, compared, same_rows
+from perfsuite.features.prove.relation import CannotTry, Proof, ProveRequest, Relation, Remark, typed
+from perfsuite.features.prove.relations._changes import change, kept
+from perfsuite.features.prove.relations._compared import DOUBTS, Rounding, compared, frozen, own_and_rounded
 from perfsuite.features.prove.relations._gradients import PROBE
-from perfsuite.rank.script.probes import ProvedScript
-from perfsuite.rank.script.watched import replace
 from perfsuite.records.gradients import Gradients
 
-OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 
-
-def kept(torch: ModuleType, script: ProvedScript) -> None:
-    """torch's function calls what it is given, and keeps its activations."""
-    from torch.utils import checkpoint
-
-    def make(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            script.changed = True
-            return function(*args, **{name: value for name, value in kwargs.items() if name not in OPTIONS})
-
-        return call
-
-    replace(checkpoint, "checkpoint", make)
-
-
-def _ways(asked: ProveRequest) -> Sequence[Way]:
-    changes = ((), (f"{__name__}:{kept.__name__}",))
-    return [Way(asked.words, changes=one, frozen=True, dropout=True, steps=STEPS) for one in changes]
-
-
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
-    again, once = (typed(one, Gradients) for one in seen)
-    if not any(rank.changed for rank in once):
+def _prove(asked: ProveRequest) -> Proof:
+    rounding = Rounding(*(typed(one, Gradients) for one in (yield own_and_rounded(asked))))
+    if not any(rank.recomputes for rank in rounding.own):
         raise CannotTry(Remark(what="unused"))
-    found = compared(once, again)
-    doubts = [one for one in found.doubts if one in ("weights", "values")]
-    if doubts or not same_rows(once, again):
-        raise CannotTry(Remark(what=(*doubts, "rows")[0]))
-    about: dict[str, Any] = {"number": found.difference, "expected": found.allowed}
-    wrong = [] if found.agree else [Remark(what="differ", subject=found.worst, **about)]
-    return RELATION.broken(wrong, [], Remark(what="held", **about))
+    ways = [dataclasses.replace(frozen(asked), changes=changes) for changes in ((), (change(kept),))]
+    again, once = (typed(one, Gradients) for one in (yield ways))
+    found = compared(once, again, rounding)
+    if found.undoubted:
+        raise CannotTry(Remark(what=found.undoubted[0]))
+    line = again[0].lines.get("recomputes", "")
+    differ = Remark(what="differ", subject=found.worst, number=found.difference, expected=found.allowed, line=line)
+    held = Remark(what="held", number=found.difference, expected=found.allowed)
+    return RELATION.broken([] if found.agree else [differ, *found.begins], [], held)
 
 
 RELATION = Relation(
     name="checkpointing",
+    order=100,
     asks="Activations that are computed again give the gradients of those that are kept.",
     probe=PROBE,
     says=DOUBTS
@@ -61,6 +40,5 @@ RELATION = Relation(
         "differ": "recomputation changes gradients by {number} of their norm, most in {subject}, where rounding "
         "explains {expected}: does it draw the same random numbers?",
     },
-    ways=_ways,
-    judge=_judge,
+    prove=_prove,
 )

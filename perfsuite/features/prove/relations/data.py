@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, own_run, typed
+from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
 from perfsuite.features.prove.relations._gradients import fingerprints
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
@@ -239,8 +239,8 @@ def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
     )
 
 
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
-    ranks = typed(seen[0], DataFacts)
+def _judge(seen: Seen) -> Judged:
+    ranks = typed(seen, DataFacts)
     loaders = [rank.loaders for rank in ranks]
     if not loaders[0]:
         raise CannotTry(Remark(what="none"))
@@ -325,6 +325,7 @@ def _of_workers(draws: dict[str, list[str]], workers: int) -> Iterator[Remark]:
 
 RELATION = Relation(
     name="data",
+    order=50,
     asks="An epoch reads each sample once over ranks and workers, in another order than the one before.",
     probe=f"{__name__}:DataProbe",
     says={
@@ -344,6 +345,5 @@ RELATION = Relation(
         "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
         "same seed in each?",
     },
-    ways=own_run,
-    judge=_judge,
+    prove=by_own_run(_judge),
 )

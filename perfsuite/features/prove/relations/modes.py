@@ -4,7 +4,7 @@ Dropout and BatchNorm are what a mode changes. A module that is in evaluation mo
 if the whole model is not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -13,12 +13,11 @@ import msgspec
 from perfsuite.features.prove.relation import (
     CannotTry,
     Judged,
-    ProveRequest,
     Relation,
     Remark,
     Seen,
+    by_own_run,
     grouped,
-    own_run,
     typed,
 )
 from perfsuite.rank.memory.whereabouts import inner_model
@@ -160,8 +159,8 @@ def _sensitive(torch: ModuleType, model: Module) -> list[str]:
     ]
 
 
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
-    facts = typed(seen[0], Modes)
+def _judge(seen: Seen) -> Judged:
+    facts = typed(seen, Modes)
     first = max(facts, key=lambda one: one.evaluations)
     wrong: list[Remark] = []
     for what, step, names, line in (
@@ -179,6 +178,7 @@ def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
 
 RELATION = Relation(
     name="modes",
+    order=40,
     asks="The model trains in training mode, and an evaluation changes nothing that training reads.",
     probe=f"{__name__}:ModeProbe",
     says={
@@ -193,6 +193,5 @@ RELATION = Relation(
         "on": "the evaluation after step {step} runs in training mode: {subject} is active. Call model.eval()",
         "changed": "the evaluation after step {step} changes {subject}, which training reads",
     },
-    ways=own_run,
-    judge=_judge,
+    prove=by_own_run(_judge),
 )

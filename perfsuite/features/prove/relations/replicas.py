@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, grouped, own_run
+from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, grouped
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest
 from perfsuite.rank.torch_types import Module
@@ -98,8 +98,8 @@ class ReplicaProbe(Probe):
                         yield f"{names[id(parameter)]} ({key})", digest(one)
 
 
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
-    ranks = [msgspec.convert(one, Replica, strict=False) for one in seen[0]]
+def _judge(seen: Seen) -> Judged:
+    ranks = [msgspec.convert(one, Replica, strict=False) for one in seen]
     if len(ranks) < 2:
         raise CannotTry(Remark(what="one_rank"))
     first = ranks[0]
@@ -143,6 +143,7 @@ def _parameters(ranks: Sequence[Replica], steps: Sequence[int], names: Sequence[
 
 RELATION = Relation(
     name="replicas",
+    order=20,
     asks="Parameters, buffers and optimizer state that ought to be equal on all ranks are.",
     probe=f"{__name__}:ReplicaProbe",
     says={
@@ -159,6 +160,5 @@ RELATION = Relation(
         "wrapped in DistributedDataParallel, and called through the wrapper?",
         "state": "the optimizer's state of {subject} differs between ranks, although the parameters are equal",
     },
-    ways=own_run,
-    judge=_judge,
+    prove=by_own_run(_judge),
 )

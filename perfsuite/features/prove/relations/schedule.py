@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relation import CannotTry, Judged, ProveRequest, Relation, Remark, Seen, own_run, typed
+from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.records.record import Record
@@ -178,8 +178,8 @@ def _inner(optimizer: Any) -> Any:
     return optimizer
 
 
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
-    facts = typed(seen[0], Schedules)[0]
+def _judge(seen: Seen) -> Judged:
+    facts = typed(seen, Schedules)[0]
     outer = [one for one in facts.schedulers if not one.inner]
     if not outer:
         raise CannotTry(Remark(what="none"))
@@ -228,6 +228,7 @@ def _zeros(rates: Sequence[float]) -> tuple[int, int]:
 
 RELATION = Relation(
     name="schedule",
+    order=30,
     asks="A learning-rate scheduler makes one step for each update, or one for each epoch.",
     probe=f"{__name__}:ScheduleProbe",
     says={
@@ -246,6 +247,5 @@ RELATION = Relation(
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },
-    ways=own_run,
-    judge=_judge,
+    prove=by_own_run(_judge),
 )

@@ -4,7 +4,7 @@ A script that sets none claims nothing. On a GPU, kernels may add in any order u
 ones, so losses are compared there only if it does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -13,11 +13,10 @@ import msgspec
 from perfsuite.features.prove.relation import (
     STEPS,
     CannotTry,
-    Judged,
+    Proof,
     ProveRequest,
     Relation,
     Remark,
-    Seen,
     Way,
     grouped,
     own_run,
@@ -111,12 +110,8 @@ class SeedProbe(Probe):
         return msgspec.to_builtins(facts)
 
 
-def _ways(asked: ProveRequest) -> Sequence[Way]:
-    return [*own_run(asked), Way(asked.words, number=1)]
-
-
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
-    one, other = (typed(some, SeedFacts) for some in seen)
+def _prove(asked: ProveRequest) -> Proof:
+    one, other = (typed(some, SeedFacts) for some in (yield [own_run(asked), Way(asked.words, number=1)]))
     returning = next((rank for rank in one if rank.returns), None)
     if returning:
         about: dict[str, Any] = {"step": returning.returns, "number": returning.since, "line": returning.reseed_line}
@@ -139,6 +134,7 @@ def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
 
 RELATION = Relation(
     name="seeds",
+    order=70,
     asks="Two launches of a script that sets a seed are the same.",
     probe=f"{__name__}:SeedProbe",
     says={
@@ -151,6 +147,5 @@ RELATION = Relation(
         "rows": "a seed is set, but step {step} reads other rows in each launch",
         "losses": "a seed is set, but step {step} has another loss in each launch, with the same weights and rows",
     },
-    ways=_ways,
-    judge=_judge,
+    prove=_prove,
 )

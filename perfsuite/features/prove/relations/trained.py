@@ -13,12 +13,11 @@ import msgspec
 from perfsuite.features.prove.relation import (
     CannotTry,
     Judged,
-    ProveRequest,
     Relation,
     Remark,
     Seen,
+    by_own_run,
     grouped,
-    own_run,
     typed,
 )
 from perfsuite.rank.norms import elements_of, local
@@ -288,8 +287,8 @@ def _untied(model: Module) -> str:
     return plain(names.get(id(weights[1]), ""))
 
 
-def _judge(asked: ProveRequest, seen: Sequence[Seen]) -> Judged:
-    ranks = typed(seen[0], ParameterTraces)
+def _judge(seen: Seen) -> Judged:
+    ranks = typed(seen, ParameterTraces)
     first, updates = ranks[0], min(rank.updates for rank in ranks)
     if not first.parameters:
         raise CannotTry(Remark(what="no_parameters"))
@@ -356,6 +355,7 @@ def _about_moves(trained: dict[str, list[ParameterTrace]], merged: dict[str, lis
 
 RELATION = Relation(
     name="trained",
+    order=10,
     asks="Every parameter that is meant to train has a gradient, is in an optimizer once, and moves.",
     probe=f"{__name__}:TrainedProbe",
     says={
@@ -381,6 +381,5 @@ RELATION = Relation(
         "untied": "the config ties {subject} to the input embedding, but it is a parameter of its own",
         "unused": "no gradient reaches {subject}: its output does not reach the loss",
     },
-    ways=own_run,
-    judge=_judge,
+    prove=by_own_run(_judge),
 )

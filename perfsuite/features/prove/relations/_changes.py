@@ -1,0 +1,225 @@
+"""What a way to run a script changes in its libraries, before the script uses them.
+
+Each is ``change(torch, script, value)``, which Change names.
+"""
+
+import contextlib
+import functools
+import json
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.script.probes import ProvedScript
+from perfsuite.rank.script.watched import replace
+from perfsuite.rank.torch_types import Module
+from perfsuite.records.job import Change
+
+DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+DEEPSPEED = "deepspeed.runtime.engine"
+SINGLE, DOUBLE = 2.0**-24, 2.0**-53  # unit roundoffs of what adds up the products of float32 and coarser, and float64
+TF32 = 2.0**-11
+
+
+def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
+    """Torch's functions for it are called with a probability of 0. The script has imported none of them yet."""
+    functional = torch.nn.functional
+
+    def undropped(real: Callable[..., Any]) -> Callable[..., Any]:
+        def without(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
+            script.dropout |= bool(p and training)
+            return real(input, 0.0, training, *args, **kwargs)
+
+        return without
+
+    for name in DROPOUT:
+        replace(functional, name, undropped)
+    real = functional.scaled_dot_product_attention
+
+    @functools.wraps(real)
+    def attention(query: Any, key: Any, value: Any, mask: Any = None, p: float = 0.0, *args: Any, **kwargs: Any) -> Any:
+        p = kwargs.pop("dropout_p", p)
+        script.dropout |= bool(p)
+        return real(query, key, value, kwargs.pop("attn_mask", mask), 0.0, *args, **kwargs)
+
+    functional.scaled_dot_product_attention = attention
+
+
+def rounded(torch: Any, script: ProvedScript, value: str) -> None:
+    """The same training with other rounding: the rows of each batch are in another order, and modules round otherwise.
+    Nothing is compiled, since that would see the modules alone.
+    """
+    eager(torch, script, value)
+    torch.nn.modules.module.register_module_forward_hook(_rounding(torch))
+    from torch.utils.data import dataloader
+
+    replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_permuting, torch))
+
+
+@contextlib.contextmanager
+def rounding_of(torch: Any) -> Iterator[None]:
+    """Inside, modules round otherwise."""
+    handle = torch.nn.modules.module.register_module_forward_hook(_rounding(torch))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _rounding(torch: Any) -> Callable[..., Any]:
+    """What an innermost module gives is moved by what its arithmetic may round.
+
+    Each factor of a product is rounded, and so is the result: together sqrt(3)·u of the size of the sum's terms, where
+    u is the unit roundoff of the result's dtype. A sum of n products is off by at most λ·sqrt(n)·u of their size with a
+    probability of 1 - 2·exp(-λ²/2), where u is that of what adds them up (Higham and Mary 2019, "A new approach to
+    probabilistic rounding error analysis"). What is no sum is rounded by u of itself.
+    """
+    generators: dict[Any, Any] = {}
+
+    def noise(tensor: Any, terms: int) -> Any:
+        generator = generators.get(tensor.device)
+        if generator is None:
+            generator = generators[tensor.device] = torch.Generator(tensor.device).manual_seed(1)
+        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        tf32 = tensor.is_cuda and torch.get_float32_matmul_precision() != "highest"
+        unit, adding = torch.finfo(tensor.dtype).eps / 2, DOUBLE if tensor.dtype == torch.float64 else SINGLE
+        values = tensor.to(wide)
+        random = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=wide) * 2 - 1
+        if not terms:
+            return (values * (1 + unit * random)).to(tensor.dtype)
+        size = values.detach().square().mean(-1, keepdim=True).sqrt()
+        by = math.hypot(math.sqrt(3) * max(unit, TF32 if tf32 else 0.0), math.sqrt(terms) * adding)
+        return (values + by * size * random).to(tensor.dtype)
+
+    def leave(module: Module, args: Any, output: Any) -> Any:
+        if not module.training or next(module.children(), None) is not None:
+            return None
+        weight: Any = getattr(module, "weight", None)
+        sums = hasattr(weight, "dim") and weight.dim() > 1 and not isinstance(module, torch.nn.Embedding)
+        if isinstance(output, torch.Tensor) and type(output) is torch.Tensor and output.is_floating_point():
+            return noise(output, weight[0].numel() if sums else 0)
+        return None
+
+    return leave
+
+
+def _permuting(torch: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def reading(iterator: Any) -> Any:
+        batch = read(iterator)
+        with torch.no_grad():
+            tensors = [one for _, one in tensors_in(batch) if one.dim()]
+            for one in tensors:
+                if one.shape[0] == tensors[0].shape[0] and one.is_contiguous():
+                    one.copy_(one.flip(0))
+        return batch
+
+    return reading
+
+
+def eager(torch: Any, script: ProvedScript, value: str) -> None:
+    """torch.compile compiles nothing."""
+
+    def make(compiling: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            script.changed = True
+            return compiling(*args, **kwargs | {"disable": True})
+
+        return call
+
+    replace(torch, "compile", make)
+
+
+def kept(torch: Any, script: ProvedScript, value: str) -> None:
+    """torch.utils.checkpoint calls what it is given, and keeps its activations."""
+    from torch.utils import checkpoint
+
+    def make(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            script.changed = True
+            return function(*args, **{name: one for name, one in kwargs.items() if name not in CHECKPOINT_OPTIONS})
+
+        return call
+
+    replace(checkpoint, "checkpoint", make)
+
+
+def in_float32(torch: Any, script: ProvedScript, value: str) -> None:
+    """What asks for bfloat16 or float16 gets float32. Autocast and GradScaler are off."""
+
+    def off(make: Callable[..., None]) -> Callable[..., None]:
+        def making(self: Any, *args: Any, **kwargs: Any) -> None:
+            make(self, *args, **kwargs)
+            self._enabled = False
+
+        return making
+
+    replace(torch.autocast, "__init__", off)
+    replace(torch.amp.GradScaler, "__init__", off)
+    for name in ("half", "bfloat16"):
+        for owner in (torch.Tensor, torch.nn.Module):
+            setattr(owner, name, owner.float)
+    for name in ("bfloat16", "float16", "half"):
+        setattr(torch, name, torch.float32)
+    _change_deepspeed(script, lambda config: [config.pop(name, None) for name in ("bf16", "bfloat16", "fp16")])
+
+
+def unsharded(torch: Any, script: ProvedScript, value: str) -> None:
+    """DeepSpeed shards nothing."""
+    _change_deepspeed(script, lambda config: config.pop("zero_optimization", None))
+
+
+def batch_times(torch: Any, script: ProvedScript, value: str) -> None:
+    """Each DataLoader has a batch that is larger by a factor, and DeepSpeed knows it."""
+    from torch.utils.data import BatchSampler, DataLoader
+
+    factor = float(value)
+    known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def make(init: Callable[..., None]) -> Callable[..., None]:
+        def making(self: Any, dataset: Any, batch_size: Any = 1, *args: Any, **kwargs: Any) -> None:
+            sampler = kwargs.get("batch_sampler")
+            if type(sampler) is BatchSampler and sampler not in known:
+                sampler.batch_size = int(sampler.batch_size * factor)
+            elif sampler is None and batch_size is not None:
+                batch_size = int(batch_size * factor)
+            script.changed = True
+            init(self, dataset, batch_size, *args, **kwargs)
+            if self.batch_sampler is not None:
+                known.add(self.batch_sampler)
+
+        return making
+
+    def larger(config: dict[str, Any]) -> None:
+        if isinstance(micro_batch := config.get("train_micro_batch_size_per_gpu"), int):
+            config["train_micro_batch_size_per_gpu"] = int(micro_batch * factor)
+
+    replace(DataLoader, "__init__", make)
+    _change_deepspeed(script, larger)
+
+
+def _change_deepspeed(script: ProvedScript, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Its config, a file or a dictionary, as it reads it."""
+
+    def make(init: Callable[..., None]) -> Callable[..., None]:
+        def making(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+            values = dict(config) if isinstance(config, dict) else json.loads(Path(config).read_text())
+            change(values)
+            script.changed = True
+            init(self, values, *args, **kwargs)
+
+        return making
+
+    def on_import(engine: ModuleType) -> None:
+        replace(engine.DeepSpeedConfig, "__init__", make)
+
+    script.on_import[DEEPSPEED].append(on_import)
+
+
+def change(function: Callable[..., None], value: str = "") -> Change:
+    """The change that is made by one of these functions."""
+    return Change(f"{function.__module__}:{function.__name__}", value)

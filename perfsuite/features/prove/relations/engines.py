@@ -1,0 +1,62 @@
+"""engines: what distributes the model makes the update of one rank without sharding, in float32.
+
+What the script's own precision rounds is measured, and is no fault.
+"""
+
+from typing import Any
+
+from perfsuite.features.prove.relation import CannotTry, Proof, ProveRequest, Relation, Remark, typed
+from perfsuite.features.prove.relations._changes import batch_times, change, in_float32, unsharded
+from perfsuite.features.prove.relations._compared import (
+    DOUBTS,
+    Rounding,
+    check_steps,
+    compared,
+    frozen,
+    own_and_rounded,
+)
+from perfsuite.features.prove.relations._gradients import PROBE
+from perfsuite.features.prove.relations._launchers import with_ranks
+from perfsuite.records.gradients import Gradients
+
+
+def _prove(asked: ProveRequest) -> Proof:
+    own, moved = (typed(one, Gradients) for one in (yield own_and_rounded(asked)))
+    count, engine = len(own), own[0].engine
+    one_rank = with_ranks(asked.words, 1)
+    if not engine:
+        raise CannotTry(Remark(what="none"))
+    if one_rank is None:
+        raise CannotTry(Remark(what="launcher"))
+    changes = (change(in_float32), change(unsharded), change(batch_times, str(count)))
+    [plain] = [typed(one, Gradients) for one in (yield [frozen(asked, *changes, words=one_rank, ranks=1)])]
+    check_steps(own, plain)
+    rounding = Rounding(own, moved)
+    gradients, update = (compared(plain, own, rounding, what) for what in ("gradients", "update"))
+    if gradients.undoubted or (gradients.doubts and not update.agree):
+        raise CannotTry(Remark(what=(*gradients.undoubted, *gradients.doubts)[0]))
+    found, what = (gradients, "gradients") if not gradients.agree else (update, "update")
+    line = own[0].lines.get("backward" if what == "gradients" else "update", "")
+    about: dict[str, Any] = {"number": found.difference, "expected": found.allowed}
+    wrong = [] if found.agree else [Remark(what=what, subject=found.worst, other=engine, line=line, **about)]
+    return RELATION.broken([*wrong, *found.begins], [], Remark(what="held", other=engine, **about))
+
+
+RELATION = Relation(
+    name="engines",
+    order=130,
+    asks="What distributes the model makes the update of one rank in float32.",
+    probe=PROBE,
+    says=DOUBTS
+    | {
+        "held": "the update of {other} differs from that of one rank in float32 by {number} of its norm (rounding "
+        "explains {expected})",
+        "none": "nothing distributes the model: wrap it in DistributedDataParallel, fully_shard or DeepSpeed",
+        "launcher": "the number of ranks is not in the command: start them by torchrun, accelerate launch or deepspeed",
+        "gradients": "gradients of {other} differ from those of one rank in float32 by {number} of their norm, most in "
+        "{subject}, where rounding explains {expected}",
+        "update": "gradients agree, but the update of {other} differs from that of one rank in float32 by {number} of "
+        "its norm, most in {subject}, where rounding explains {expected}: is each gradient clipped by the norm of all?",
+    },
+    prove=_prove,
+)
