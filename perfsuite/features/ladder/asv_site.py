@@ -7,8 +7,6 @@ and the feed is left out.
 
 import json
 import re
-from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -51,41 +49,19 @@ def publish(folder: Path, ladder: Ladder, story: Story) -> Path:
 def front(html: Path, story: Story) -> str:
     """The front page's text."""
     parameters = json.loads((html / "index.json").read_text())["benchmarks"]
-    return _render(
-        "front.html",
-        story,
-        link=lambda change: link(change, parameters[change.benchmark], story),
-        plot=lambda change: plot(change, story),
-        plain=plain,
-    )
-
-
-def markdown(story: Story) -> str:
-    """The story as a page of documentation."""
-    return _render("story.md", story)
-
-
-def _render(template: str, story: Story, **functions: Callable[..., str]) -> str:
-    """A page of the story. Texts from elsewhere are no HTML in it."""
-    is_html = template.endswith(".html")
-    known = environment("perfsuite.features.ladder", ".", autoescape=is_html, keep_trailing_newline=not is_html)
-    known.filters.update(cell=_table_cell, plain=lambda text: _table_cell(escape(text, quote=False)))
-    releases = by_release(story.reported)
-    text: str = known.get_template(template).render(
+    known = environment("perfsuite.features.ladder", ".", autoescape=True)
+    text: str = known.get_template("front.html").render(
         story=story,
-        releases=releases[::-1] if is_html else releases,
+        releases=by_release(story.reported)[::-1],
         unconfirmed=story.with_status(UNCONFIRMED),
         rungs={rung.name: rung for rung in story.rungs},
         seconds=show_cost,
         summary=summary(story),
-        **functions,
+        link=lambda change: link(change, parameters[change.benchmark], story),
+        plot=lambda change: plot(change, story),
+        plain=plain,
     )
     return text
-
-
-def _table_cell(text: str) -> str:
-    """The text as a cell of a table in Markdown; in a code span there is no HTML."""
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def summary(story: Story) -> str:

@@ -1,4 +1,4 @@
-"""What one of each costs on a machine: the constants that ``perfsuite calibrate`` fits."""
+"""What one of each costs on a machine: the constants that ``perfsuite time --predict`` fits on a CPU."""
 
 from perfsuite.records.record import Record
 

@@ -232,14 +232,6 @@ def test_a_message_that_was_not_sent_is_sent_next_time(forge, tmp_path):
     assert len(forge.messages) == 1
 
 
-def test_plain_json_has_keys_and_titles(forge, tmp_path):
-    """For a program that wants no text."""
-    tell(tmp_path, result(FATTER), options=("--webhook", f"{forge.url}/hook", "--webhook-format", "json"))
-
-    title = f"{CELL}: peak memory +10.0 % (regressed)"
-    assert forge.messages == [{"new": [{"key": PEAK, "title": title}], "gone": [], "run": ""}]
-
-
 def test_the_address_of_the_webhook_is_in_a_variable(forge, tmp_path, monkeypatch, capsys):
     """Neither the command line nor a message has it; an empty one is an error."""
     monkeypatch.setenv("SLACK_URL", f"{forge.url}/hook")

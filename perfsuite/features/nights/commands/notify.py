@@ -43,8 +43,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "that no list of processes shows it."
     )
     parser.add_argument("--webhook", metavar="URL", help=text)
-    text = "slack: {'text': …}, for Slack and its like (default). json: keys and titles."
-    parser.add_argument("--webhook-format", choices=webhook.FORMATS, default=webhook.FORMATS[0], help=text)
     add_shared(parser, BASELINES, KERNELS, CATALOG)
 
 
@@ -75,9 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.github:
             message = webhook.of_issues(done, here)
             if message:
-                webhook.send(message, address, arguments.webhook_format)
+                webhook.send(message, address)
         else:
-            message = webhook.send_news(news, address, here, arguments.webhook_format)
+            message = webhook.send_news(news, address, here)
         print(f"--webhook: {'sent' if message else 'nothing new'}")
     return 1 if incomplete or not compared else 0
 

@@ -22,7 +22,6 @@ from perfsuite.show.text.markdown import code
 from perfsuite.system.changing import changing
 from perfsuite.system.paths import cache_folder
 
-FORMATS = ("slack", "json")
 MOST_TITLES = 20  # of a message for people
 SECONDS = 30.0
 
@@ -48,16 +47,8 @@ class WebhookMessage:
     def __bool__(self) -> bool:
         return bool(self.new or self.gone)
 
-    def body(self, kind: str) -> dict[str, object]:
-        """``{"text": …}`` for Slack and its like, or the fields as they are. What a report says is code there, which
-        has no links, mentions or commands.
-        """
-        if kind == "json":
-            listed = {
-                word: [{"key": key, "title": title} for key, title in found.items()]
-                for word, found in (("new", self.new), ("gone", self.gone))
-            }
-            return {**listed, "run": self.run}
+    def body(self) -> dict[str, str]:
+        """``{"text": …}`` for Slack and its like. What a report says is code, which has no links or commands."""
         titles = [
             (f"{word}: {_code(title)}", self.below.get(key, ()))
             for word, found in self._words()
@@ -108,22 +99,22 @@ def since_last(news: News, address: str, run: str) -> tuple[WebhookMessage, dict
     return message, kept | now
 
 
-def send_news(news: News, address: str, run: str, kind: str) -> WebhookMessage:
+def send_news(news: News, address: str, run: str) -> WebhookMessage:
     """Send what the last message to that address did not tell, and remember it. Raises UsageError as ``send`` does, and
     FileError if the cache folder cannot be written.
     """
     with changing(_file(address)):
         message, sent = since_last(news, address, run)
         if message:
-            send(message, address, kind)
+            send(message, address)
         codec.write_text(_file(address), msgspec.json.format(msgspec.json.encode(sent), indent=1).decode())
     return message
 
 
-def send(message: WebhookMessage, address: str, kind: str) -> None:
+def send(message: WebhookMessage, address: str) -> None:
     """Raises UsageError if the server refuses it. The address is a secret, so no message repeats it."""
     head = {"Content-Type": "application/json"}
-    request = urllib.request.Request(address, json.dumps(message.body(kind)).encode(), head, method="POST")
+    request = urllib.request.Request(address, json.dumps(message.body()).encode(), head, method="POST")
     try:
         urllib.request.urlopen(request, timeout=SECONDS).close()
     except urllib.error.HTTPError as error:

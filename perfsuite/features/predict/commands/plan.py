@@ -79,8 +79,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=count, default=5, metavar="N", help="Layouts to show (5).")
     parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
     text = (
-        "nodes: the fewest on which any layout fits; model: the family's largest that fits; scaling: the same on half "
-        "as many nodes, a quarter, and so on."
+        "nodes: the fewest on which any layout fits. model: the family's largest that fits. scaling: on half as many "
+        "nodes, a quarter, and so on."
     )
     parser.add_argument("--seek", choices=("nodes", "model", "scaling"), help=text)
     parser.add_argument("--price", type=float, metavar="X", help="Of one device for one hour.")

@@ -1,4 +1,4 @@
-"""``perfsuite ladder publish``: runs the alarms again, then reports the changes: a table, a site, JSON, Markdown."""
+"""``perfsuite ladder publish``: runs the alarms again, then reports the changes: a table, a site, JSON."""
 
 import argparse
 import shlex
@@ -16,10 +16,8 @@ from perfsuite.features.ladder.commands.ladder.run import add_ladder, summary
 from perfsuite.features.ladder.ladder import Ladder, called, find_ladder, locked, read_built
 from perfsuite.features.ladder.series_steps import SeriesStep
 from perfsuite.features.ladder.story import CONFIRMED, UNCONFIRMED, WORSE, Story
-from perfsuite.records import codec
 from perfsuite.show.text.rounds import round_text
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.system.paths import check_output
 from perfsuite.system.units import show_cost
 
 HELP = "Run the alarms of a ladder again, and report which release changed what: a table, and a site in LADDER/html."
@@ -29,14 +27,10 @@ NOT_CONFIRMED = "not confirmed"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
-    parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="Write the story as Markdown (JSON: html/story.json)."
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 if something of the ladder could not run, including an alarm's rungs."""
-    check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
     with locked(folder):
@@ -46,8 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
         refused = _confirm(folder, ladder, found, console)
         report = story.read_story(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, report)
-    if arguments.markdown:
-        codec.write_bytes(arguments.markdown, site.markdown(report).encode())
     _print(report, console)
     if report.about_dates:
         console.print(escape(report.about_dates), soft_wrap=True)
