@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
+OUTLIERS = 6.0  # inputs from which on LLM.int8 multiplies in half precision, as transformers has it
 PEFT = {4: "Linear4bit", 8: "Linear8bitLt"}  # the layers of peft that have adapters on such matrices
 
 
@@ -22,14 +23,14 @@ def quantize(session: Session, model: Any, bits: int) -> None:
     compute dtype (arXiv 2305.14314 leaves it open; bitsandbytes' ``quant_storage``). Raises Unsupported for a model
     without linear layers.
     """
-    import torch
-
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    linears = {name: one for name, one in model.named_modules() if type(one) is torch.nn.Linear and one is not head}
+    linears = {name: one for name, one in model.named_modules() if type(one) in _kinds() and one is not head}
     if not linears:
-        raise Unsupported(f"bitsandbytes quantizes torch.nn.Linear, and {type(model).__name__} has none.")
+        raise Unsupported(f"bitsandbytes quantizes linear layers, and {type(model).__name__} has none.")
     for name, old in linears.items():
-        new = _four(session, old) if bits == 4 else _eight(session, old)
+        # A Conv1D of transformers has its matrix the other way round; transformers turns it, too.
+        weight = old.weight.data if hasattr(old, "in_features") else old.weight.data.t().contiguous()
+        new = _four(session, weight) if bits == 4 else _eight(weight)
         new.bias = old.bias
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, new.to(session.device))  # which quantizes it
@@ -38,7 +39,14 @@ def quantize(session: Session, model: Any, bits: int) -> None:
     setattr(model, f"is_loaded_in_{bits}bit", True)  # as transformers marks it: by this, peft chooses its layers
 
 
-def _four(session: Session, old: torch.nn.Linear) -> Any:
+def _kinds() -> tuple[type, ...]:
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
+    return torch.nn.Linear, Conv1D
+
+
+def _four(session: Session, weight: torch.Tensor) -> Any:
     import bitsandbytes
     import torch
 
@@ -48,10 +56,9 @@ def _four(session: Session, old: torch.nn.Linear) -> Any:
         "quant_type": "nf4",
         "quant_storage": session.compute_dtype if divided else torch.uint8,
     }
-    new = bitsandbytes.nn.Linear4bit(
-        old.in_features, old.out_features, False, session.compute_dtype, device="meta", **options
-    )
-    new.weight = bitsandbytes.nn.Params4bit(old.weight.data, requires_grad=False, module=new, **options)
+    outputs, inputs = weight.shape
+    new = bitsandbytes.nn.Linear4bit(inputs, outputs, False, session.compute_dtype, device="meta", **options)
+    new.weight = bitsandbytes.nn.Params4bit(weight, requires_grad=False, module=new, **options)
     return new
 
 
@@ -69,13 +76,13 @@ def _quantize_experts(session: Session, model: Any) -> None:
         replace_parameter_4bit(module, name, session.recipe.double_quantization, "nf4")
 
 
-def _eight(session: Session, old: torch.nn.Linear) -> Any:
+def _eight(weight: torch.Tensor) -> Any:
     import bitsandbytes
 
-    new = bitsandbytes.nn.Linear8bitLt(
-        old.in_features, old.out_features, False, has_fp16_weights=False, threshold=6.0, device="meta"
-    )
-    new.weight = bitsandbytes.nn.Int8Params(old.weight.data, requires_grad=False, has_fp16_weights=False)
+    outputs, inputs = weight.shape
+    options: Any = {"has_fp16_weights": False, "threshold": OUTLIERS, "device": "meta"}
+    new = bitsandbytes.nn.Linear8bitLt(inputs, outputs, False, **options)
+    new.weight = bitsandbytes.nn.Int8Params(weight, requires_grad=False, has_fp16_weights=False)
     return new
 
 

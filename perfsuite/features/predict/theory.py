@@ -17,7 +17,9 @@ STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their blo
 }  # fmt: skip
 SAVED_BYTES = {"muon": 4.0}  # for each element of a layer's matrix, which has one moment instead of two
 
-QUANTIZED = {"qlora", "lora_int8"}
+# Of frozen matrices, per element, with the scales of its blocks: 4 bits, 8 for each 64 elements, and 32 for each 256
+# of those (arXiv 2305.14314, section 3), or 32 for each 64; 8 bits, and 32 for a row.
+FROZEN_BYTES = {"qlora": (4 + 8 / 64 + 32 / (64 * 256)) / 8, "plain_scales": (4 + 32 / 64) / 8, "lora_int8": 1.0}
 TRAINED = "trained part"  # the slot of techniques that freeze parameters
 OFFLOADED = {  # what leaves the device, by the field of the recipe that moves it
     "offload_optimizer": {"optimizer_state", "master_parameters", "gradients"},
@@ -28,7 +30,7 @@ OFFLOADED = {  # what leaves the device, by the field of the recipe that moves i
 
 def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard, without
-    offloaded state; empty for a model that does not say its number of parameters, and for one in 4 bits.
+    offloaded state; empty for a model that does not say its number of parameters.
 
     Exact if everything is sharded evenly, except for DeepSpeed's ZeRO in fp32, which keeps master parameters that fp32
     does not need. State without a closed form is left out: with LoRA all but frozen parameters, since adapters depend
@@ -36,7 +38,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """
     techniques = [choice.technique for choice in cell.strategy.choices]
     names = {technique.name for technique in techniques}
-    if not cell.model.parameters or names & QUANTIZED:
+    if not cell.model.parameters:
         return {}
     engine, pure = cell.strategy.engine, "pure_bf16" in names
     half = bool(names & HALF_PRECISION)
@@ -62,8 +64,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     if kept_half and not pure:
         sized["master_parameters"] = 4 * count * share["optimizer"]
     if any(technique.slot == TRAINED and not technique.default for technique in techniques):
-        halved = half and element == 4 and engine.keeps != "pieces" and "frozen_fp32" not in names
-        sized = {"parameters": sized["parameters"] / (2 if halved else 1)}
+        sized = {"parameters": _frozen(cell, names, element if kept_half else 4) * share["parameters"]}
     offloaded = {part for technique in techniques for part in technique.sets if technique.sets[part]}
     for part in offloaded & OFFLOADED.keys():
         here = OFFLOADED[part] & sized.keys()
@@ -71,9 +72,22 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     return {name: round(size) for name, size in sized.items()}
 
 
-def _matrices(cell: Cell) -> int | None:
-    """The elements of the layers' matrices without experts, which are stacked; None if the config does not say it."""
+def _frozen(cell: Cell, names: set[str], element: int) -> float:
+    """The bytes of frozen parameters; what is not in few bits has ``element`` bytes, or the dtype of the arithmetic."""
+    engine, count = cell.strategy.engine, cell.model.parameters / (cell.layout.pipeline * cell.layout.tensor)
+    if few := names & FROZEN_BYTES.keys():
+        matrices = _matrices(cell, experts="qlora" in names) or 0
+        return min(FROZEN_BYTES[one] for one in few - {"qlora"} or few) * matrices + element * (count - matrices)
+    halved = names & HALF_PRECISION and engine.keeps != "pieces" and "frozen_fp32" not in names
+    return (2 if halved else element) * count
+
+
+def _matrices(cell: Cell, experts: bool = False) -> int | None:
+    """The elements of the layers' matrices, if asked with those of experts, which are stacked; None if the config does
+    not say it.
+    """
     try:
-        return sum(stack.layers * stack.dense_parameters for stack in shape_of(cell.model).stacks)
+        stacks = shape_of(cell.model).stacks
     except Refused:
         return None
+    return sum(one.layers * (one.dense_parameters + (one.expert_parameters if experts else 0)) for one in stacks)

@@ -19,8 +19,9 @@ from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, given
 from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
 from perfsuite.features.predict.commands.memory import add_workload, collect, workload_of
+from perfsuite.features.predict.largest import Search, candidates, search
 from perfsuite.features.predict.memory_table import batches, headroom
-from perfsuite.features.predict.own_model import find_model
+from perfsuite.features.predict.own_model import SEQUENCE, find_model
 from perfsuite.features.predict.plan.cell_question import time_with
 from perfsuite.features.predict.predicted_time import TITLES, entries
 from perfsuite.features.predict.prediction import Estimate, PredictedTime, Prediction
@@ -30,6 +31,7 @@ from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.features.predict.trace.tracing import MemoryTracer
 from perfsuite.features.predict.traced_memory import attempt_each
+from perfsuite.records.failure import Failure
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.machine import cores
@@ -37,7 +39,10 @@ from perfsuite.system.units import show_bytes
 
 HELP = "Which strategies fit into a device's memory, the fastest first."
 QUESTION = "predict"
-EXAMPLES = ("perfsuite fit t5_large --hardware rtx3090_x2",)
+EXAMPLES = (
+    "perfsuite fit t5_large --hardware rtx3090_x2",
+    "perfsuite fit --strategy single+qlora+fp16+ckpt --hardware t4_x1",
+)
 PAGE = "memory"
 STARTS_PROCESSES = True
 
@@ -55,8 +60,8 @@ CHOICES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "A model of `perfsuite list models` or of the Hugging Face hub, a config.json, or its folder."
-    parser.add_argument("model", metavar="MODEL", help=text)
+    text = "A model of `perfsuite list models` or of the hub, or a config.json; without one, the largest that fits."
+    parser.add_argument("model", metavar="MODEL", nargs="?", help=text)
     parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
     text = f"Strategies to try ({', '.join(CHOICES.strategies)})."
     parser.add_argument("--strategy", nargs="+", metavar="S", help=text)
@@ -76,12 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
     bytes that are left. Exit code 1 if none fits or one failed.
     """
     page, catalog = html_of(arguments), catalog_of(arguments)
-    model = find_model(arguments.model, catalog)
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
         raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
     if hardware.device.topology and (reason := why_no_slice(hardware.device, hardware.world_size)):
         raise UsageError(reason)
+    if arguments.model is None:
+        return _largest(arguments, hardware, catalog)
+    model = find_model(arguments.model, catalog)
     strategies = arguments.strategy or usual(hardware.device, catalog)
     if arguments.emulated and not is_here():
         _again(arguments, arguments.model, hardware, strategies)
@@ -113,6 +120,39 @@ def run(arguments: argparse.Namespace) -> int:
     write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, ranked, table, notes))
     outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
     return 0 if "fits" in outcomes and not failed else 1
+
+
+def _largest(arguments: argparse.Namespace, hardware: Hardware, catalog: Catalog) -> int:
+    """The largest model of the catalog with each strategy. Exit code 1 if with one of them none fits."""
+    not_alone = ("emulated", "stack", "whole", "html", "target_length")
+    if not arguments.strategy or any(getattr(arguments, name) for name in not_alone):
+        raise UsageError("Without a MODEL, fit finds the largest one: it needs --strategy, and takes -b and -s alone.")
+    batch, length = arguments.micro_batch or 1, arguments.sequence_length or SEQUENCE
+    everywhere = True
+    for strategy in arguments.strategy:
+        cells = candidates(strategy, hardware, catalog, micro_batch=batch, sequence_length=length)
+        with MemoryTracer(cores()) as tracer:
+            found = search(cells, catalog, tracer, padded=not arguments.unpadded, fresh=arguments.fresh)
+        best, samples = found.best, batches(cells[0].workload, not arguments.unpadded)
+        name = f"{best.model.name} is the largest" if best else "No model"
+        print(f"{name} of {len(cells)} that fits {hardware.name} with {strategy}: predicted, not measured; {samples}\n")
+        print_table(_models(found))
+        print(f"\n{found.larger} larger ones do not fit with their state alone.")
+        everywhere &= best is not None
+    return 0 if everywhere else 1
+
+
+def _models(found: Search) -> Table:
+    """A row for each model that was estimated."""
+    table = bare_table("model", "parameters", "needs", "left", "")
+    for cell, size in zip(found.cells, found.sizes, strict=True):
+        if isinstance(size, Failure):
+            table.add_row(cell.model.name, f"{cell.model.parameters:,}", "", "", f"not predicted: {size.message}")
+            continue
+        left = headroom(size) or 0
+        shown = f"{_about(size)}{show_bytes(size.needed_bytes)}", f"{_about(size)}{show_bytes(left)}"
+        table.add_row(cell.model.name, f"{cell.model.parameters:,}", *shown, "fits" if left >= 0 else "out of memory")
+    return table
 
 
 def _sizes(cells: Sequence[Cell], catalog: Catalog, arguments: argparse.Namespace) -> tuple[list[Size], bool]:
