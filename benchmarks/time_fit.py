@@ -59,6 +59,12 @@ FREE: dict[str, dict[str, Free]] = {
         "attention": Free(0.1, 0.75, 0.30, 0.1),
         "memory": Free(0.6, 0.93, 0.85, 0.05),
     },
+    "tpu": {
+        "matmul": SHARE,
+        "attention": Free(0.1, 0.8, 0.4, 0.15),
+        "memory": Free(0.6, 0.93, 0.85, 0.05),
+        "permute": Free(1.0, 30.0, 4.0, 4.0),
+    },
     "blackwell": {"matmul": SHARE, "fp4": Free(0.6, 1.5, 1.0, 0.2)},
     "ultra": {"matmul": SHARE, "fp4": Free(0.6, 1.5, 1.0, 0.2)},
     "all": {

@@ -219,6 +219,8 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "dgxc_2025": asked,
     "dgxc_2025_sft": asked,
     "finetuning": asked,
+    "maxtext": asked,
+    "maxtext_other": asked,
     "torchao": asked,
     "xtuner": asked,
     "internevo": asked,
@@ -226,11 +228,12 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
 CALIBRATION = (
     "vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook", "megatron_tiny_t5", "nemo_dgxc",
     "mosaicml_multi_node", "vtrain_multi_node", "megatron_bridge", "megatron_hybrid", "dgxc_2025",
+    "maxtext",
 )  # fmt: skip
 JUDGED = (
     "megatron_sc21", "megatron_goldens", "fms_fsdp", "nanotron_multi_node", "megatron_v100", "automodel", "torchtitan",
     "megatron_moe", "megatron_bridge_other", "simumax_b200", "megatron_hybrid_nvfp4", "dgxc_2025_sft",
-    "finetuning", "torchao", "xtuner", "internevo",
+    "finetuning", "torchao", "xtuner", "internevo", "maxtext_other",
 )  # fmt: skip
 
 

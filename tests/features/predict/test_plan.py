@@ -229,7 +229,7 @@ def test_a_layout_has_nothing_that_its_software_has_not():
     ("words", "said"),
     [
         ("tp8 pp1 dp2 b1", "its widths make 16 ranks, and there are 32"),
-        ("tp1 pp1 dp32 b1 zero3", "megatron_core has no zero3; it has"),
+        ("tp1 pp1 dp32 b1 zero2", "megatron_core has no zero2; it has"),
         ("tp1 pp1 dp32 b3", "dp32 times b3 must divide it"),
         ("tp1 pp1 dp32 b1 sharp", "the word 'sharp'"),
         ("tp1 pp1 dp32 ep4 b1", "ep4 does not divide the model's experts"),

@@ -4,6 +4,7 @@ State: arXiv 1910.02054, section 3.1. Activations: arXiv 2205.05198, section 4, 
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
 
@@ -103,7 +104,9 @@ def layer_bytes(stack: LayerStack, setup: Setup, kept: KeptTensors = FUSED) -> f
     Recomputed pointwise kernels keep neither norms nor activations; torchtitan's operators half of the rest, too.
     """
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
-    width, cheap = setup.layout.tensor, setup.recompute in ("pointwise", "operators")
+    width, cheap = setup.layout.tensor, setup.recompute in ("pointwise", "operators", "feed_forward")
+    if setup.recompute == "feed_forward":
+        stack = replace(stack, feed_forward=0, experts=None)
     masks = 2 if setup.dropout else 0
     hidden = kept.hidden - (4.0 if cheap else 0.0) + masks
     outside = tokens * stack.hidden * hidden * (1.5 if stack.source_hidden else 1.0)

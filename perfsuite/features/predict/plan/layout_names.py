@@ -15,6 +15,7 @@ RECOMPUTE = {
     "ckpt": "full",
     "ckpt_selective": "selective",
     "ckpt_pointwise": "pointwise",
+    "ckpt_mlp": "feed_forward",
     "ckpt_operators": "operators",
 }
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "b", "shard")

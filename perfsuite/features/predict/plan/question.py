@@ -137,8 +137,11 @@ def usual(shape: Shape, device: Device, node: int) -> str:
     """The software that people train such a model with on such devices.
 
     An encoder with a decoder, and cards without a link of all of a node's, are trained with transformers and
-    DeepSpeed. Other models are trained with Megatron-core; devices older than A100 with Megatron-LM of their time.
+    DeepSpeed. Other models are trained with Megatron-core; devices older than A100 with Megatron-LM of their time, and
+    TPUs with MaxText.
     """
+    if device.topology:
+        return "maxtext"
     linked = device.link_bandwidth and (not device.linked or node <= device.linked)
     if shape.encodes or shape.classifies or not linked:
         return "deepspeed"

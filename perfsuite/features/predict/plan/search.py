@@ -26,7 +26,9 @@ def layouts(question: PlanQuestion) -> Iterator[Setup]:
     """Every setup that the software has, and that divides heads, layers, experts, ranks and batch without a rest."""
     for tensor, pipeline, context, experts in _widths(question):
         replicas = question.ranks // (tensor * pipeline * context)
-        for micro in (one for one in MICRO_BATCHES if (question.samples // replicas) % one == 0):
+        own_samples = question.samples // replicas
+        whole = [own_samples] if own_samples <= MICRO_BATCHES[-1] else []
+        for micro in (one for one in sorted({*MICRO_BATCHES, *whole}) if own_samples % one == 0):
             base = question.made(
                 layout=Layout(pipeline=pipeline, replicas=replicas, tensor=tensor),
                 context=context,

@@ -29,9 +29,11 @@ class AttentionKernel:
 # 2407.08608, figures 5 and 6), where heads of 64 reach 0.9 of that.
 # flash3: FlashAttention-3 there, 292 to 616 and 316 to 561, heads of 64 0.82 of that. cuDNN on H200 and GB200 needs
 # twice as many tokens: benchmark/sdpa_benchmark_training/results of NVIDIA/cudnn-frontend at 3929da2ef4.
+# splash: MaxText's on TPUs, with a fitted rate; its curve is taken to be alike.
 # triton: of llm-foundry, FlashAttention-1 in Triton; its rate was fitted over 512 to 65,536 tokens, as one.
 KERNELS = {
     "triton": AttentionKernel("attention", 0.0, 0.0),
+    "splash": AttentionKernel("attention", 500.0, 36.0),
     "flash": AttentionKernel("flash", 500.0, 16.0),
     "flash3": AttentionKernel("attention3", 1000.0, 36.0),
 }

@@ -16,10 +16,11 @@ from perfsuite.errors import Refused
 from perfsuite.features.predict.time import fitted
 from perfsuite.features.predict.time.setup import MachineSetup
 
-# Compute capability (whole part) to the generation whose constants apply; AMD's devices by their names.
+# Compute capability (whole part) to the generation whose constants apply; AMD's and Google's devices by their names.
 GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "ampere"}
 ULTRA = 10.3  # compute capability of Blackwell Ultra, whose higher power limit lets products run faster
-AMD = {"mi300x": "hopper", "mi355x": "blackwell"}  # no row of them was fitted: the nearest in age
+# No row of AMD's was fitted: the nearest in age.
+NAMED = {"mi300x": "hopper", "mi355x": "blackwell", **dict.fromkeys(("tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_7x"), "tpu")}
 # How much longer than the others' hosts Grace takes to launch a layer: the tiny models of Megatron-LM's tests take 1.45
 # times as long on GB200 as on H100 (benchmarks/published/times/notes.md).
 GRACE = 1.45
@@ -33,7 +34,7 @@ PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_n
 MULTIPROCESSORS: dict[str, int] = PUBLISHED["multiprocessors"]
 # Software whose layers have all pointwise kernels fused as costs.outside_bytes and costs.inside_bytes count them:
 # Transformer Engine's norms beside their products, and jitted kernels for bias, dropout, residual sum and activation.
-FUSED = frozenset({"megatron_core", "megatron", "megatron_deepspeed", "automodel"})
+FUSED = frozenset({"megatron_core", "megatron", "megatron_deepspeed", "automodel", "maxtext"})
 UNMEASURED_MATMUL = 0.8  # of the peak, for devices without a published matmul: most of those published are 0.76 to 0.87
 # Bytes per second and device in usual nodes: DGX-2, A100, H100, B200. A GB300 has cards of 800 Gbit/s.
 NODE_NETWORK = {0: 50e9, 7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9, 12: 12.5e9}
@@ -79,7 +80,7 @@ class Constants:
 
 def generation_of(device: Device) -> str:
     """The generation whose constants a device uses. Raises Refused for one without."""
-    generation = AMD.get(device.name) or GENERATIONS.get(int(device.compute_capability or 0))
+    generation = NAMED.get(device.name) or GENERATIONS.get(int(device.compute_capability or 0))
     if generation is None or device.name not in MULTIPROCESSORS:
         raise Refused(f"No time is predicted for {device.name}: known are {', '.join(sorted(MULTIPROCESSORS))}.")
     return generation
@@ -99,7 +100,7 @@ def machine_of(device: Device, network: float | None = None, node: int = 8, late
     return MachineSetup(
         name=device.name,
         flops=peak,
-        matmul_flops=device.measured_matmul_flops or UNMEASURED_MATMUL * peak,
+        matmul_flops=device.measured_matmul_flops or PUBLISHED["matmul"].get(device.name, UNMEASURED_MATMUL) * peak,
         memory_bandwidth=device.memory_bandwidth,
         memory_bytes=device.usable_bytes,
         link_bandwidth=linked or bus,
@@ -133,7 +134,7 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     everywhere = dict(found["all"])
     fused = everywhere.pop("traffic_fused", 1.0)
     everywhere["traffic"] = fused if stack in FUSED else everywhere["traffic"]
-    return Constants(network=NETWORK, **published, **shares, **everywhere, **launches)
+    return Constants(network=NETWORK, **(published | everywhere | shares | launches))
 
 
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from perfsuite.features.predict.time.constants import Constants
 from perfsuite.features.predict.time.experts import expert_messages, launch_gap, left_to_compute, permuted_bytes
 from perfsuite.features.predict.time.head import collect
 from perfsuite.features.predict.time.message_times import MessageGroup, exchange, exposed
-from perfsuite.features.predict.time.products import expert_rows, half, products
+from perfsuite.features.predict.time.products import expert_rows, feed_forward, half, products
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape import LayerStack
 from perfsuite.features.predict.time.tensor_messages import block_messages
@@ -74,9 +74,11 @@ class Layer:
         traffic, again = self._pointwise()
         forward = matmuls[0] + core_forward + traffic
         backward = matmuls[1] + core_backward + again + self._recomputed(forward, core_forward)
-        if setup.recompute == "pointwise":
+        if setup.recompute in ("pointwise", "feed_forward"):
             backward += traffic
-        elif setup.recompute == "operators":
+        if setup.recompute == "feed_forward":
+            backward += feed_forward(stack, setup, rates, self.tokens, self.width)
+        if setup.recompute == "operators":
             backward += traffic + matmuls[0] / 2
         left = left_to_compute(stack, setup, rates)
         forward, backward = forward / left, backward / left

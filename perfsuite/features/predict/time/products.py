@@ -1,5 +1,7 @@
 """The products of one layer: their shapes, their seconds, and what quantising their operands costs."""
 
+from dataclasses import replace
+
 from perfsuite.features.predict.time import adapters, costs
 from perfsuite.features.predict.time.costs import Product
 from perfsuite.features.predict.time.precision import PRECISIONS
@@ -51,6 +53,12 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
             narrow = sum(half(small.m, small.n, small.k, rates) for small in adapters.beside(one, setup.adapter))
             forward, backward = forward + narrow, backward + 2 * narrow
     return forward, backward
+
+
+def feed_forward(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: int) -> float:
+    """Forward seconds of the products of the feed-forward or of the experts alone."""
+    alone = replace(stack, heads=0, latent=None, others=0, source_hidden=0)
+    return products(alone, setup, rates, tokens, width)[0]
 
 
 def _attention(stack: LayerStack, setup: Setup, tokens: int, width: int) -> list[Product]:

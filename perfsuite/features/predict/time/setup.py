@@ -68,8 +68,9 @@ class Setup:
 
     # Kernels.
     # "selective": the core of attention, if its kernels are apart; "pointwise": all but products and attention;
-    # "operators": these, and every second product (torchtitan's); "full": whole layers.
-    recompute: Literal["none", "selective", "pointwise", "operators", "full"] = "none"
+    # "feed_forward": that, or the experts; "operators": pointwise ones, and every second
+    # product (torchtitan's); "full": whole layers.
+    recompute: Literal["none", "selective", "pointwise", "feed_forward", "operators", "full"] = "none"
     recompute_share: float = 1.0  # of a stage's layers, for full recomputation
     early_stop: bool = False  # recomputation skips a layer's last matmul (torch.utils.checkpoint without reentrance)
     attention: str = "flash"  # "unfused", or a key of attention.KERNELS; "flash3" is cuDNN's kernel too

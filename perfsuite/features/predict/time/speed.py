@@ -19,7 +19,13 @@ def recomputed_flops(shape: Shape, setup: Setup) -> float:
         own = setup.target if stack.target else setup.sequence
         seen = stack.seen(own) + (setup.sequence if stack.source_hidden else 0)
         core, products = 4.0 * stack.heads * stack.score_width * own * seen, 2.0 * stack.active_parameters * own
-        again = {"selective": core, "operators": products / 2, "full": (core + products) * setup.recompute_share}
+        forward = 2.0 * (stack.active_parameters - stack.attention_parameters - stack.others) * own
+        again = {
+            "selective": core,
+            "feed_forward": forward,
+            "operators": products / 2,
+            "full": (core + products) * setup.recompute_share,
+        }
         flops += stack.layers * again[setup.recompute]
     return flops * setup.samples
 
