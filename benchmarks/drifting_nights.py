@@ -91,8 +91,8 @@ def main() -> None:
     from result_tables import write_table  # a test imports this file alone
 
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    changes = {"none": sloping(0)} | {f"+{by:.1%} a night": sloping(by) for by in SLOPES}
-    changes |= {f"+{by:.0%} from night {STEP_AT} on": stepping(by) for by in STEPS}
+    changes = {"none": sloping(0)} | {f"+{100 * by:g} % a night": sloping(by) for by in SLOPES}
+    changes |= {f"+{100 * by:g} % from night {STEP_AT} on": stepping(by) for by in STEPS}
     rows = []
     for name, change in changes.items():
         cells = []
@@ -100,13 +100,13 @@ def main() -> None:
             dice = random.Random(1)
             nights = sorted(history(dice, spread, number % 2 == 1, change) for number in range(count))
             if name == "none":
-                cells.append(f"{sum(drift < NIGHTS for _, drift in nights) / count:.1%} drift")
+                cells.append(f"{100 * sum(drift < NIGHTS for _, drift in nights) / count:.1f} % drift")
             else:
                 by = nights[int(0.95 * count)][0]
                 share = sum(first < NIGHTS for first, _ in nights) / count
-                cells.append(f"night {by}" if by < NIGHTS else f"{share:.0%} of histories")
+                cells.append(f"night {by}" if by < NIGHTS else f"{100 * share:.0f} % of histories")
         rows.append((name, *cells))
-    columns = ("change", *(f"±{spread:.0%} a night" for spread in SPREADS))
+    columns = ("change", *(f"±{100 * spread:g} % a night" for spread in SPREADS))
     print(write_table("nights/drift", columns, rows))
 
 
