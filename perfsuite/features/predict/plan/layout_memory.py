@@ -160,11 +160,13 @@ def activation_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> f
         tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
         share = layout.tensor if setup.sequence_parallel else 1
         input_alone = 2.0 * tokens * stack.hidden / share
-        share_again = setup.recompute_share if setup.recompute == "full" else 0.0
+        hosted = kept.hosted and setup.recompute == "feed_forward"
+        share_again = setup.recompute_share if setup.recompute == "full" else float(hosted)
         mean = stack.layers / shape.layers * (share_again * input_alone + (1 - share_again) * one)
         first, last = first + counts[0] * mean, last + counts[-1] * mean
-        if setup.recompute in ("selective", "full"):
-            again = max(again, _score_bytes(stack, setup, tokens) + (one if setup.recompute == "full" else 0.0))
+        if setup.recompute in ("selective", "full") or hosted:
+            whole = one if setup.recompute == "full" or hosted else 0.0
+            again = max(again, _score_bytes(stack, setup, tokens) + whole)
     logits = CROSS_ENTROPIES[setup.cross_entropy].held * _logits(shape, setup)
     if layout.pipeline == 1:
         return first + max(again, logits)

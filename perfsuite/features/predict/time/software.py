@@ -52,13 +52,14 @@ class KeptTensors:
     inputs that tensor-parallel layers gather and keep whole on every rank.
 
     ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``:
-    FSDP2 with pointwise kernels that are apart.
+    FSDP2 with pointwise kernels that are apart. ``hosted``: what is not recomputed with feed-forwards is on the host.
     """
 
     hidden: float = 8.0
     gathered: float = 0.0
     fp32_shards: bool = False
     eager: bool = False
+    hosted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
