@@ -47,9 +47,11 @@ class _OnCuda:
 
 
 def chunks_are_of_cuda(recorder: Any) -> AbstractContextManager[Any]:
-    """There the operator has cuBLAS widen half precision, where a CPU casts before each product."""
+    """There the operator has cuBLAS widen half precision, where a CPU casts before each product, and cuts its chunks
+    otherwise.
+    """
     try:
-        from torch.nn.modules import linear_cross_entropy
+        from torch.nn.modules import linear_cross_entropy, linear_cross_entropy_options
     except ImportError:
         return contextlib.nullcontext()
     context = linear_cross_entropy._ChunkContext
@@ -62,4 +64,9 @@ def chunks_are_of_cuda(recorder: Any) -> AbstractContextManager[Any]:
         if one.dtype == out.dtype:
             multiply(self, one, other, out=out)  # else cuBLAS writes what it widens into ``out``
 
-    return mock.patch.multiple(context, build=of_cuda, mm=mm)
+    defaults = linear_cross_entropy_options._AUTO_DEFAULTS
+    there = {("cpu", dtype): chosen for (device, dtype), chosen in defaults.items() if device == "cuda"}
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch.multiple(context, build=of_cuda, mm=mm))
+    stack.enter_context(mock.patch.dict(defaults, there))
+    return stack
