@@ -58,7 +58,8 @@ class FirstDataMeter(Meter):
         first: Any = self.trainer.watched.first if own else self
         found = {"first_batches": first.batches}
         if not self.session.emulated:
-            found["initial_weights"] = {name: [one] for name, one in folded(first.weights).items()}
+            weights = first.weights(self.trainer.watched.roots.keys()) if own else self.weights
+            found["initial_weights"] = {name: [one] for name, one in folded(weights).items()}
         if own:
             known = {} if self.session.emulated else first.inputs
             changed = {name: digests for name, digests in known.items() if digests != first.batches.get(name)}

@@ -75,3 +75,12 @@ def test_the_backward_of_a_closure_is_no_operator_of_the_optimizer(tmp_path):
 
     assert "net.0" in places(found, "backward")
     assert "AdamW.step" not in places(found, "backward")
+
+
+def test_modules_in_evaluation_mode_have_names(tmp_path):
+    """One that an optimizer updates is the model, whatever its mode; another one is named within its class."""
+    other = "t = globals().setdefault('t', nn.Sequential(nn.Linear(8, 8)).eval()); t(batch)"
+    found = operators(tmp_path, "net.eval()", other)
+
+    assert places(found, "forward") == {"net.0", "net.1", "MSELoss", "Sequential.0"}
+    assert {"net.0", "net.1"} <= places(found, "backward")

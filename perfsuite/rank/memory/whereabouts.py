@@ -60,9 +60,14 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
             resume()
 
     def name_of(module: Module) -> str:
-        """A wrapper's forward belongs to its caller. What else a script calls, as a loss, has its class."""
-        other = type(module).__name__ if session.strategy.engine.own else ""
-        return names.get(module) or running[-1] or other
+        """A wrapper's forward belongs to its caller. What else a script calls, as a teacher or a loss, has its class,
+        and its parts are named within it.
+        """
+        if session.strategy.engine.own and module not in names and not running[-1]:
+            kind = type(inner_model(module)).__name__
+            for name, inner in module.named_modules():
+                names.setdefault(inner, ".".join(filter(None, (kind, of(name, module)))))
+        return names.get(module) or running[-1]
 
     handles = [
         register_module_forward_pre_hook(_in_eager(lambda module, _: enter(name_of(module)))),

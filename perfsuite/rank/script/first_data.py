@@ -4,6 +4,7 @@ It is read outside of measured steps: weights when a module is called for the fi
 """
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from perfsuite.rank.contents import digests_in, digests_of_module
@@ -18,7 +19,7 @@ class FirstData:
     """Of this process: digests by name, and those of data in the order in which they came."""
 
     def __init__(self) -> None:
-        self.weights: dict[str, str] = {}
+        self._weights: list[tuple[int, str, dict[str, str]]] = []  # a module's id and class, with its digests
         self.batches: dict[str, list[str]] = {}
         self.inputs: dict[str, list[str]] = {}
         self._called: dict[int, Module] = {}
@@ -36,13 +37,16 @@ class FirstData:
             _add(self.batches, dict(digests_in(batch)))
 
     def called(self, module: Module, args: Any, kwargs: Any, trains: bool) -> None:
-        """A module is about to be called outermost, and autograd may record it."""
+        """A module is about to be called outermost. It ``trains`` if autograd may record it."""
         if not self.is_open:
             return
         inner = inner_model(getattr(module, "_orig_mod", module))
         if id(module) not in self._called:
             self._called[id(module)] = module
-            self._add_weights(module, type(inner).__name__)
+            tensors = {id(one) for one in (*module.parameters(), *module.buffers())}
+            if not tensors <= self._parameters:  # else it is a part of another one, or has none
+                self._parameters |= tensors
+                self._weights.append((id(module), type(inner).__name__, digests_of_module(module)))
         if trains:
             names = [name for name, one in _parameters_of(inner).items() if one.kind != one.VAR_POSITIONAL]
             named = {names[at] if at < len(names) else f"item {at}": value for at, value in enumerate(args)}
@@ -54,15 +58,16 @@ class FirstData:
         if not self.is_open:
             self._called.clear()
 
-    def _add_weights(self, module: Module, name: str) -> None:
-        tensors = {id(one) for one in (*module.parameters(), *module.buffers())}
-        if tensors <= self._parameters:  # it is a part of another one, or has none
-            return
-        self._parameters |= tensors
-        found = digests_of_module(module)
-        if found.keys() & self.weights.keys():
-            found = {f"{name}.{path}": one for path, one in found.items()}
-        self.weights |= found
+    def weights(self, trained: Collection[int]) -> dict[str, str]:
+        """Of all modules, first those that are ``trained``, by their ids. A path that another one has, too, begins with
+        the class of its module.
+        """
+        named: dict[str, str] = {}
+        for _, kind, found in sorted(self._weights, key=lambda one: one[0] not in trained):
+            while found.keys() & named.keys():
+                found = {f"{kind}.{path}": one for path, one in found.items()}
+            named |= found
+        return named
 
 
 def _parameters_of(module: Module) -> dict[str, inspect.Parameter]:

@@ -37,10 +37,10 @@ class Watched:
 
     def __init__(self, mark: Callable[[str], None], iterated: Callable[[bool], None]) -> None:
         self.mark, self.iterated = mark, iterated
-        self.roots: dict[int, Module] = {}  # modules that were called outermost, in training mode
+        self.roots: dict[int, Module] = {}  # called outermost, in training mode or with parameters of an optimizer
         self.frozen: weakref.WeakValueDictionary[int, Module] = (
             weakref.WeakValueDictionary()
-        )  # the same in evaluation mode
+        )  # called outermost in evaluation mode
         self.evaluated: set[str] = set()  # classes of those that autograd recorded there
         self.autocast: set[str] = set()  # the dtypes of all autocast contexts
         self.optimizers: dict[int, Any] = {}  # that have stepped
@@ -180,7 +180,12 @@ class Watched:
                 self.iterated(not self._stepped)
 
     def _number(self, optimizer: Any) -> int:
-        self.optimizers.setdefault(id(optimizer), optimizer)
+        if id(optimizer) not in self.optimizers:
+            self.optimizers[id(optimizer)] = optimizer
+            updated = _parameters(optimizer)
+            for key, module in self.frozen.items():
+                if any(id(one) in updated for one in module.parameters()):
+                    self.roots.setdefault(key, module)
         return list(self.optimizers).index(id(optimizer))
 
 
@@ -340,7 +345,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
                 watched.evaluated.add(type(self).__name__)
             watched.evaluates = not self.training
             watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
-            watched.first.called(self, args, kwargs, self.training and torch.is_grad_enabled())
+            watched.first.called(self, args, kwargs, torch.is_grad_enabled())
             if watched.elements is not None and torch.is_grad_enabled():
                 watched.elements += sum(one.numel() for _, one in tensors_in([args, kwargs]))
             watched.begin("forward")

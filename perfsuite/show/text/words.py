@@ -37,6 +37,7 @@ from perfsuite.system.units import (
 )
 
 REASON = ' --perf-reason="…"'
+MOST_FACTS = 2  # of a line that a sentence names
 MOST_FILES = 3  # of the user's code that a change names
 PERFETTO, MEMORY_VIZ = "https://ui.perfetto.dev", "https://docs.pytorch.org/memory_viz"
 
@@ -351,6 +352,8 @@ def worst_text(verdict: Verdict) -> str:
     if line.metric in LEAKS and line.status == Status.REGRESSED and isinstance(line.new, int | float):
         before = line.old if isinstance(line.old, int | float) else 0
         said = LEAKS[line.metric].format(show(line.new - before, line.unit))
+    if line.unit == FACTS and line.moves:
+        said = f"{line.title}: {some([fact_text(move.part, move.by) for move in line.moves], MOST_FACTS)}"
     at = next((move.line for move in line.moves if move.line), "")
     return ", ".join([f"{said} at {at}" if at else said, *origin_texts(line.reason)])
 
