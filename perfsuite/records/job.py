@@ -22,7 +22,8 @@ class Change(Record, frozen=True):
 class Proving(Record, frozen=True, kw_only=True):
     """What a script's ranks observe instead of measuring. ``probes`` are ``"module:class"`` names of what watches
     (perfsuite/rank/script/probes.py). The script is ended after ``steps`` optimizer steps, or ``seconds`` after its
-    first one if that is later. ``frozen``: no optimizer changes a weight before the last of these steps.
+    first one if that is later. ``frozen``: no optimizer changes a weight before the last of these steps. What probes
+    keep for a later launch is in the ``folder``.
     """
 
     probes: list[str]
@@ -30,6 +31,7 @@ class Proving(Record, frozen=True, kw_only=True):
     seconds: float = 0.0
     changes: list[Change] = []
     frozen: bool = False
+    folder: str = ""
 
 
 class Turns(Record, frozen=True, kw_only=True):

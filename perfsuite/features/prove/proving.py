@@ -31,16 +31,24 @@ Ahead = Callable[[int, int, Sequence[str]], None]  # gets the number of this lau
 
 
 class ScriptRuns:
-    """Launches of a script, which is on as many ranks as its first launch says unless a way says another number."""
+    """Launches of a script, which is on as many ranks as its first launch says unless a way says another number. What
+    one keeps for another is in the ``folder``.
+    """
 
-    def __init__(self, hardware: str, settings: Settings, watch: Watch) -> None:
+    def __init__(self, hardware: str, settings: Settings, watch: Watch, folder: Path) -> None:
         self.hardware, self.settings, self.watch = HardwareName.parse(hardware), settings, watch
+        self.folder = folder
         self.cell = ""
 
     def run(self, way: Way, probes: Sequence[str]) -> list[dict[str, Any]]:
         """What each probe saw, by rank. Raises CellFailed."""
         proving = Proving(
-            probes=list(probes), steps=way.steps, seconds=way.seconds, changes=list(way.changes), frozen=way.frozen
+            probes=list(probes),
+            steps=way.steps,
+            seconds=way.seconds,
+            changes=list(way.changes),
+            frozen=way.frozen,
+            folder=str(self.folder),
         )
         hardware = dataclasses.replace(self.hardware, ranks=way.ranks) if way.ranks else self.hardware
         try:

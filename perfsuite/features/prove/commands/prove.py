@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     with closing(LiveLine(lambda _: STEPS, lambda: "  ".join(launches))) as live, TemporaryDirectory() as folder:
         asked = ProveRequest(tuple(words), names, Path(folder))
-        proven = prove(asked, tried, ScriptRuns(hardware, settings, live.show), ahead)
+        proven = prove(asked, tried, ScriptRuns(hardware, settings, live.show, asked.folder), ahead)
     if arguments.json:
         codec.write(arguments.json, proven)
     print(render_proven(proven, {relation.name: relation for relation in tried}))

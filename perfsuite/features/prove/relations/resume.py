@@ -180,7 +180,7 @@ class ResumeProbe(Probe):
         written = [path for path, about in now.items() if self._before.get(path) != about and about[1]]
         if not written or sum(now[path][1] for path in written) > MOST_BYTES:
             return
-        self.files = tempfile.mkdtemp(prefix="perfsuite-checkpoint-")
+        self.files = tempfile.mkdtemp(dir=self.script.proving.folder)
         for path in written:
             target = Path(self.files, os.path.relpath(path, self._folder))
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -257,32 +257,19 @@ def restored(torch: ModuleType, script: ProvedScript, value: str) -> None:
 def _prove(asked: ProveRequest) -> Proof:
     [straight] = [typed(one, ResumeFacts) for one in (yield [own_run(asked)])]
     if not _is_enough(straight[0]) and straight[0].library == TRAINER:
-        _forget(straight)
         soon = Way(asked.words, changes=(change(saves_soon),), seconds=SECONDS)
         [straight] = [typed(one, ResumeFacts) for one in (yield [soon])]
-    try:
-        first = straight[0]
-        if not _is_enough(first):
-            raise CannotTry(Remark(what="unsaved" if not first.saved else "late", number=len(first.steps)))
-        if not first.files:
-            raise CannotTry(Remark(what="elsewhere"))
-        way = _resuming(asked, first)
-        [resumed] = [typed(one, ResumeFacts) for one in (yield [way])]
-        try:
-            return _judge(straight, resumed)
-        finally:
-            _forget(resumed)
-    finally:
-        _forget(straight)
+    first = straight[0]
+    if not _is_enough(first):
+        raise CannotTry(Remark(what="unsaved" if not first.saved else "late", number=len(first.steps)))
+    if not first.files:
+        raise CannotTry(Remark(what="elsewhere"))
+    [resumed] = [typed(one, ResumeFacts) for one in (yield [_resuming(asked, first)])]
+    return _judge(straight, resumed)
 
 
 def _is_enough(facts: ResumeFacts) -> bool:
     return 0 < facts.saved <= len(facts.steps) - COMPARED
-
-
-def _forget(ranks: Sequence[ResumeFacts]) -> None:
-    for files in (rank.files for rank in ranks if rank.files):
-        shutil.rmtree(files, ignore_errors=True)
 
 
 def _resuming(asked: ProveRequest, first: ResumeFacts) -> Way:
