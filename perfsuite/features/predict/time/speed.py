@@ -30,13 +30,21 @@ def recomputed_flops(shape: Shape, setup: Setup) -> float:
     return flops * setup.samples
 
 
+def _frozen_flops(shape: Shape, setup: Setup) -> float:
+    """Of a sample's FLOPs those of the gradients of frozen weights, which are not computed: 2 per element and token."""
+    if not setup.adapter:
+        return 0.0
+    layers = sum(stack.layers * stack.active_parameters for stack in shape.stacks)
+    return 2.0 * (layers + shape.hidden * shape.vocabulary) * (setup.target or setup.sequence)
+
+
 def said(shape: Shape, setup: Setup, device_flops: float, found: Breakdown, kind: str) -> dict[str, Any]:
     """What a record says of a predicted step: its seconds, their interval and parts, tokens per second of all ranks,
     MFU and HFU of devices with that peak in FLOP/s. ``kind`` is its regime.
     """
     seconds = found.total
     low, high = interval(seconds, kind)
-    flops = shape.model_flops(setup.sequence, setup.target) * setup.samples
+    flops = (shape.model_flops(setup.sequence, setup.target) - _frozen_flops(shape, setup)) * setup.samples
     peak = device_flops * setup.ranks * seconds
     return {
         "predicted_step_seconds": seconds,
