@@ -7,6 +7,7 @@ of those.
 from collections.abc import Iterable
 from enum import IntEnum
 
+from perfsuite.records.change import ChangeKind
 from perfsuite.records.verdict import RED, Line, Status, Verdict
 from perfsuite.system.units import BYTES, ERROR, FACTS, NUMBER, SECONDS
 
@@ -67,6 +68,17 @@ def worst_first(lines: Iterable[Line]) -> list[Line]:
     for line in lines:
         (quiet if line.status in (Status.OK, Status.NOT_COMPARED) else moved).append(line)
     return [*sorted(moved, key=order_of), *quiet]
+
+
+def folded(verdict: Verdict) -> list[Line]:
+    """The counters that moved with the numbers of a training when another release ran, in their order: they are the
+    work of another training, and explain nothing of it. Without another release they may, by the user's own lines.
+    """
+    moved = [line for line in worst_first(verdict.lines) if line.status not in (Status.OK, Status.NOT_COMPARED)]
+    is_other = any(line.status == Status.REGRESSED and hurt_of(line) == Hurt.NUMBERS for line in moved)
+    if not is_other or not any(change.kind == ChangeKind.RELEASE for change in verdict.changed):
+        return []
+    return [line for line in moved if hurt_of(line) == Hurt.COUNTERS]
 
 
 def worst_of(verdict: Verdict) -> Line | None:

@@ -7,10 +7,11 @@ from gate_samples import CELL, baseline, measurement
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.hurts import Hurt, hurt_of, worst_first
 from perfsuite.compare.judge import judge
+from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Status
-from perfsuite.show.text.verdict_text import render
+from perfsuite.records.verdict import Line, Status, Verdict
+from perfsuite.show.text.verdict_text import render, table
 
 METRICS = {metric.name: metric for metric in Catalog().all("metric").values()}
 GIB = 2**30
@@ -152,3 +153,31 @@ def test_a_metric_of_the_users_own_has_the_kind_of_its_unit() -> None:
 
 
 UNITS = {"bytes": Hurt.PEAK, "seconds": Hurt.TIME, "number": Hurt.NUMBERS, "whole": Hurt.COUNTERS}
+
+
+def test_counters_are_folded_below_the_numbers_of_another_release() -> None:
+    """They are the work of another training. Without another release, the user's own lines may explain it."""
+    other = Change("transformers", "4.57.3", "5.23.0")
+    rows = (
+        ("imported_modules", "imported modules", 2000, 2205),
+        ("loss", "loss", 6.0, 6.1),
+        ("operators", "operators/step", 100, 104),
+    )
+    lines = [
+        Line(
+            metric=metric,
+            title=title,
+            unit=METRICS[metric].unit,
+            status=Status.REGRESSED,
+            old=old,
+            new=new,
+            compared=True,
+        )
+        for metric, title, old, new in rows
+    ]
+    verdict = Verdict(cell=CELL, status=Status.REGRESSED, lines=lines)
+    said = [row.strip() for row in table(msgspec.structs.replace(verdict, changed=[other]))]
+
+    assert said[0].startswith("loss")
+    assert said[1:] == ["also moved: imported modules +10.2 %, operators/step +4.0 %"]
+    assert len(table(verdict)) == len(lines)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.compare import Comparison
+from perfsuite.compare.hurts import Hurt, hurt_of, order_of
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.records.change import Change
 from perfsuite.records.record import Record
@@ -161,7 +162,9 @@ def _explained(together: ReleaseEffect, alone: Sequence[ReleaseEffect]) -> bool:
 
 
 def findings(blamed: Iterable[Blamed], timed: Iterable[str]) -> list[Finding]:
-    """One for each cause and metric, by its worst effect: failures, other results, worse, better; small ones last."""
+    """One for each cause and metric, by its worst effect: failures, other results, worse, better; small ones last. Of a
+    kind, what hurts most is first.
+    """
     groups: dict[tuple[object, ...], list[Blamed]] = {}
     times = set(timed)
     for one in blamed:
@@ -169,7 +172,19 @@ def findings(blamed: Iterable[Blamed], timed: Iterable[str]) -> list[Finding]:
         metric = effect.message if effect.metric == OUTCOME else TIME if effect.metric in times else effect.metric
         groups.setdefault((one.by, one.how, effect.kind, effect.small, metric), []).append(one)
     made = [_finding(group) for group in groups.values()]
-    return sorted(made, key=lambda one: (one.worst.small, KINDS.index(one.worst.kind), -one.worst.size))
+    return sorted(made, key=lambda one: (one.worst.small, KINDS.index(one.worst.kind), order_of(one.worst.line)))
+
+
+def folded_below(made: Sequence[Finding]) -> list[Finding]:
+    """The counters that a release moved together with the numbers of a training: they are the work of another one."""
+    other = {
+        change
+        for one in made
+        for change in one.changes
+        if one.worst.kind == "differs" and not one.worst.small and hurt_of(one.worst.line) == Hurt.NUMBERS
+    }
+    counters = [one for one in made if one.worst.metric != OUTCOME and hurt_of(one.worst.line) == Hurt.COUNTERS]
+    return [one for one in counters if other.intersection(one.changes)]
 
 
 def _finding(group: Sequence[Blamed]) -> Finding:

@@ -12,6 +12,7 @@ differ: transformers 4.48.3 -> 5.23.0
 from collections.abc import Iterable, Iterator
 
 from perfsuite.compare.compare import Comparison, Explanation
+from perfsuite.compare.hurts import folded, worst_first
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.verdict_text import last_lines, table
 from perfsuite.show.text.words import changes_text, comparison_summary, fact_text, signed
@@ -22,8 +23,13 @@ def render_ab(comparison: Comparison) -> str:
     """Return the whole text."""
     verdict = comparison.verdict
     lines = [f"{verdict.cell}: {comparison_summary(verdict)}", *table(verdict)]
-    lines += explanation_lines(comparison.explanations)
-    if any(None in (piece.old, piece.new) for one in comparison.explanations for piece in one.pieces):
+    order = [line.metric for line in worst_first(verdict.lines)]
+    hidden = {line.metric for line in folded(verdict)}
+    explained = sorted(
+        (one for one in comparison.explanations if one.metric not in hidden), key=lambda one: order.index(one.metric)
+    )
+    lines += explanation_lines(explained)
+    if any(None in (piece.old, piece.new) for one in explained for piece in one.pieces):
         lines.append("–: not among the largest operators of that side")
     if verdict.changed:
         lines.append(f"differ: {changes_text(verdict.changed)}")

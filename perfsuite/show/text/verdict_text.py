@@ -9,7 +9,7 @@ accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --p
 
 from collections.abc import Callable, Sequence
 
-from perfsuite.compare.hurts import worst_first
+from perfsuite.compare.hurts import folded, worst_first
 from perfsuite.records.failure import Failure
 from perfsuite.records.verdict import RED, Line, Status, Verdict
 from perfsuite.show.text import words
@@ -55,8 +55,16 @@ def last_lines(failure: Failure | None, side: str = "") -> list[str]:
 
 
 def table(verdict: Verdict) -> list[str]:
-    """One row per line, what hurts first; columns are as wide as their widest text, numbers right, words left."""
-    lines = worst_first(verdict.lines)
+    """One row per line, what hurts first, and one for all that are folded below it."""
+    below = folded(verdict)
+    names = {line.metric for line in below}
+    rows = rows_of(verdict, [line for line in worst_first(verdict.lines) if line.metric not in names])
+    also = [f"{line.title} {words.change_text(line) or ' -> '.join(words.sides_text(line))}" for line in below]
+    return rows + ([f"  also moved: {', '.join(also)}"] if also else [])
+
+
+def rows_of(verdict: Verdict, lines: Sequence[Line]) -> list[str]:
+    """A row for each of these; columns are as wide as their widest text, numbers right, words left."""
     allowed = [f"allowed {limit}" if (limit := words.limit_text(line)) else "" for line in lines]
     columns = [
         _column([line.title for line in lines], str.ljust),

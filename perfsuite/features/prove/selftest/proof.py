@@ -23,7 +23,7 @@ from perfsuite.records.verdict import RED
 from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.measuring import Measuring, unwatched
 from perfsuite.run.runner import Runner, Settings, Watch
-from perfsuite.show.text.verdict_text import render, table
+from perfsuite.show.text.verdict_text import render, rows_of
 from perfsuite.show.text.words import headline
 from perfsuite.system.units import show_bytes, show_ratio
 from perfsuite.system.workspaces import Workspace
@@ -147,7 +147,7 @@ def _row_of(case: Case, size: str, result: Result) -> FaultRow:
     """The row of a verdict. It shows the line of the metric by which the fault is recognised, or else the first."""
     verdict, failure = result.verdict, result.measurement.failure
     text = render(verdict, failure)
-    rows = [row for line, row in zip(verdict.lines, table(verdict), strict=True) if line.metric == case.sign.metric]
+    rows = rows_of(verdict, [line for line in verdict.lines if line.metric == case.sign.metric])
     said = rows[0] if rows else text.splitlines()[0]
     return _row(case, size, str(verdict.status), said, case.sign.is_in(verdict, failure, text))
 

@@ -35,7 +35,7 @@ from perfsuite.cli.shared_options import (
 from perfsuite.compare.judge import OUTCOME
 from perfsuite.errors import UsageError
 from perfsuite.features.upgrade.coverage import count, left_out_lines, some, times_lines
-from perfsuite.features.upgrade.effects import ALONE, Finding, Kept
+from perfsuite.features.upgrade.effects import ALONE, Finding, Kept, folded_below
 from perfsuite.features.upgrade.progress import COLUMNS, UpgradeProgress, ahead, doing, name_of
 from perfsuite.features.upgrade.requests import between, changes_of, libraries_of, why_unknown
 from perfsuite.features.upgrade.trying import UpgradeBench
@@ -208,7 +208,8 @@ def _with_brought(bench: UpgradeBench, kept: Kept) -> str:
 
 def _print(report: UpgradeReport, bench: UpgradeBench, arguments: argparse.Namespace, own: set[str]) -> None:
     """The table, its details by number, and the sentences below."""
-    shown = [one for one in report.findings if arguments.all or not one.worst.small]
+    below = [one for one in folded_below(report.findings) if not one.worst.small]
+    shown = [one for one in report.findings if arguments.all or not (one.worst.small or one in below)]
     small = sum(one.worst.small for one in report.findings)
     print()
     if shown:
@@ -222,6 +223,9 @@ def _print(report: UpgradeReport, bench: UpgradeBench, arguments: argparse.Names
             print(f"to bisect: {text}")
     if not report.is_worse and not report.is_empty:
         print(f"Nothing that matters got worse{' in what was compared' if report.is_partial else ''}.")
+    if below and not arguments.all:
+        also = ", ".join(f"{one.worst.title} {change_text(one.worst.line)}".rstrip() for one in below)
+        print(f"Also moved, with the numbers of the training: {also}: see --all.")
     if small and not arguments.all:
         print(f"{small} {'differ' if small > 1 else 'differs'} by less than matters: see --all.")
     for cell, reason in report.failed.items():
