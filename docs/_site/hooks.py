@@ -200,6 +200,7 @@ def names() -> Iterator[str]:
         ("Techniques", "technique", lambda one: _or_refused(one, f"{one.slot}: {one.meaning}")),
         ("Hardware", "device", lambda one: f"{one.memory_bytes / 2**30:.1f} GiB"),
         ("Studies", "study", lambda one: one.question),
+        ("Metrics", "metric", rule_of),
     )
     for title, kind, told in kinds:
         yield f"\n## {title}\n"
@@ -207,6 +208,16 @@ def names() -> Iterator[str]:
         yield from _table(
             "name", [(one.name + ("<n>" if getattr(one, "parameter", "") else ""), told(one)) for one in every]
         )
+
+
+def rule_of(metric: Any) -> str:
+    """``allocations/step: exact, from 1 % on. 1 % of the calls takes …``: what is compared, and how."""
+    rule = metric.hold
+    if metric.hold in ("close", "about", "most"):
+        rule += f", {100 * metric.bound:g} %"
+    if metric.hold == "exact" and metric.materiality.share:
+        rule += f", from {100 * metric.materiality.share:g} % on. {metric.materiality.because}"
+    return f"{metric.title}: {rule}"
 
 
 def _or_refused(one: Any, text: str) -> str:

@@ -354,7 +354,7 @@ def test_the_reference_has_every_name():
     """One of each kind."""
     page = "\n".join(HOOKS.names())
 
-    assert [name for name in ("gpt2_tiny", "fsdp2", "dp<n>", "h100", "t5-oom") if f"`{name}`" not in page] == []
+    assert [name for name in ("gpt2_tiny", "fsdp2", "dp<n>", "h100", "t5-oom", "loss") if f"`{name}`" not in page] == []
 
 
 def test_each_promise_names_a_test_that_is_there():
