@@ -90,8 +90,9 @@ class PlanQuestion:
         one, stacks = setup.layout, self.shape.stacks
         if self.ranks and setup.ranks != self.ranks:
             return f"its widths make {setup.ranks} ranks, and there are {self.ranks}"
-        if lacking := [name for name in parts_of(setup) if name not in self.software.has]:
-            return f"{self.software.name} has no {lacking[0]}; it has {', '.join(sorted(self.software.has))}"
+        known = self.software.has | self.software.asked
+        if lacking := [name for name in parts_of(setup) if name not in known]:
+            return f"{self.software.name} has no {lacking[0]}; it has {', '.join(sorted(known))}"
         if any(stack.heads % one.tensor for stack in stacks):
             return f"tp{one.tensor} does not divide {stacks[-1].heads} heads"
         if setup.experts > 1 and not any(

@@ -28,9 +28,12 @@ def was_fitted(device: str, stack: str, kind: str, pairs: Collection[tuple[str, 
 
 
 def unseen(setup: Setup) -> bool:
-    """Whether no fitted row trains so: with offload, adapters, documents, or ranks that exchange heads."""
+    """Whether no fitted row trains so: with offload, adapters, documents, ranks that exchange heads, or Megatron-FSDP,
+    whose products add to sums although parameters are divided.
+    """
     heads = setup.context > 1 and setup.context_exchange == "heads"
-    return setup.offload or bool(setup.adapter or setup.documents) or heads
+    summed = "parameters" in setup.sharded and setup.parameter_bytes_moved == 0.0
+    return setup.offload or bool(setup.adapter or setup.documents) or heads or summed
 
 
 def kind_of(shape: Shape, setup: Setup, nodes: int, predicted: Breakdown) -> str:

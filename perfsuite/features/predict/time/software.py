@@ -66,6 +66,7 @@ class KeptTensors:
 class Software:
     """``does`` are fields of every Setup. ``has`` are the dimensions and techniques that a layout of it may have:
     tensor, pipeline, interleave, context, experts, zero1, zero2, zero3, hybrid, offload, and kinds of recomputation.
+    Those of ``asked`` it has too, but no search tries them: no published row says how fast they are.
 
     ``says`` describes it in a few words. ``source`` is where its behaviour can be read.
     """
@@ -74,6 +75,7 @@ class Software:
     says: str
     source: str
     has: frozenset[str]
+    asked: frozenset[str] = frozenset()
     does: Mapping[str, Any] = field(default_factory=dict)
     recipes: tuple[SoftwareRecipe, ...] = ()  # what its own recipes set besides, by release and kind of step
     cudnn_from: float = math.inf  # compute capability from which on it takes cuDNN's attention or FlashAttention-3
