@@ -148,6 +148,7 @@ REPORTED = (
     ("TPU v5 lite", 16384, "tpu_v5e"),
     ("TPU v5", 98304, "tpu_v5p"),
     ("TPU v6 lite", 32768, "tpu_v6e"),
+    ("TPU7x", 196608, "tpu_7x"),
 )
 
 # Devices with names like ours that are none of ours.
@@ -172,7 +173,7 @@ LOOKALIKES = (
 )
 
 
-UNKNOWN_RESERVE = ("a6000", "mi250x", "mi300x", "mi355x")
+UNKNOWN_RESERVE = ("a6000", "mi250x", "mi300x", "mi355x", "tpu_7x")
 
 
 def _named(name: str, memory_mib: int) -> list[str]:

@@ -272,7 +272,7 @@ def test_an_option_changes_what_it_names_alone():
     ("option", "said"),
     [
         ({"speed": "on"}, "no option 'speed': known are attention"),
-        ({"attention": "slow"}, "it must be one of flash, flash3, unfused"),
+        ({"attention": "slow"}, "it must be one of triton, splash, flash, flash3, unfused"),
         ({"tensor_overlap": "some"}, "it must be one of none, backward, all"),
         ({"sequence_parallel": "yes"}, "it must be one of on, off"),
         ({"step": "adam+sgd"}, "known are adam, clip"),
