@@ -84,6 +84,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "perf_script(file, arguments='', launcher='python', hardware='cpu_x1', name=''): train this script, started by "
         "python, torchrun, accelerate launch or deepspeed, in a test that uses the perf_cell fixture.",
     )
+    config.addinivalue_line(
+        "markers",
+        "perf_prove(*relations): after a script's cell is checked, try these relations of its training, or all; a "
+        "broken one fails the test.",
+    )
     if config.getoption("--perf"):
         from perfsuite.errors import UsageError
         from perfsuite.system import features

@@ -4,7 +4,6 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.cell import Cell, make_cell
@@ -31,13 +30,11 @@ Ahead = Callable[[int, int, Sequence[str]], None]  # gets the number of this lau
 
 
 class ScriptRuns:
-    """Launches of a script, which is on as many ranks as its first launch says unless a way says another number. What
-    one keeps for another is in the ``folder``.
-    """
+    """Launches of a script, which is on as many ranks as its first launch says unless a way says another number."""
 
-    def __init__(self, hardware: str, settings: Settings, watch: Watch, folder: Path) -> None:
-        self.hardware, self.settings, self.watch = HardwareName.parse(hardware), settings, watch
-        self.folder = folder
+    def __init__(self, asked: ProveRequest, hardware: str, settings: Settings, watch: Watch) -> None:
+        self.asked, self.hardware = asked, HardwareName.parse(hardware)
+        self.settings, self.watch = settings, watch
         self.cell = ""
 
     def run(self, way: Way, probes: Sequence[str]) -> list[dict[str, Any]]:
@@ -48,7 +45,7 @@ class ScriptRuns:
             seconds=way.seconds,
             changes=list(way.changes),
             frozen=way.frozen,
-            folder=str(self.folder),
+            folder=str(self.asked.folder),
         )
         hardware = dataclasses.replace(self.hardware, ranks=way.ranks) if way.ranks else self.hardware
         try:
@@ -60,7 +57,7 @@ class ScriptRuns:
             return self._run(way, proving, self.hardware)
 
     def _run(self, way: Way, proving: Proving, hardware: HardwareName) -> list[dict[str, Any]]:
-        model = script(name_of(way.words), shlex.join(way.words), Path.cwd())
+        model = script(name_of(way.words), shlex.join(way.words), self.asked.home)
         catalog = Catalog(extra_models=(model,))
         cell: Cell = make_cell(model.name, ENGINE, str(hardware), catalog)
         self.cell = cell.id if not way.ranks or not self.cell else self.cell

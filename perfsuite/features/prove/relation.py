@@ -64,13 +64,14 @@ class Proven(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ProveRequest:
-    """The user's command, those of its options that have unusual names, by what they are (OPTIONS), and a folder for
-    what is written.
+    """The user's command, those of its options that have unusual names, by what they are (OPTIONS), a folder for what
+    is written, and that in which the command starts.
     """
 
     words: tuple[str, ...]
     names: Mapping[str, str]
     folder: Path
+    home: Path
 
 
 @dataclass(frozen=True)

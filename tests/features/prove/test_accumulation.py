@@ -156,7 +156,7 @@ def gradients(norm, micro_batches=1, rows=("a", "b"), **other):
 def judged(whole, parts, noise=0.0):
     """One global batch at once, and in two micro-batches; other rounding changes as much as the noise."""
     both = [one if isinstance(one, list) else [one] for one in (whole, parts)]
-    asked = ProveRequest(("python", "train.py", "--batch-size", "2", "--accumulate", "1"), {}, Path())
+    asked = ProveRequest(("python", "train.py", "--batch-size", "2", "--accumulate", "1"), {}, Path(), Path())
     proof = RELATION.prove(asked)
     next(proof)
     moved = [gradients(norm) for norm in (1.0, 1.0 + noise)]
@@ -165,9 +165,9 @@ def judged(whole, parts, noise=0.0):
     return ended.value.value
 
 
-@pytest.mark.parametrize(("noise", "outcome"), [(1e-3, RelationOutcome.BROKEN), (2e-3, RelationOutcome.HOLDS)])
+@pytest.mark.parametrize(("noise", "outcome"), [(2e-3, RelationOutcome.BROKEN), (3e-3, RelationOutcome.HOLDS)])
 def test_what_other_rounding_changes_is_no_fault(noise, outcome):
-    """Up to eight times as much."""
+    """Up to four times as much."""
     assert judged(gradients(1.0), gradients(1.01, 2), noise).outcome is outcome
 
 

@@ -24,7 +24,7 @@ from perfsuite.run.measuring import unwatched
 from perfsuite.run.question import Question
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
-LONG = {"compilation", "precision", "data", "checkpoint", "startup"}  # kinds of other cells than most
+LONG = {"compilation", "precision", "data", "checkpoint", "startup", "script"}  # kinds of other cells than most
 EVERY: tuple[Case | TimeFault, ...] = (*CASES, *TIME_FAULTS)
 HARMLESS = Case(
     name="nothing",
@@ -53,12 +53,13 @@ QUICK = {
     "gradients off by 1 %",
     "extra tensor",
     "engine lost",
+    "labels masked",
 }
 
 
 @pytest.mark.parametrize(
     "case",
-    slow_unless(lambda case: not case.fault or case.name in QUICK, CASES),
+    slow_unless(lambda case: not (case.fault or case.change) or case.name in QUICK, CASES),
     ids=[f"{case.name}, {case.where}".replace(" ", "-") for case in CASES],
 )
 def test_the_fault_is_caught_for_the_right_reason(bench, case):

@@ -66,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         launches[:] = f"launch {number} of {count}", ", ".join(names)
 
     with closing(LiveLine(lambda _: STEPS, lambda: "  ".join(launches))) as live, TemporaryDirectory() as folder:
-        asked = ProveRequest(tuple(words), names, Path(folder))
-        proven = prove(asked, tried, ScriptRuns(hardware, settings, live.show, asked.folder), ahead)
+        asked = ProveRequest(tuple(words), names, Path(folder), Path.cwd())
+        proven = prove(asked, tried, ScriptRuns(asked, hardware, settings, live.show), ahead)
     if arguments.json:
         codec.write(arguments.json, proven)
     print(render_proven(proven, {relation.name: relation for relation in tried}))

@@ -13,8 +13,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, write_html
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.selftest.cases import CASES, Case
@@ -92,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _possible(cases: list[Case | TimeFault], catalog: Catalog) -> list[Case | TimeFault]:
     """The faults whose cells have their packages here; says how many do not. Raises UsageError if none is left."""
-    reasons = [why_missing(parse_cell(case.cell, catalog).strategy) for case in cases]
+    strategies = [parse_strategy(CellId.split(case.cell).strategy, catalog) for case in cases]
+    reasons = list(map(why_missing, strategies))
     if missing := sorted({reason for reason in reasons if reason}):
         if all(reasons):
             raise UsageError(f"{missing[0]}.")

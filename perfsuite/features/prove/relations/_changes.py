@@ -5,6 +5,7 @@ Each is ``change(torch, script, value)``, which Change names.
 
 import contextlib
 import functools
+import importlib
 import json
 import math
 import weakref
@@ -21,7 +22,7 @@ from perfsuite.records.job import Change
 
 DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-DEEPSPEED = "deepspeed.runtime.engine"
+DEEPSPEED, DEEPSPEED_CONFIG = "deepspeed.runtime.engine", "deepspeed.runtime.config"
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53  # unit roundoffs of what adds up the products of float32 and coarser, and float64
 TF32 = 2.0**-11
 
@@ -215,7 +216,7 @@ def _change_deepspeed(script: ProvedScript, change: Callable[[dict[str, Any]], A
         return making
 
     def on_import(engine: ModuleType) -> None:
-        replace(engine.DeepSpeedConfig, "__init__", make)
+        replace(importlib.import_module(DEEPSPEED_CONFIG).DeepSpeedConfig, "__init__", make)
 
     script.on_import[DEEPSPEED].append(on_import)
 

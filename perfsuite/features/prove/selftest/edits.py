@@ -54,6 +54,19 @@ def other_library(baseline: dict[str, Any]) -> None:
 
 
 @_edit
+def other_major(baseline: dict[str, Any]) -> None:
+    """Another release of a library, with another loss, fewer imported modules and fewer operators."""
+    _other_transformers(baseline)
+    readings = baseline["measurement"]["readings"]
+    readings["loss"]["samples"] = [1.1 * sample for sample in readings["loss"]["samples"]]
+    readings["loss"]["value"] *= 1.1
+    for name in ("imported_modules", "operators"):
+        part, size = max(readings[name]["parts"].items(), key=lambda item: item[1])
+        readings[name]["parts"][part] = size - size // 4
+        readings[name]["value"] -= size // 4
+
+
+@_edit
 def foreign(baseline: dict[str, Any]) -> None:
     """A machine that is ten times as fast, in all times."""
     for run in baseline["times"]:

@@ -16,6 +16,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.features.prove.selftest import edits
 from perfsuite.features.prove.selftest.cases import NOT_RED, REFUSED, Case, control
 from perfsuite.features.prove.selftest.fault_rows import FaultRow
+from perfsuite.features.prove.selftest.script import FILE, TEXT, selftest_script
 from perfsuite.features.prove.selftest.trials import TimeFault, try_fault
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
@@ -50,6 +51,9 @@ class ProofBench:
         self.watch = watch
         self._workspace = Workspace("selftest")
         self.folder = self._workspace.folder
+        self._script = self.folder / "script"
+        self._script.mkdir()
+        catalog.add(selftest_script(self._script))
         self._recorded: dict[str, Recorded] = {}
 
     def prove(self, case: Case | TimeFault) -> FaultRow:
@@ -92,13 +96,13 @@ class ProofBench:
         path = store.path(case.cell)
         _edit(path, case.edit)
         runner: Runner = self.impatient if case.hangs else self.runner
-        if not case.fault:
+        if not (case.fault or case.change):
             measurement = getattr(edits, case.replayed)(recorded.baseline) if case.replayed else recorded.baseline
             runner = Replay(runner, measurement, lambda: _edit(path, case.meanwhile))
         before = _files(folder)
         share = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
         try:
-            with getattr(edits, case.disk)() if case.disk else contextlib.nullcontext():
+            with self._changed(case), getattr(edits, case.disk)() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
                 result = gatekeeper.check(replace(parse_cell(case.cell, runner.catalog), faults=faults))
             row = _row_of(case, share, result)
@@ -111,6 +115,20 @@ class ProofBench:
         if _files(folder) != expected:
             return _row(case, share, "lost", f"{path.name} or a file next to it has changed", False)
         return row
+
+    @contextlib.contextmanager
+    def _changed(self, case: Case) -> Iterator[None]:
+        """Inside, the script has the case's fault."""
+        if case.change is None:
+            yield
+            return
+        old, new = case.change
+        assert old in TEXT, f"{case.name}: the script has no {old}"
+        (self._script / FILE).write_text(TEXT.replace(old, new))
+        try:
+            yield
+        finally:
+            (self._script / FILE).write_text(TEXT)
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:
         how = Measuring(runner.catalog, runner.settings, store.root.parent, self.watch)

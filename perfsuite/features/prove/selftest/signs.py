@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from perfsuite.compare.hurts import folded
 from perfsuite.records.failure import Failure, FailureKind
-from perfsuite.records.reasons import Reason
+from perfsuite.records.reasons import Origin, Reason, StepDiffers
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Line, Status, Verdict
 
@@ -15,17 +16,22 @@ ROUNDING = 0.0005  # a change reads alike with one decimal of a percent
 class Sign(Record, frozen=True, kw_only=True):
     """All that is given must be there.
 
-    A line of the verdict is of the ``metric``. It has the ``status``, by default the verdict's; its change reads like
-    ``change`` or lies in that range, and the ``part`` moved most. ``because`` is the reason of that line, or without a
-    metric that of the verdict; it has these ``facts``, and ``has`` others of any content. ``changed`` is a name that
-    differs since the baseline. ``kind`` and ``rank`` are the failure's. ``cause`` is the class of an error from which
-    this one was raised. ``names`` are names and numbers that any text about the fault must have.
+    A line of the verdict is of the ``metric``. It has the ``status``, by default the verdict's; its change reads
+    like ``change`` or lies in that range, and the ``part`` moved most, or an operator of it in the ``module``.
+    ``because`` is the reason of that line, or without a metric that of the verdict; it has these ``facts``, and
+    ``has`` others of any content. ``origin`` is what began differently. The metrics that it ``folds`` are below
+    that line. ``changed`` is a name that differs since the baseline. ``kind`` and ``rank`` are the failure's.
+    ``cause`` is the class of an error from which this one was raised. ``names`` are names and numbers that any text
+    about the fault must have.
     """
 
     metric: str = ""
     status: Status | None = None
     change: float | tuple[float, float] | None = None
     part: str = ""
+    module: str = ""
+    origin: Origin | None = None
+    folds: tuple[str, ...] = ()
     because: str = ""
     facts: dict[str, str | int | bool] = {}
     has: tuple[str, ...] = ()
@@ -43,6 +49,8 @@ class Sign(Record, frozen=True, kw_only=True):
         """Whether the fault is recognised in a verdict with the measurement's failure, and in their text."""
         line = next((one for one in verdict.lines if one.metric == self.metric), None)
         if self.metric and not (line and self._is_line(line, verdict.status)):
+            return False
+        if not {*self.folds} <= {one.metric for one in folded(verdict)}:
             return False
         if not self._is_reason(line.reason if line else verdict.reason):
             return False
@@ -63,6 +71,10 @@ class Sign(Record, frozen=True, kw_only=True):
             if line.change is None or not low <= line.change <= high:
                 return False
         if self.part and not (line.moves and line.moves[0].part == self.part):
+            return False
+        if self.module and self.module not in [move.module for move in line.moves]:
+            return False
+        if self.origin and not (isinstance(line.reason, StepDiffers) and self.origin in line.reason.origins):
             return False
         return line.status == (self.status or worst)
 
