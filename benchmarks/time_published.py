@@ -63,6 +63,7 @@ KINDS: dict[str, tuple[Callable[[Judged], bool], Mapping[str, float]]] = {
     "dense, A100": (lambda one: not routed(one) and one.row.device.startswith("a100"), {"median": 0.07}),
     "experts": (lambda one: routed(one), {"median": 0.10, "mean": 0.15, "bias": 0.05}),
     "fine-tuning": (lambda one: one.row.table in ("finetuning", "dgxc_2025_sft"), {"median": 0.10}),
+    "FSDP2 and ZeRO-3 of 8,192 tokens and more": (lambda one: long_shards(one), {"median": 0.12}),
     "AMD": (lambda one: one.row.device.startswith("mi"), {"median": 0.15}),
     "TPU": (lambda one: one.row.device.startswith("tpu"), {"median": 0.12}),
 }
@@ -145,6 +146,12 @@ def targets(by_table: Mapping[str, Sequence[Judged]]) -> Iterator[tuple[str, ...
 def routed(one: Judged) -> bool:
     """Whether a row's model has experts."""
     return any(stack.experts for stack in one.row.shape.stacks)
+
+
+def long_shards(one: Judged) -> bool:
+    """Whether a dense model's parameters are divided as trainers of today do it, with long samples."""
+    stacks = ("torchtitan", "automodel", "fsdp2", "deepspeed")
+    return one.row.stack in stacks and one.row.sequence >= 8192 and not routed(one)
 
 
 def kinds(found: Sequence[Judged]) -> Iterator[tuple[str, ...]]:

@@ -114,7 +114,7 @@ def torchtitan(path: Path) -> Iterator[Row]:
             device=line["device"], stack="torchtitan", shape=shape_of(line["model"]), layout=layout,
             sequence=number["seq"], batch=batch, precision=line["precision"], options=options, network=EFA,
             seconds=batch * number["seq"] / (ranks * float(line["tokens_per_s_per_gpu"])), family=line["table"],
-            throttled=line["watts"] == "unknown",
+            throttled=line["watts"] != "700",
         )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ class Row:
     group: str = ""  # rows of one question: the best layout is sought in each
     family: str = ""  # rows of one model: none of them is fitted when it is judged
     release: str = ""  # of the software's recipes
-    throttled: bool = False  # the devices have a power limit that is not stated, so nobody knows their rates
+    throttled: bool = False  # the devices have a lower power limit than usual, or one that is not stated
 
     @cached_property
     def question(self) -> PlanQuestion:
