@@ -4,7 +4,7 @@ Precision as in fsdp2, so that the two can be compared: gathered in the compute 
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Engine
@@ -23,7 +23,6 @@ class Fsdp1(Sharded):
 
     def wrap(self, model: Module) -> Module:
         from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, ShardingStrategy
-        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
         layers = blocks(model)
         self.elements = elements([model])
@@ -31,6 +30,8 @@ class Fsdp1(Sharded):
         inside = {id(parameter) for layer in layers for parameter in layer.parameters()}
         outside = [parameter for parameter in model.parameters() if id(parameter) not in inside]
         units = [*(list(layer.parameters()) for layer in layers), outside]
+        if _adapted(model):
+            units = [[one] for one in model.parameters()]
         # A unit is reduced as a whole if anything in it is trained.
         self.reduced = sum(one.numel() for unit in units if any(part.requires_grad for part in unit) for one in unit)
         hybrid = self.session.layout.replicas > 1
@@ -38,7 +39,7 @@ class Fsdp1(Sharded):
             model,
             device_mesh=self.session.mesh["replicas", "shards"] if hybrid else self.session.mesh["shards"],
             sharding_strategy=ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD,
-            auto_wrap_policy=ModuleWrapPolicy({type(layer) for layer in layers}) if layers else None,
+            auto_wrap_policy=_policy(model, layers) if layers else None,
             mixed_precision=self.precision(),
             cpu_offload=CPUOffload(offload_params=bool(self.session.recipe.offload_parameters)),
             device_id=self.session.device,
@@ -110,6 +111,25 @@ class Fsdp1(Sharded):
 
     def _flat_parameters(self) -> list[Any]:
         return [unit._handle.flat_param for unit in self._units()]
+
+
+def _policy(model: Module, layers: Sequence[Module]) -> Any:
+    """Each layer is a unit, and so is each adapter, by peft's policy, which accelerate takes: a unit has one dtype, and
+    gradients of all that is in it.
+    """
+    from torch.distributed.fsdp.wrap import CustomPolicy
+
+    kinds, adapted = {type(layer) for layer in layers}, _adapted(model)
+
+    def is_unit(module: Module) -> bool:
+        own = list(module.parameters(recurse=False))
+        return type(module) in kinds or (adapted and bool(own) and all(one.requires_grad for one in own))
+
+    return CustomPolicy(is_unit)
+
+
+def _adapted(model: Module) -> bool:
+    return any(hasattr(module, "lora_A") for module in model.modules())
 
 
 def _shard(flat: Any) -> Any:

@@ -32,10 +32,9 @@ TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_class
 def freeze_and_add(session: Session, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
     """Freeze the model in the compute dtype, and add adapters.
 
-    It stays in fp32 where an engine casts it, or flattens adapters and frozen weights together.
+    An engine that casts the model itself gets it in fp32.
     """
-    engine = session.strategy.engine
-    if session.recipe.frozen_half and not engine.casts and engine.keeps != "pieces":
+    if session.recipe.frozen_half and not session.strategy.engine.casts:
         model = cast(session, model)
     return add_adapters(session, model, **options)
 

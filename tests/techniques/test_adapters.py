@@ -81,11 +81,12 @@ def test_rank_and_places_say_what_is_trained(measure, techniques, each):
     assert _readings(measure, techniques)["gradients_bytes"].value == 4 * LAYERS * each
 
 
-def test_shards_of_four_bits_train_as_whole_ones(measure):
-    """FSDP2 divides matrices that are packed into floats."""
-    parallel = _readings(measure, "qlora", "fsdp2", "cpu_x2")
+@pytest.mark.parametrize(("technique", "engine"), [("qlora", "fsdp2"), ("lora+bf16", "fsdp1"), ("lora+bf16", "fsdp2")])
+def test_shards_train_as_whole_ones(measure, technique, engine):
+    """FSDP2 divides matrices that are packed into floats, and frozen ones in half precision beside adapters."""
+    parallel = _readings(measure, technique, engine, "cpu_x2")
 
-    assert difference_of(_readings(measure, "qlora"), parallel) < 1e-4
+    assert difference_of(_readings(measure, technique), parallel) < 2**-8
 
 
 @pytest.mark.parametrize("technique", slow_unless("qlora".__eq__, ["dora", "qlora"]))

@@ -74,11 +74,11 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
 
 def _frozen(cell: Cell, names: set[str], element: int) -> float:
     """The bytes of frozen parameters; what is not in few bits has ``element`` bytes, or the dtype of the arithmetic."""
-    engine, count = cell.strategy.engine, cell.model.parameters / (cell.layout.pipeline * cell.layout.tensor)
+    count = cell.model.parameters / (cell.layout.pipeline * cell.layout.tensor)
     if few := names & FROZEN_BYTES.keys():
         matrices = _matrices(cell, experts="qlora" in names) or 0
         return min(FROZEN_BYTES[one] for one in few - {"qlora"} or few) * matrices + element * (count - matrices)
-    halved = names & HALF_PRECISION and engine.keeps != "pieces" and "frozen_fp32" not in names
+    halved = names & HALF_PRECISION and "frozen_fp32" not in names
     return (2 if halved else element) * count
 
 
