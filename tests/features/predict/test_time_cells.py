@@ -31,7 +31,7 @@ BASELINES = Path(__file__).parents[3] / "baselines"
         ("gpt2_tiny-single-a100_80g_x1", "fp32"),
         ("gpt2_tiny-single+pure_bf16-a100_80g_x1", "pure_bf16"),
         ("gpt2_tiny-single+bf16+adafactor-a100_80g_x1", "adafactor"),
-        ("gpt2_tiny-single+bf16+lora-a100_80g_x1", "lora"),
+        ("gpt2_tiny-single+bf16+dora-a100_80g_x1", "dora"),
         ("gpt2_tiny-single+bf16+compile-a100_80g_x1", "compile"),
         ("llama_tiny-single+fp8-h100_x1", "fp8"),
         ("gpt2_tiny-zero3+bf16+offload-a100_80g_x2", "offload"),
@@ -193,4 +193,15 @@ def test_a_cell_has_the_step_of_another_software(catalog):
     assert other.regime == "one node" != own.regime
     assert 0.3 < other.predicted_step_seconds / own.predicted_step_seconds < 1
     assert time_with(parse_cell("llama_8b-zero3+bf16-h100_x8", catalog), "nanotron").untimed == "nanotron has no zero3"
-    assert time_with(parse_cell("llama_8b-single+lora+bf16-h100_x1", catalog), "megatron_core").untimed == "lora"
+    assert time_with(parse_cell("llama_8b-single+dora+bf16-h100_x1", catalog), "megatron_core").untimed == "dora"
+
+
+def test_adapters_have_a_time(catalog):
+    """Frozen weights need no gradient; those in 4 bits are made whole in each pass."""
+    full, lora, qlora = (
+        time_of(parse_cell(f"llama_8b-single+bf16{more}-h100_x1-b1-s2048", catalog)).predicted_parts["compute"]
+        for more in ("", "+lora+rank16", "+qlora+rank16")
+    )
+
+    assert 0.5 * full < lora < 0.9 * full
+    assert lora < qlora

@@ -29,8 +29,10 @@ def time_with(cell: Cell, stack: str) -> PredictedTime:
         accumulation=base.accumulation,
         recompute=base.recompute,
         offload=base.offload,
+        adapter=base.adapter,
+        base=base.base,
     )
-    if lacking := [name for name in parts_of(setup) if name not in asked.software.has]:
+    if lacking := [name for name in parts_of(setup) if name not in asked.software.has | asked.software.asked]:
         return PredictedTime(cell=cell.id, untimed=f"{stack} has no {lacking[0]}")
     found = asked.step(setup)
     kind = regime_of(asked, setup, found)

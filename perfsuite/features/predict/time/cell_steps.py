@@ -22,10 +22,14 @@ from perfsuite.features.predict.time.speed import said
 from perfsuite.features.predict.time.step import step
 from perfsuite.rank.recipe import recipe_of
 
+# Adapters, and the format of the frozen weights: a key of adapters.BASES. They are taken to be on all matrices, since
+# fewer of them are hardly faster.
+ADAPTERS = {"lora": "bf16", "qlora": "nf4"}
 # Techniques with a known time, beside the defaults of their slots. bf16 and fp16 are asked of the device.
 TECHNIQUES = {
     "bf16", "fp16", "dp", "tp", "acc", "adamw_foreach", "adamw_fused", "offload_optimizer", "ckpt", "eager", "sdpa",
-    "flash", "clip", "nodrop", "epochs", "accelerate", "hf_trainer", "quickstart",
+    "flash", "clip", "nodrop", "epochs", "accelerate", "hf_trainer", "quickstart", *ADAPTERS, "rank", "all_linear",
+    "all_attention",
 }  # fmt: skip
 UNTIMED_DEFAULTS = frozenset({"fp32"})
 DROPOUTS = ("dropout_rate", "resid_pdrop", "hidden_dropout", "attention_dropout")
@@ -108,6 +112,8 @@ def setup_of(cell: Cell, padded: bool = True) -> Setup:
         "optimizer_bytes": (costs.FUSED_ADAM if "adamw_fused" in names else costs.FOREACH_ADAM)
         + (ZERO_ADAM[engine.scatters] if zero else 0.0),
         "dropout": drops,
+        "adapter": recipe.adapter_rank if names & ADAPTERS.keys() else 0,
+        "base": next((ADAPTERS[name] for name in names if name in ADAPTERS), "bf16"),
         "offload": recipe.offload_optimizer == "cpu",
         "sequence_parallel": "sp" in names,
         "moment_bytes": costs.MOMENTS_8BIT if "adamw8bit" in names else costs.MOMENTS,
