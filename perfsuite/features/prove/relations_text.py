@@ -39,7 +39,11 @@ def _lines(judged: Judged, relation: Relation, width: int) -> list[str]:
 def say(remark: Remark, says: Mapping[str, str]) -> str:
     """One remark as a sentence, with the user's line at its end."""
     more = f" and {remark.more:,} more" if remark.more else ""
-    number, expected = (f"{value:,.4g}" for value in (remark.number, remark.expected))
+    number, expected = (_shown(value) for value in (remark.number, remark.expected))
     fields = {"subject": remark.subject + more, "other": remark.other, "step": remark.step}
     text = says[remark.what].format(number=number, expected=expected, line=remark.line, **fields)
     return f"{text} ({remark.line})" if remark.line and "{line}" not in says[remark.what] else text
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else f"{value:,.4g}"

@@ -20,7 +20,7 @@ from proven_scripts import (
 slow = pytest.mark.slow
 PYTHON = ("python",)
 COMPILED = edited(SINGLE, ("optimizer = ", "model = torch.compile(model)\noptimizer = "))
-SMALL = ("lr=1e-2", "lr=1e-6")
+PATIENT = edited(SINGLE, ("lr=1e-2", "lr=1e-6"))
 TINY = (
     "self.norm(x + self.body(x))",
     "self.norm((1e-4 * x).to(torch.float16).square().mean(-1, keepdim=True).rsqrt().clamp(max=1e3) * x)",
@@ -59,7 +59,7 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
     ("compiled", COMPILED, DETACHED, PYTHON, "most in body."),
     ("compiled", SINGLE, ("optimizer = ", BACKEND), PYTHON, "torch.compile changes gradients by"),
     ("precision", HALF, ("    scaler.unscale_(optimizer)\n", ""), PYTHON, "65,536 times as large as in float32"),
-    ("precision", SINGLE, ("model = Net()", "model = Net().bfloat16()"), PYTHON, "the optimizer moves"),
+    ("precision", PATIENT, ("model = Net()", "model = Net().bfloat16()"), PYTHON, "the optimizer moves"),
     ("precision", HALF, TINY, PYTHON, "It begins in norm"),
     ("engines", DDP, ("data = ", SUMMING), TORCHRUN, "gradients of DistributedDataParallel differ"),
     ("engines", FSDP, (CLIP, LOCAL_CLIP), TORCHRUN, "but the update of FSDPModule differs"),

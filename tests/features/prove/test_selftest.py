@@ -18,7 +18,7 @@ from perfsuite.features.prove.selftest.signs import Sign
 from perfsuite.features.prove.selftest.trials import DDP, TIME_FAULTS, TimeFault, try_fault
 from perfsuite.records.change import Change
 from perfsuite.records.failure import Failure
-from perfsuite.records.reasons import Reason, SideFailed, StepDiffers
+from perfsuite.records.reasons import Origin, Reason, SideFailed, StepDiffers
 from perfsuite.records.verdict import Line, Move, Status, Verdict
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.question import Question
@@ -81,6 +81,9 @@ SEEN = Sign(
     metric="loss",
     change=0.1,
     part="layer",
+    module="h.0",
+    origin=Origin(metric="first_batches", names=["labels"]),
+    folds=("operators",),
     because="step differs",
     facts={"first": 0},
     changed="torch",
@@ -93,6 +96,9 @@ OTHERS = (
     {"status": Status.OK},
     {"change": 0.2},
     {"part": "head"},
+    {"module": "h.1"},
+    {"origin": Origin(metric="first_batches", names=["input_ids"])},
+    {"folds": ("operators", "imported_modules")},
     {"because": "fewer samples"},
     {"facts": {"first": 1}},
     {"has": ("last",)},
@@ -105,11 +111,12 @@ OTHERS = (
 
 def test_all_of_a_sign_counts():
     """Each of its parts alone makes another fault of it."""
-    why = StepDiffers(first=0, differing=1, steps=1)
-    moves = [Move(part="layer", by=1)]
+    why = StepDiffers(first=0, differing=1, steps=1, origins=[Origin(metric="first_batches", names=["labels"])])
+    moves = [Move(part="layer", by=1), Move(part="layer", operator="aten::mul", module="h.0", by=1)]
     told: dict[str, Any] = {"old": 10, "new": 11, "compared": True, "moves": moves, "reason": why}
     line = Line(metric="loss", title="loss", status=Status.REGRESSED, **told)
-    verdict = Verdict(cell=DDP, status=Status.REGRESSED, lines=[line], changed=[Change("torch", "1", "2")])
+    more = Line(metric="operators", title="operators", status=Status.REGRESSED)
+    verdict = Verdict(cell=DDP, status=Status.REGRESSED, lines=[line, more], changed=[Change("torch", "1", "2")])
     failure = Failure(kind="raised", rank=1, message="")
 
     assert SEEN.is_in(verdict, failure, "SIGKILL")

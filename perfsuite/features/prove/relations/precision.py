@@ -43,9 +43,9 @@ def _prove(asked: ProveRequest) -> Proof:
 def _wrong(own: Gradients, gradients: Compared, update: Compared) -> Iterator[Remark]:
     line = own.lines.get("clip", "") or own.lines.get("update", "")
     if not gradients.agree:
-        ratio = gradients.ratio
-        scaled = ratio > 2 and is_near(ratio, 2.0 ** round(math.log2(ratio)))
-        about: dict[str, Any] = {"number": ratio if scaled else gradients.difference, "expected": gradients.allowed}
+        power = 2.0 ** round(math.log2(max(gradients.ratio, 1.0)))  # as scales are
+        scaled = power > 1 and is_near(gradients.ratio, power)
+        about: dict[str, Any] = {"number": power if scaled else gradients.difference, "expected": gradients.allowed}
         yield Remark(what="scaled" if scaled else "differ", subject=gradients.worst, other=own.low, line=line, **about)
     elif not update.agree:
         about = {"number": update.difference, "expected": update.allowed}

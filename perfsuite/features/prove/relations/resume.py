@@ -294,7 +294,7 @@ def _judge(straight: Sequence[ResumeFacts], resumed: Sequence[ResumeFacts]) -> J
         if not other.steps:
             raise CannotTry(Remark(what="no_steps"))
         mine, its = one.steps[one.saved], other.steps[0]
-        wrong = _differs(one, mine, its)
+        wrong = _differs(one, other)
         if wrong:
             return RELATION.broken(wrong)
         if mine.rows != its.rows:
@@ -304,8 +304,18 @@ def _judge(straight: Sequence[ResumeFacts], resumed: Sequence[ResumeFacts]) -> J
     return RELATION.broken([], aside, Remark(what="held", step=straight[0].saved + 1))
 
 
-def _differs(one: ResumeFacts, mine: ResumeStep, its: ResumeStep) -> list[Remark]:
+def _rates(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
+    """The first learning rate that differs. An optimizer restores the one of its next step, and a scheduler others."""
+    for number, (mine, its) in enumerate(zip(one.steps[one.saved :], other.steps[:COMPARED], strict=False)):
+        if mine.rates != its.rates and mine.rates and its.rates:
+            step = one.saved + number + 1
+            return [Remark(what="rates", number=its.rates[0], expected=mine.rates[0], step=step, line=one.line)]
+    return []
+
+
+def _differs(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
     """What of the step after the save is not restored, first of all what others follow from."""
+    mine, its = one.steps[one.saved], other.steps[0]
     about: dict[str, Any] = {"step": one.saved + 1, "line": one.line}
     begun = one.steps[0]
     moved = [name for name in mine.weights if its.weights.get(name) != mine.weights[name]]
@@ -313,8 +323,7 @@ def _differs(one: ResumeFacts, mine: ResumeStep, its: ResumeStep) -> list[Remark
         anew = all(its.weights.get(name) == begun.weights.get(name) for name in moved)
         return grouped("anew" if anew else "weights", moved, **about)
     wrong = grouped("state", [name for name in mine.state if its.state.get(name) != mine.state[name]], **about)
-    if mine.rates != its.rates:
-        wrong.append(Remark(what="rates", number=(its.rates or [0.0])[0], expected=(mine.rates or [0.0])[0], **about))
+    wrong += _rates(one, other)
     read = {row for step in one.steps[: one.saved] for row in step.rows}
     if mine.rows != its.rows and not read.intersection(mine.rows):  # else an epoch begins here, in any order
         again = its.rows == begun.rows or bool(read.intersection(its.rows))
