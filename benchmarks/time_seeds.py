@@ -37,13 +37,13 @@ QUESTIONS = {
     "bloom_560m_b8": (f"{FIT} -b 8", 99),
     "bloom_560m_offload": (PLAN_BLOOM.format("560m", 16, 200) + BY_OFFLOAD, 99),
     "bloom_7b1": (PLAN_BLOOM.format("7b1", 16, 3), 99),
-    **{f"t5_xxl_{ranks}": (T5.format(ranks, batch), 6) for ranks, batch in ((1, 32), (2, 32), (3, 33), (4, 32))},
+    **{f"t5_xxl_{ranks}": (T5.format(ranks, batch), 7) for ranks, batch in ((1, 32), (2, 32), (3, 33), (4, 32))},
     "gpt3_135gbit": (f"{V100}135Gbit/s --top 3", 99),
-    "gpt3_400gbit": (f"{V100}400Gbit/s --top 3", 11),
+    "gpt3_400gbit": (f"{V100}400Gbit/s --top 3", 12),
     "gpt3_nodes": (f"{V100}400Gbit/s --seek nodes --top 1", 99),
     "largest_on_a_node": (
         "perfsuite plan gpt_530b --hardware v100_32g_x4 --tokens 300e9 --seek model --top 1",
-        14,
+        17,
     ),
 }
 
