@@ -696,3 +696,21 @@ def test_a_larger_model_says_why_it_does_not_fit(capsys):
     main(["plan", "llama_1b", "--hardware=h100_x8", "--tokens=1e9", "--seek=model"])
 
     assert "llama_70b does not fit: the smallest needs" in capsys.readouterr().out
+
+
+def test_a_slice_of_tpus_is_planned_with_maxtext():
+    """All of it is one domain of links, so 256 chips are no nodes. Software for GPUs is refused."""
+    asked = question("llama_8b", "tpu_v6e_x256", samples=1024, sequence=8192)
+
+    assert asked.software.name == "maxtext"
+    assert asked.nodes_of(asked.setup("tp1 pp1 dp256 b4 ckpt_mlp zero3")) == 1
+    with pytest.raises(UsageError, match="is for GPUs: tpu_v6e is planned with maxtext"):
+        question("llama_8b", "tpu_v6e_x256", stack="megatron_core")
+
+
+def test_a_layout_may_name_what_no_search_tries():
+    """Megatron-FSDP has no published row, so it is asked for or not tried."""
+    asked = question("llama_8b", "h100_x8", samples=64)
+
+    assert asked.setup("tp1 pp1 dp8 b1 zero3").sharded == ALL
+    assert not any("parameters" in one.sharded for one in layouts(asked))

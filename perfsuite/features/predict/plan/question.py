@@ -19,6 +19,7 @@ from perfsuite.features.predict.time.software import Software, check_precision, 
 from perfsuite.features.predict.time.step import Breakdown, step
 
 MOST_IN_A_NODE = 16  # devices: DGX-2
+COMPILED = "maxtext"  # the software of devices that take compiled steps alone
 BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
 HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
 
@@ -116,6 +117,8 @@ def question(model: Planned, device: Device, machine: MachineSetup, ranks: int, 
     Raises Refused for a device without constants, UsageError for an option.
     """
     one = software(wish.stack or usual(model.shape, device, machine.node))
+    if device.topology and one.name != COMPILED:
+        raise UsageError(f"--stack {one.name} is for GPUs: {device.name} is planned with {COMPILED}.")
     precision = wish.precision or str(one.does.get("precision", half(device)))
     check_precision(one, precision, device)
     return PlanQuestion(
@@ -142,7 +145,7 @@ def usual(shape: Shape, device: Device, node: int) -> str:
     TPUs with MaxText.
     """
     if device.topology:
-        return "maxtext"
+        return COMPILED
     linked = device.link_bandwidth and (not device.linked or node <= device.linked)
     if shape.encodes or shape.classifies or not linked:
         return "deepspeed"
