@@ -48,6 +48,14 @@ arguments = TrainingArguments("out", use_cpu=True, report_to=[], max_steps=40, l
 Trainer(Model(), arguments, train_dataset=rows, eval_dataset=rows[:16]).train()
 """
 
+LIGHTNING = """
+from lightning.pytorch.trainer.trainer import Trainer
+trainer = Trainer()
+for number in range(40):
+    step()
+    trainer.logged = {"val_loss": torch.tensor(number // 4 * 0.5)}
+"""
+
 
 def numbers(folder, text) -> dict[str, list[float | None]]:
     """The logged numbers of one launch, by name."""
@@ -79,3 +87,12 @@ def test_transformers_trainer_logs_numbers(tmp_path):
 
     assert {"loss", "grad_norm", "learning_rate", "eval_loss", "loss without gradients"} <= found.keys()
     assert not any("runtime" in name or "per_second" in name for name in found)
+
+
+def test_lightning_logs_numbers(tmp_path):
+    """In its Trainer's metrics, which keep the last one until there is another. Here is a stand-in of that name."""
+    module = tmp_path / "lightning" / "pytorch" / "trainer" / "trainer.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("class Trainer:\n    callback_metrics = property(lambda self: vars(self).get('logged', {}))\n")
+
+    assert numbers(tmp_path, LIGHTNING)["val_loss"][:3] == [0.0, 0.5, 1.0]

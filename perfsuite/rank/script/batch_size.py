@@ -1,4 +1,6 @@
-"""What a batch of a DataLoader tells of its size. It is read as it is made, since nothing may keep it alive."""
+"""What a batch tells of its size. It is read as a DataLoader makes it, since nothing may keep it alive, or else as a
+module is called with it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

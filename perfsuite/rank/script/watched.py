@@ -50,6 +50,7 @@ class Watched:
         self.first = FirstData()
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
+        self.has_loader = False  # a DataLoader makes them; else they are what modules are called with
         self.before_optimizer: Callable[[], None] = lambda: None
         self.before_backward: Callable[[], None] = lambda: None  # of a loss
         self.clipped = False  # the gradients are no longer as backward left them
@@ -101,6 +102,14 @@ class Watched:
     def trains(self, module: Module) -> bool:
         """Whether it is one that was called outermost in training mode, or what such a wrapper is around."""
         return any(module is one or module is inner_model(one) for one in self.roots.values())
+
+    def called(self, module: Module, args: Any, kwargs: Any, trains: bool) -> None:
+        """A module is about to be called outermost. It ``trains`` if autograd may record it."""
+        if not self.has_loader and module.training and trains and "input_ids" in kwargs:
+            self.sizes.append(size_of(kwargs))
+        self.first.called(module, args, kwargs, trains)
+        if self.elements is not None and trains:
+            self.elements += sum(one.numel() for _, one in tensors_in([args, kwargs]))
 
     def forget(self) -> None:
         """A step has ended, and what it read is known."""
@@ -299,6 +308,7 @@ def _reading(watched: Watched, read: Callable[[Any], Any]) -> Callable[[Any], An
         watched.begin("data")
         try:
             batch = read(self)
+            watched.has_loader = True
             watched.sizes.append(size_of(batch))
             watched.first.read(batch)
             return batch
@@ -345,9 +355,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
                 watched.evaluated.add(type(self).__name__)
             watched.evaluates = not self.training
             watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
-            watched.first.called(self, args, kwargs, torch.is_grad_enabled())
-            if watched.elements is not None and torch.is_grad_enabled():
-                watched.elements += sum(one.numel() for _, one in tensors_in([args, kwargs]))
+            watched.called(self, args, kwargs, torch.is_grad_enabled())
             watched.begin("forward")
         around = None if recomputing else watched.around_forward
         try:

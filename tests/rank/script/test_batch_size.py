@@ -68,3 +68,31 @@ def test_a_step_has_the_tokens_or_samples_of_its_batches(tmp_path, sample, found
     for name, count in found.items():
         assert known.readings[f"{name}_per_second"].value == count / seconds
     assert not {"tokens", "step_samples"} & known.uncounted.keys()
+
+
+CALLED = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Embedding(8, 8)
+    def forward(self, input_ids, labels):
+        return torch.nn.functional.cross_entropy(self.inner(input_ids).flatten(0, 1), labels.flatten())
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+ids = torch.arange(8).view(2, 4)
+for batch in range(60):
+    optimizer.zero_grad()
+    for part in range(2):
+        net(input_ids=ids, labels=ids.where(ids > 2, -100)).backward()
+    optimizer.step()
+"""
+
+
+def test_without_a_loader_a_call_tells_the_size(tmp_path):
+    """Of each micro-batch; labels that the loss leaves out are not trained."""
+    readings = measured(tmp_path, CALLED).readings
+
+    assert (readings["tokens"].value, readings["trained_labels"].value) == (2 * 8, 2 * 5)
