@@ -60,14 +60,14 @@ def test_an_audit_is_of_a_red():
     ("audits", "text"),
     [
         ([], "1 not looked into"),
-        ([{"release": "lib==3", "cause": Cause.MATTERS}], "1 by a change that matters (50.0%)"),
+        ([{"release": "lib==3", "cause": Cause.MATTERS}], "1 by a change that matters (50.0 %)"),
         ([{"release": "lib==2", "cause": Cause.MATTERS}], "1 not looked into"),
         (
             [{"release": "lib==3", "cause": Cause.FALSE_ALARM, "metrics": ["gradient_norm"]}],
-            "1 by a false alarm (50.0%)",
+            "1 by a false alarm (50.0 %)",
         ),
         ([{"release": "lib==3", "cause": Cause.MATTERS, "metrics": ["loss"]}], "1 not looked into"),
-        ([{"release": "lib==3", "cause": Cause.MATTERS, "workloads": ["gpt2"]}], "1 by a change that matters (50.0%)"),
+        ([{"release": "lib==3", "cause": Cause.MATTERS, "workloads": ["gpt2"]}], "1 by a change that matters (50.0 %)"),
         ([{"release": "lib==3", "cause": Cause.MATTERS, "workloads": ["t5"]}], "1 not looked into"),
     ],
 )

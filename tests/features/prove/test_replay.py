@@ -117,7 +117,7 @@ def test_the_page_says_what_and_how():
     text = "\n".join(sections({"one": ONE, "gpu": gpu}, [seen("lib==2", "lib==3", NORM, CALLS)]))
 
     assert "1 of 1 that ran are caught; 1 do not run here." in text
-    assert "| numbers | 1 | 0 | 1 | 1 | 100% | 0, 0 |" in text and "| memory | 1 | 0 | 0 | 0 | – | 1, 0 |" in text
+    assert "| numbers | 1 | 0 | 1 | 1 | 100 % | 0, 0 |" in text and "| memory | 1 | 0 | 0 | 0 | – | 1, 0 |" in text
     row = "| [one](#one) | numbers | lib==2 → lib==3 | ✓ | gradient norm 3.58 → 1.97 (-45.0 %) | 7 |"
     assert row in text
     assert "Also worse: Python calls/step." in text

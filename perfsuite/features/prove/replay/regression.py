@@ -32,7 +32,7 @@ class Kind(StrEnum):
 class Needs(StrEnum):
     """The least that shows it."""
 
-    CPU = "cpu"
+    CPU = "CPU"
     EMULATED = "emulated GPU"
     GPU = "GPU"
 

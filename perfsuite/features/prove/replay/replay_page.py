@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.features.prove.replay.neighbours import ENDS, Cause, Neighbours, is_compared, reds
-from perfsuite.features.prove.replay.regression import Kind, Regression
+from perfsuite.features.prove.replay.regression import Kind, Needs, Regression
 from perfsuite.features.prove.replay.replay_outcome import BAD, Outcome, State, outcome_of
 from perfsuite.records.verdict import Line
 from perfsuite.run.releases_compared import Seen
@@ -55,9 +55,9 @@ def _counts(alike: Iterable[Regression], outcomes: Sequence[Outcome]) -> str:
     states = Counter(outcome.state for outcome in outcomes)
     ran, caught = states[State.CAUGHT] + sum(states[state] for state in BAD), states[State.CAUGHT]
     left_out = [one for one in alike if not one.trials]
-    gpu = sum(one.needs != "cpu" for one in left_out)
+    gpu = sum(one.needs != Needs.CPU for one in left_out)
     by_hand = sum(bool(one.established) for one in alike)
-    recall = f"{caught / ran:.0%}" if ran else "–"
+    recall = f"{100 * caught / ran:.0f} %" if ran else "–"
     return f"{len(alike)} | {by_hand} | {ran} | {caught} | {recall} | {gpu}, {len(left_out) - gpu}"
 
 
@@ -125,7 +125,7 @@ def neighbour_summary(neighbours: Neighbours, records: Sequence[Seen]) -> str:
     causes = [{neighbours.cause(seen, metric)[0] for metric in reds(seen)} for seen in ran]
     red = sum(map(bool, causes))
     parts = [
-        f"{count} by {cause} ({count / len(ran):.1%})" if cause != Cause.OPEN else f"{count} {cause}"
+        f"{count} by {cause} ({100 * count / len(ran):.1f} %)" if cause != Cause.OPEN else f"{count} {cause}"
         for cause in Cause
         if (count := sum(cause in each for each in causes))
     ]
