@@ -23,7 +23,7 @@ import shutil
 import site
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -35,6 +35,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.environments.bounded import output, run
+from perfsuite.environments.leaving_out import folders_without
 from perfsuite.environments.requirements import is_pinned, pinned
 from perfsuite.errors import UsageError
 from perfsuite.system.builds import kept
@@ -83,8 +84,9 @@ class Environment:
 HERE = Environment()
 
 
-def with_releases(texts: Sequence[str]) -> Environment:
-    """The running environment with these requirements, ``name==version`` or ``name @ url`` each.
+def with_releases(texts: Sequence[str], without: Collection[str] = ()) -> Environment:
+    """The running environment with these requirements, ``name==version`` or ``name @ url`` each, and ``without`` these
+    packages.
 
     Raises UsageError for a requirement that may change with time, or that uv cannot find or install.
     """
@@ -92,6 +94,9 @@ def with_releases(texts: Sequence[str]) -> Environment:
     requirements = [pinned(text) for text in texts]
     inherited = _site_folders()
     there = _there(_all_folders(inherited))
+    if left_out := {_key(name) for name in without}:
+        inherited = folders_without(left_out, inherited, there, installed())
+        there = {name: found for name, found in there.items() if name not in left_out}
     folder = kept(
         "environments",
         [
@@ -201,7 +206,8 @@ def _install(
     # as pip does: else each server of this side would compile what it imports, and no two sides would be alike
     install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *map(str, requirements)]
     try:
-        output(install, uv_variables())
+        if requirements:
+            output(install, uv_variables())
         if unfit := _unfit(packages):
             with contextlib.suppress(UsageError):
                 output([*install, *unfit], uv_variables())

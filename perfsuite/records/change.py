@@ -35,7 +35,6 @@ SET = frozenset({ChangeKind.COMMAND, ChangeKind.READ, ChangeKind.VARIABLE})  # w
 class Fixed(StrEnum):
     """Why a change cannot be reverted here."""
 
-    NOT_RECORDED = "not recorded"
     NOT_A_PACKAGE = "not a package"
     ONLY_DIGEST = "only digest"  # of the value of a variable
     SET_BY_CODE = "set by code"
@@ -69,6 +68,11 @@ class Change(Record, frozen=True, kw_only=False, gc=False):
     def made(self) -> bool:
         """Whether somebody made it. Otherwise it is a part of the machine, which may be another one than before."""
         return self.kind in MADE
+
+    @property
+    def is_added(self) -> bool:
+        """Whether it is a package that was not there before."""
+        return self.before == NONE and self.kind in (ChangeKind.RELEASE, ChangeKind.LIBRARY)
 
     @property
     def is_suspect(self) -> bool:

@@ -37,8 +37,8 @@ def changes_since(run: TimedRun | Measurement, measurement: Measurement, code: C
 
 def _fixed(change: Change) -> Fixed | None:
     """Why a change cannot be reverted; None if it can."""
-    if change.before == NONE and change.kind == ChangeKind.RELEASE:
-        return Fixed.NOT_RECORDED
+    if change.is_added:
+        return None
     if change.before != NONE and change.kind == ChangeKind.READ:
         return Fixed.ONLY_DIGEST
     return _FIXED.get(change.kind)

@@ -159,7 +159,11 @@ def _at(model: Model, root: Path, copy: Path) -> Model:
 
 def requirements(changes: Iterable[Change]) -> list[str]:
     """The releases to install to revert these changes."""
-    return [requirement_of(change.name, change.before) for change in changes if change.kind == ChangeKind.RELEASE]
+    return [
+        requirement_of(change.name, change.before)
+        for change in changes
+        if change.kind == ChangeKind.RELEASE and not change.is_added
+    ]
 
 
 @dataclass
@@ -186,7 +190,8 @@ class Sides:
             return Side(RUNNING, self.catalog)
         name = ", ".join(f"{change.name} {change.before}" for change in changes)
         releases = requirements(changes)
-        environment = with_releases(releases) if releases else HERE
+        added = [change.name for change in changes if change.is_added]
+        environment = with_releases(releases, without=added) if releases or added else HERE
         overrides = [
             (change.name, None if change.before == NONE else change.before) for change in changes if change.kind in SET
         ]

@@ -159,7 +159,7 @@ def but(**fields: Mapping[str, str]) -> Installed:
             "release",
             None,
         ),
-        (but(modules={"apex": "0.1"}), "apex none -> 0.1", "release", Fixed.NOT_RECORDED),
+        (but(modules={"apex": "0.1"}), "apex none -> 0.1", "release", None),
         (
             but(origins={"tokens-of-mine": "ba9876543210"}),
             "tokens-of-mine 1.0@0123456789ab -> 1.0@ba9876543210",

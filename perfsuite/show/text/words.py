@@ -177,8 +177,8 @@ def release_text(change: Change) -> str:
 
 
 def before_text(change: Change) -> str:
-    """``torch 2.12.0``: what the other side has."""
-    return f"{change.name} {change.before}"
+    """``torch 2.12.0`` or ``no triton``: what the other side has."""
+    return f"no {change.name}" if change.is_added else f"{change.name} {change.before}"
 
 
 def text_of_change(change: Change) -> str:
@@ -193,7 +193,6 @@ def changes_text(changes: Sequence[Change]) -> str:
 
 
 _FIXED = {
-    Fixed.NOT_RECORDED: "the baseline was recorded without it",
     Fixed.NOT_A_PACKAGE: "it is not a package that uv can install",
     Fixed.SET_BY_CODE: "your code or a library sets it",
     Fixed.ONLY_DIGEST: "only a digest of its value was recorded",
