@@ -269,9 +269,9 @@ def test_without_a_report_the_command_fails(capsys):
     assert "The run was cancelled" in capsys.readouterr().out
 
 
-def test_baseline_diff_leaves_predictions_alone(report, capsys, tmp_path):
+def test_baseline_accept_leaves_predictions_alone(report, capsys, tmp_path):
     """They are in the same report, and have baselines of their own."""
-    status = main(["baseline", "diff", str(report(result(), predicted())), "--baselines", str(tmp_path)])
+    status = main(["baseline", "accept", str(report(result(), predicted())), "--baselines", str(tmp_path)])
 
     assert status == 0
     assert ABSENT not in capsys.readouterr().out
