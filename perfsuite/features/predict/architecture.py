@@ -22,11 +22,12 @@ CODE = [Path(__file__), *(Path(__file__).with_name("trace") / name for name in (
 class LayerKind(Record, frozen=True, kw_only=True):
     """``count`` equal layers, of which ``where`` is the first. ``classes`` are those of its parts with matrices.
 
-    Attention has ``heads``, ``kv_heads`` and a ``head_width``; a compressed one the numbers of ``latent`` (Latent). Of
-    the layers ``windowed`` attend to ``window`` tokens before each alone. ``cross``: another attention reads an
-    encoder. ``state`` are the elements of a recurrence's state. A token passes ``feed_forward`` features. They may be
-    of ``experts`` of an ``expert_width``, of which each token passes ``chosen`` on at most so many ``nodes`` (0: any),
-    and of a ``shared`` one. Experts read ``expert_hidden`` features (0: all of the hidden state).
+    Attention has norms of queries and keys if it is ``normed``, ``heads``, ``kv_heads`` and a ``head_width``; a
+    compressed one the numbers of ``latent`` (Latent). Of the layers ``windowed`` attend to ``window`` tokens before
+    each alone. ``cross``: another attention reads an encoder. ``state`` are the elements of a recurrence's state. A
+    token passes ``feed_forward`` features. They may be of ``experts`` of an ``expert_width``, of which each token
+    passes ``chosen`` on at most so many ``nodes`` (0: any), and of a ``shared`` one. Experts read ``expert_hidden``
+    features (0: all of the hidden state).
 
     ``matrices`` are the elements of those that every token passes, ``routed`` of the experts'. ``small`` are norms and
     biases, ``idle`` what of the experts one token does not pass, with biases.
@@ -42,6 +43,7 @@ class LayerKind(Record, frozen=True, kw_only=True):
     latent: tuple[int, int, int, int, int] | None = None
     window: int = 0
     windowed: int = 0
+    normed: bool = False
     cross: bool = False
     state: int = 0
     feed_forward: int = 0

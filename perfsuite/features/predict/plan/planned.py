@@ -16,7 +16,7 @@ from perfsuite.features.predict.architecture import architecture_of
 from perfsuite.features.predict.own_model import TARGET, is_config, read_config
 from perfsuite.features.predict.time.shape import Experts, LayerStack, Shape, decoder
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
-from perfsuite.features.predict.time.shape_config import shape_of, shape_of_config
+from perfsuite.features.predict.time.shape_config import shape_of, shape_of_config, with_norms
 from perfsuite.system.units import parse_count
 
 PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
@@ -141,7 +141,7 @@ def _published(name: str) -> Planned:
     config = PUBLISHED[name]
     return Planned(
         name=name,
-        shape=shape_of_config(config),
+        shape=with_norms(shape_of_config(config), config["class"]),
         sequence=length_of(config),
         parameters=config["parameters"],
         active_parameters=config["active_parameters"],

@@ -132,13 +132,14 @@ def outside_bytes(tokens: int, hidden: int, dropout: bool) -> float:
     return tokens * hidden * (22.0 if dropout else 20.0)
 
 
-def inside_bytes(tokens: int, inner: float, heads_width: int, gated: bool) -> float:
+def inside_bytes(tokens: int, inner: float, heads_width: int, gated: bool, normed: bool = False) -> float:
     """Forward bytes of a layer's pointwise kernels inside the tensor-parallel region.
 
     The activation reads and writes the feed-forward, which is ``inner`` wide (4 per element, 6 if gated). Queries and
-    keys, ``heads_width`` wide, have rotary or bias and transpose (8). The same section of arXiv 2205.05198.
+    keys, ``heads_width`` wide, have rotary or bias and transpose (8), and norms if they are ``normed`` (4).
+    The same section of arXiv 2205.05198.
     """
-    return tokens * ((6.0 if gated else 4.0) * inner + 8.0 * heads_width)
+    return tokens * ((6.0 if gated else 4.0) * inner + (12.0 if normed else 8.0) * heads_width)
 
 
 def recurrent_bytes(tokens: int, width: float) -> float:
@@ -171,6 +172,7 @@ class Eager:
         return forward, backward
 
 
+NORM = (36.0, 80.0)  # of one of Llama's norms, forward and backward: see below
 # Counted in modeling_gpt2.py and modeling_llama.py of transformers 5, by whether autocast keeps hidden states in fp32.
 # GPT forward: norms 8 (16 in fp32), sums 12 (20), casts to half (12), gelu 4 per inner. Backward: norms 12 (24), sums
 # 12 (24), casts (24), gradients of biases 10, those of queries, keys and values joined 12; gelu 6, bias 2 per inner.

@@ -127,10 +127,12 @@ class Layer:
             inner = stack.experts.shared / width + routed / tokens
         if setup.eager:
             widths = stack.hidden, stack.feed_forward // width, pairs
-            traffic, again = (one / self.rates.memory for one in costs.EAGER[setup.eager].bytes(tokens, *widths))
+            eager = costs.EAGER[setup.eager].bytes(tokens, *widths)
+            norms = [one * tokens * pairs if stack.normed else 0.0 for one in costs.NORM]
+            traffic, again = ((one + more) / self.rates.memory for one, more in zip(eager, norms, strict=True))
             return traffic, again
         outside = costs.outside_bytes(tokens, stack.hidden, setup.dropout) * min(stack.blocks, 2) / 2
-        inside = costs.inside_bytes(tokens, inner, pairs, stack.gated)
+        inside = costs.inside_bytes(tokens, inner, pairs, stack.gated, stack.normed)
         bytes_ = outside / (width if setup.sequence_parallel else 1) + inside
         bytes_ += permuted_bytes(stack, setup, tokens, width) * self.constants.permute
         traffic = bytes_ / self.rates.memory * self.constants.traffic

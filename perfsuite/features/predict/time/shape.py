@@ -38,8 +38,9 @@ class LayerStack:
 
     ``target``: it reads the target sequence (a decoder behind an encoder). ``gated``: the feed-forward has a third
     matrix. ``causal``: a token attends to those before it only, and in a share of the layers, ``windowed``, to a
-    ``window`` of them. ``others`` are elements of more matrices that every token passes, such as those of a recurrence,
-    whose ``state`` has so many elements for each sample. Without ``heads`` there is no attention.
+    ``window`` of them. ``normed``: queries and keys have norms of their own. ``others`` are elements of more matrices
+    that every token passes, such as those of a recurrence, whose ``state`` has so many elements for each sample.
+    Without ``heads`` there is no attention.
     """
 
     layers: int
@@ -56,6 +57,7 @@ class LayerStack:
     latent: Latent | None = None
     window: int = 0
     windowed: float = 0.5
+    normed: bool = False
     others: int = 0
     state: int = 0
 

@@ -51,6 +51,7 @@ def _stack(name: str, kind: LayerKind, found: Architecture) -> LayerStack:
         latent=latent,
         window=kind.window,
         windowed=kind.windowed / kind.count if kind.window else LayerStack.windowed,
+        normed=kind.normed,
         state=kind.state,
     )
     others = kind.matrices - stack.dense_parameters

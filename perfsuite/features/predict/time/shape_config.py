@@ -11,6 +11,7 @@ from perfsuite.features.predict.architecture import architecture_of
 from perfsuite.features.predict.time.shape import Experts, Latent, LayerStack, Shape
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
 
+NORMED = ("Qwen3", "Gemma3")
 FAMILIES = {*(path.stem for path in families()), "bloom"}
 
 
@@ -31,7 +32,15 @@ def shape_of(model: Model) -> Shape:
             shape = shape_of_architecture(model.name, architecture_of(model.name, config))
         except FileError as error:
             raise Refused(str(error)) from None
+    shape = with_norms(shape, model.model_class)
     return replace(shape, classifies=shape.classifies or model.task == "sequence_classification")
+
+
+def with_norms(shape: Shape, model_class: str) -> Shape:
+    """The shape of a class of transformers, which may have norms of queries and keys: no config says so."""
+    if not model_class.startswith(NORMED):
+        return shape
+    return replace(shape, stacks=tuple(replace(stack, normed=True) for stack in shape.stacks))
 
 
 def shape_of_config(config: Mapping[str, Any]) -> Shape:

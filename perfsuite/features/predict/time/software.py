@@ -49,7 +49,11 @@ class KeptTensors:
     """What a software keeps for backward, in bytes per element.
 
     ``hidden``: of a layer's hidden states, since two norms and two products keep their inputs. ``gathered``: of the
-    inputs that tensor-parallel layers gather and keep whole on every rank.
+    inputs that tensor-parallel layers gather and keep whole on every rank. ``logits``: of a logit, if that is not what
+    its cross entropy holds.
+
+    ``fused``: gate and activation are one kernel, with an expert's weight of a token. ``quantised``: products keep
+    their inputs in their own format.
 
     ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``:
     FSDP2 with pointwise kernels that are apart. ``hosted``: what is not recomputed with feed-forwards is on the host.
@@ -57,6 +61,9 @@ class KeptTensors:
 
     hidden: float = 8.0
     gathered: float = 0.0
+    logits: float = 0.0
+    fused: bool = False
+    quantised: bool = False
     fp32_shards: bool = False
     eager: bool = False
     hosted: bool = False

@@ -143,7 +143,8 @@ def attention(place: str, module: Any, config: Any, hidden: int) -> dict[str, An
         pairs = int(fused) if fused.is_integer() and fused >= 1 else first(config, "num_key_value_heads") or heads
     if not heads or not pairs:
         raise NoForm(f"{place} has projections of other widths than its heads of {width}")
-    return {"heads": heads, "kv_heads": pairs, "head_width": width}
+    normed = any("norm" in type(one).__name__.lower() for one in parts)
+    return {"heads": heads, "kv_heads": pairs, "head_width": width, "normed": normed}
 
 
 def projection(module: Any, names: tuple[str, ...]) -> Any:
