@@ -325,6 +325,14 @@ def test_the_pages_are_few_words():
     assert count <= MOST_WORDS_OF_PAGES
 
 
+def test_each_file_of_results_is_on_one_page():
+    """Nobody would see another one, and a link to none would end the build of the site."""
+    results = {path.relative_to(DOCS).as_posix() for path in (DOCS / "data").rglob("*.*")}
+    links = [link for path in DOCS.glob("*.md") for link in LINK.findall(path.read_text()) if link.startswith("data/")]
+
+    assert sorted(links) == sorted(results)
+
+
 def test_every_page_is_in_the_site():
     """The navigation of mkdocs.yml names each page once, and no other."""
     listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
