@@ -46,8 +46,9 @@ class FirstDataMeter(Meter):
             nonlocal made
             parts = make(step)
             if made < BATCHES:
-                for name, digest in digests_in([part.inputs for part in parts] if len(parts) > 1 else parts[0].inputs):
-                    self.batches.setdefault(name, []).append(digest)
+                for part in parts:
+                    for name, digest in digests_in(part.inputs):
+                        self.batches.setdefault(name, []).append(digest)
             made += 1
             return parts
 

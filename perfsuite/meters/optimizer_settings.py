@@ -4,6 +4,7 @@ Each rank has its own facts, so a part is the number of ranks that have one. Lau
 so the learning rates that both have seen are compared.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
@@ -19,11 +20,13 @@ class OptimizerSettings(Meter):
     trainer: Any  # a script's
 
     def readings(self) -> dict[str, Reading]:
-        told = self.trainer.watched.told
-        facts = dict.fromkeys(told.facts(), 1)
+        facts = dict.fromkeys(self.trainer.watched.told.facts(), 1)
         found = {"optimizer_settings": Reading(value=len(facts), parts=facts)} if facts else {}
-        rates = told.rates()
-        return found | ({"learning_rates": Reading(value=len(rates), series=rates)} if rates else {})
+        return found | self.later_readings({})
+
+    def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
+        rates = self.trainer.watched.told.rates()
+        return {"learning_rates": Reading(value=len(rates), series=rates)} if rates else {}
 
 
 METER = OptimizerSettings

@@ -30,6 +30,8 @@ def _digest_of_plain(tensor: Any) -> str:
     every = tensor.numel() // MOST_ELEMENTS | 1
     with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
         flat = tensor.detach().reshape(-1)
+        if flat.untyped_storage().nbytes() < flat.numel() * flat.element_size():
+            return ""  # an engine has freed it meanwhile
         if flat.device.type != "cpu":
             flat, every = flat[::every].cpu(), 1
         content = content_of(flat)
