@@ -33,7 +33,8 @@ def summary(plan: Plan) -> list[str]:
     best = plan.layouts[0]
     if best.predicted_bytes > plan.capacity_bytes:
         there = f"{show_bytes(best.predicted_bytes)} of {show_bytes(plan.capacity_bytes)} per device"
-        lines.append(f"{best.layout} does not fit: it needs {there}.")
+        verdict = "may not fit: by a coarse form" if plan.fitting else "does not fit:"
+        lines.append(f"{best.layout} {verdict} it needs {there}.")
     lines += [
         "",
         f"best: {best.layout}",

@@ -11,6 +11,7 @@ from statistics import NormalDist
 from perfsuite.features.predict.time.adapters import BASES
 from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
 from perfsuite.features.predict.time.held import held, stage_layers, trained
+from perfsuite.features.predict.time.precision import PRECISIONS
 from perfsuite.features.predict.time.products import expert_rows
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape import LayerStack, Shape
@@ -25,6 +26,9 @@ FUSED, KEPT = KeptTensors(), {name: one.kept for name, one in SOFTWARE.items()}
 # the allocator: 1.09 on 128 devices, 1.14 on 8, and 1.20 on 8 with half of the batch.
 RESERVED, EAGER, SPREAD = 1.03, 1.14, 0.06
 LIKELY = 0.8  # the chance to fit from which on a layout is taken
+# The room that a recipe which ran may need by this form: the largest of the published ones needs 1.52 times it, since
+# what it recomputes is not published (nemotron_3_ultra of Megatron-Bridge). Beyond that a layout does not fit.
+DOUBT = 1.6
 FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 
 
@@ -99,28 +103,33 @@ def layer_bytes(stack: LayerStack, setup: Setup, kept: KeptTensors = FUSED) -> f
     """What one layer keeps of one micro-batch for backward, without recomputing whole layers.
 
     Outside of the tensor-parallel region hidden states are kept, and dropout's two masks (2 per element). Inside,
-    queries, keys, values, the projection's input, and the feed-forward before and after its activation keep 2 each; a
-    gate keeps two more. Separate attention kernels keep 5 per score. Experts keep the rows that they got, and gave.
+    queries, keys, values, the projection's input, and the feed-forward before and after its activation are kept.
+    Separate attention kernels keep 5 per score. Experts keep the rows that they got, and gave if these are weighted.
     Recomputed pointwise kernels keep neither norms nor activations; torchtitan's operators half of the rest, too.
     """
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
     width, cheap = setup.layout.tensor, setup.recompute in ("pointwise", "operators", "feed_forward")
     if setup.recompute == "feed_forward":
         stack = replace(stack, feed_forward=0, experts=None)
-    masks = 2 if setup.dropout else 0
-    hidden = kept.hidden - (4.0 if cheap else 0.0) + masks
+    masks, given = 2 if setup.dropout else 0, input_bytes(setup, kept)
+    hidden = kept.hidden - 4.0 + (0.0 if cheap else 2 * given) + masks
     outside = tokens * stack.hidden * hidden * (1.5 if stack.source_hidden else 1.0)
-    inside = tokens * _inside(stack, cheap) / width
+    inside = tokens * _inside(stack, setup, kept, cheap) / width
     found = outside / (width if setup.sequence_parallel else 1) + inside
     if stack.experts:
         rows = expert_rows(stack, setup, tokens, width)
-        own = stack.experts.width / setup.expert_tensor
-        found += 2.0 * rows * (2 * stack.hidden + (own * (3 if stack.gated else 1) if cheap else own * 4))
+        own = stack.experts.width / setup.expert_tensor * _feed_forward(stack, setup, kept, cheap)
+        found += rows * (stack.expert_hidden * (given + (0.0 if kept.fused else 2.0)) + own)
     if setup.recompute == "operators":
         found /= 2
     if width > 1:
         found += kept.gathered * tokens * stack.hidden
     return found if setup.recompute in ("selective", "full") else found + _score_bytes(stack, setup, tokens)
+
+
+def input_bytes(setup: Setup, kept: KeptTensors) -> float:
+    """Of an element of a product's input that is kept."""
+    return PRECISIONS[setup.precision].element if kept.quantised else 2.0
 
 
 def _score_bytes(stack: LayerStack, setup: Setup, tokens: int) -> float:
@@ -133,17 +142,33 @@ def _score_bytes(stack: LayerStack, setup: Setup, tokens: int) -> float:
     return 5.0 * tokens * keys * stack.heads / setup.layout.tensor
 
 
-def _inside(stack: LayerStack, cheap: bool) -> float:
-    """Bytes per token of what the tensor-parallel ranks divide: attention, and the dense feed-forward."""
+def _feed_forward(stack: LayerStack, setup: Setup, kept: KeptTensors, cheap: bool) -> float:
+    """Bytes per inner feature: what the first product gave, the gate's activation apart if no kernel fuses it, and the
+    second product's input, unless it is recomputed.
+    """
+    apart = 2.0 if stack.gated and not kept.fused else 0.0
+    return (4.0 if stack.gated else 2.0) + apart + (0.0 if cheap else input_bytes(setup, kept))
+
+
+def _inside(stack: LayerStack, setup: Setup, kept: KeptTensors, cheap: bool) -> float:
+    """Bytes per token of what the tensor-parallel ranks divide: attention, and the dense feed-forward.
+
+    The projection's input is attention's output, which attention keeps in half precision, too.
+    """
     heads, pairs = stack.heads * stack.head_width, 2 * stack.kv_heads * stack.head_width
     attention = (2 if stack.source_hidden else 1) * (2 * heads + pairs)
     if stack.latent:
         one = stack.latent
-        attention = stack.heads * (2 * (one.plain + one.rotary) + 2 * one.value) + one.query + one.pair
+        heads = stack.heads * one.value
+        # Recomputed pointwise kernels come with recomputed projections from the compressed queries, keys and values.
+        wide = 0 if kept.fused and cheap else stack.heads * (2 * (one.plain + one.rotary) + one.value)
+        attention = wide + heads + one.query + one.pair
+    again = input_bytes(setup, kept)
     inner = stack.experts.shared if stack.experts else stack.feed_forward
-    elements = (4 if stack.gated else 2) - (1 if cheap else 0)
     others = stack.others / stack.hidden * (2 if stack.state else 1)  # a recurrence keeps what its products gave, twice
-    return 2.0 * (attention + elements * inner + others)
+    each = 1.0 if setup.attention_quantised else 2.0
+    cast = heads * again if again < each else 0.0
+    return each * attention + cast + 2.0 * others + inner * _feed_forward(stack, setup, kept, cheap)
 
 
 def activation_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> float:
@@ -159,15 +184,15 @@ def activation_bytes(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> f
         one = layer_bytes(stack, setup, kept)
         tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence) // setup.context
         share = layout.tensor if setup.sequence_parallel else 1
-        input_alone = 2.0 * tokens * stack.hidden / share
         hosted = kept.hosted and setup.recompute == "feed_forward"
+        input_alone = 0.0 if hosted else 2.0 * tokens * stack.hidden / share
         share_again = setup.recompute_share if setup.recompute == "full" else float(hosted)
         mean = stack.layers / shape.layers * (share_again * input_alone + (1 - share_again) * one)
         first, last = first + counts[0] * mean, last + counts[-1] * mean
         if setup.recompute in ("selective", "full") or hosted:
             whole = one if setup.recompute == "full" or hosted else 0.0
             again = max(again, _score_bytes(stack, setup, tokens) + whole)
-    logits = CROSS_ENTROPIES[setup.cross_entropy].held * _logits(shape, setup)
+    logits = (kept.logits or CROSS_ENTROPIES[setup.cross_entropy].held) * _logits(shape, setup)
     if layout.pipeline == 1:
         return first + max(again, logits)
     flying = float(min(layout.pipeline, setup.accumulation))
@@ -211,6 +236,11 @@ def _logits(shape: Shape, setup: Setup) -> float:
 def chance_to_fit(needed: float, room: float) -> float:
     """The chance, 0 to 1, that a layout which needs so many bytes fits into the device's ``room``."""
     return _AROUND.cdf(math.log(room / needed))
+
+
+def is_impossible(needed: float, room: float) -> bool:
+    """Whether no recipe is known that needs so many bytes and ran."""
+    return needed > DOUBT * room
 
 
 def capacity(room: float) -> float:

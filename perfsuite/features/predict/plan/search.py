@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from perfsuite.catalog.definitions import Layout
-from perfsuite.features.predict.plan.layout_memory import chance_to_fit, host_bytes, needed_bytes
+from perfsuite.features.predict.plan.layout_memory import chance_to_fit, host_bytes, is_impossible, needed_bytes
 from perfsuite.features.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
 from perfsuite.features.predict.plan.question import PlanQuestion
 from perfsuite.features.predict.prediction import PlannedLayout
@@ -131,7 +131,8 @@ class FoundLayouts:
 
 def search(question: PlanQuestion, count: int = 5, layout: str = "") -> FoundLayouts:
     """The ``count`` fastest layouts that fit, fastest first; of equally fast ones, those that need least. A ``layout``
-    in words is the only one that is tried, and it is predicted whether it fits or not.
+    in words is the only one that is tried, and it is predicted whether it fits or not. It counts as one that fits
+    unless none is known that needs so much and ran.
 
     Those with offload follow all others: their time is a bound (costs.HOST_ADAM), and others' are predictions.
     """
@@ -148,7 +149,7 @@ def search(question: PlanQuestion, count: int = 5, layout: str = "") -> FoundLay
         least_host = min(least_host, host)
         if host > question.host_memory and not layout:
             continue
-        fitting += needed <= most
+        fitting += not is_impossible(needed, question.room) if layout else needed <= most
         predicted = question.step(setup)
         ranked.append((setup.offload, predicted.total, needed, tried, setup, predicted))
     top = heapq.nsmallest(count, ranked, key=lambda one: one[:4])
