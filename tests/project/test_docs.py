@@ -149,6 +149,7 @@ def known_to_pytest():
 
 def check(command: str, whole: bool, known: set[str]) -> None:
     """Raise Wrong if there is no such command, or if it has no such flag."""
+    command = command.removeprefix("uvx ")  # which finds perfsuite first
     starts = command.startswith(("perfsuite emulate ", "perfsuite init ", "perfsuite prove ", "perfsuite run "))
     command, _, inner = command.partition(" -- ") if starts else (command, "", "")
     if inner:  # what it runs
