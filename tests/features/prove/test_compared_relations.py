@@ -21,10 +21,7 @@ slow = pytest.mark.slow
 PYTHON = ("python",)
 COMPILED = edited(SINGLE, ("optimizer = ", "model = torch.compile(model)\noptimizer = "))
 PATIENT = edited(SINGLE, ("lr=1e-2", "lr=1e-6"))
-TINY = (
-    "self.norm(x + self.body(x))",
-    "self.norm((1e-4 * x).to(torch.float16).square().mean(-1, keepdim=True).rsqrt().clamp(max=1e3) * x)",
-)
+TINY = ("self.norm(x + self.body(x))", "(1e-6 * self.norm(x + self.body(x))).to(torch.float16).float() * 1e6")
 BACKEND = """def backend(graph, inputs):
     return lambda *args: tuple(one * 1.01 if one.is_floating_point() else one for one in graph(*args))
 model = torch.compile(model, backend=backend)
@@ -60,10 +57,16 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
     ("compiled", SINGLE, ("optimizer = ", BACKEND), PYTHON, "torch.compile changes gradients by"),
     ("precision", HALF, ("    scaler.unscale_(optimizer)\n", ""), PYTHON, "65,536 times as large as in float32"),
     ("precision", PATIENT, ("model = Net()", "model = Net().bfloat16()"), PYTHON, "the optimizer moves"),
-    ("precision", HALF, TINY, PYTHON, "It begins in norm"),
+    ("precision", HALF, TINY, PYTHON, "It begins in head"),
     ("engines", DDP, ("data = ", SUMMING), TORCHRUN, "gradients of DistributedDataParallel differ"),
     ("engines", FSDP, (CLIP, LOCAL_CLIP), TORCHRUN, "but the update of FSDPModule differs"),
-    ("engines", FSDP, ("data = ", "model.set_gradient_divide_factor(1.0)\ndata = "), TORCHRUN, "of FSDPModule differ"),
+    (
+        "engines",
+        FSDP,
+        ("loss.backward()", "(loss * (1 + dist.get_rank())).backward()"),
+        TORCHRUN,
+        "of FSDPModule differ",
+    ),
     ("causal", LANGUAGE, (".tril()", ""), PYTHON, "change what the model gives for earlier ones"),
     ("causal", LANGUAGE, (".tril()", ".tril(1)"), PYTHON, "It begins in blocks.0.out: is its attention"),
     ("causal", LANGUAGE, ("batch[:, 1:]", "batch[:, :-1]"), PYTHON, "token that the model was just given"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relations._sketches import row_sketch, sketch
+from perfsuite.features.prove.relations._sketches import row_sketch, size, sketch
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.batch_size import tensors_in
@@ -152,6 +152,8 @@ class GradientProbe(Probe):
             for name, one in self._parameters():
                 if name not in self._gradients and (gradient := self._gradient(one)) is not None:
                     self._gradients[name] = sketch(gradient)
+            if not self.weights:
+                self.weights = math.hypot(*(size(sketch(one)) for _, one in self._whole_weights()))
             if self.script.is_updating and not self._weights and not self.update:
                 self._weights = {name: sketch(one) for name, one in self._whole_weights()}
 
@@ -203,9 +205,6 @@ class GradientProbe(Probe):
         torch = self.torch
         if not model.training:
             return call()
-        if not self.epsilon:
-            parameters = [local(one.detach()) for one in model.parameters()]
-            self.weights = math.hypot(*(float(torch.linalg.vector_norm(one.float())) for one in parameters))
         self._note_precision(model)
         self._rows += fingerprints({"args": args, **kwargs})
         before = _random_state(torch)
