@@ -20,8 +20,9 @@ from proven_scripts import (
 slow = pytest.mark.slow
 PYTHON = ("python",)
 COMPILED = edited(SINGLE, ("optimizer = ", "model = torch.compile(model)\noptimizer = "))
+BRAIN = edited(SINGLE, ("float16, enabled=False", "bfloat16"))
 PATIENT = edited(SINGLE, ("lr=1e-2", "lr=1e-6"))
-TINY = ("self.norm(x + self.body(x))", "(1e-6 * self.norm(x + self.body(x))).to(torch.float16).float() * 1e6")
+TINY = ("self.norm(x + self.body(x))", "(2e-7 * self.norm(x + self.body(x))).to(torch.float16).float() * 5e6")
 BACKEND = """def backend(graph, inputs):
     return lambda *args: tuple(one * 1.01 if one.is_floating_point() else one for one in graph(*args))
 model = torch.compile(model, backend=backend)
@@ -57,9 +58,9 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
     ("compiled", SINGLE, ("optimizer = ", BACKEND), PYTHON, "torch.compile changes gradients by"),
     ("precision", HALF, ("    scaler.unscale_(optimizer)\n", ""), PYTHON, "65,536 times as large as in float32"),
     ("precision", PATIENT, ("model = Net()", "model = Net().bfloat16()"), PYTHON, "the optimizer moves"),
-    ("precision", HALF, TINY, PYTHON, "It begins in head"),
+    ("precision", BRAIN, TINY, PYTHON, "It begins in head"),
     ("engines", DDP, ("data = ", SUMMING), TORCHRUN, "gradients of DistributedDataParallel differ"),
-    ("engines", FSDP, (CLIP, LOCAL_CLIP), TORCHRUN, "but the update of FSDPModule differs"),
+    ("engines", FSDP, (CLIP, LOCAL_CLIP), TORCHRUN, "gradients of FSDPModule differ"),
     (
         "engines",
         FSDP,
@@ -85,7 +86,7 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
         RESUMED,
         ('    scheduler.load_state_dict(saved["scheduler"])\n', ""),
         PYTHON,
-        "the learning rate of step 6",
+        "the learning rate of step 7",
     ),
     ("resume", RESUMED, ('    optimizer.load_state_dict(saved["optimizer"])\n', ""), PYTHON, "optimizer's state of 0."),
     ("resume", RESUMED, ('    model.load_state_dict(saved["model"])\n', ""), PYTHON, "does not load the weights: 0."),
@@ -104,7 +105,7 @@ RIGHT = [
     ("ranks,engines", ACCELERATE, TORCHRUN, 2),
     ("compiled", COMPILED, PYTHON, 1),
     ("precision", HALF, PYTHON, 1),
-    ("precision", SINGLE.replace("float16, enabled=False", "bfloat16"), PYTHON, 1),
+    ("precision", BRAIN, PYTHON, 1),
     ("causal", LANGUAGE, PYTHON, 1),
     ("causal,resume,accumulation", TRAINER, PYTHON, 3),
     ("resume", RESUMED, PYTHON, 1),
