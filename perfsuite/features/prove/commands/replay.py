@@ -6,7 +6,7 @@ Exit code 1 if one is missed or fails, or if a red metric of neighbours is a fal
 import argparse
 import dataclasses
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -57,7 +57,7 @@ BRIEF_WIDTH = 80  # of a failure in the list; the page has the rest
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="Only these regressions, or libraries of neighbours.")
-    parser.add_argument("--kind", type=Kind, choices=list(Kind), help="Only regressions of this kind.")
+    parser.add_argument("--kind", choices=[*map(str, Kind)], help="Only regressions of this kind.")
     parser.add_argument(
         "--shard", metavar="N/COUNT", help="Only one share, e.g. 2/8. All files together are the whole."
     )
@@ -114,7 +114,7 @@ def _neighbours(arguments: argparse.Namespace, page: Path | None) -> int:
     return 1 if causes - {Cause.MATTERS} else 0
 
 
-def _of_shard(names: Sequence[str] | dict[str, list[ReleaseTrial]], arguments: argparse.Namespace) -> set[str]:
+def _of_shard(names: Iterable[str], arguments: argparse.Namespace) -> set[str]:
     """The names of ``--shard``, or all."""
     return of_shard(names, *parse_shard(arguments.shard)) if arguments.shard else set(names)
 
