@@ -138,7 +138,7 @@ def row(number):
     labels = ids.masked_fill(ids == 0, -100)
     return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
 trainer = Trainer(model=model, args=arguments, train_dataset=[row(number) for number in range(64)])
-trainer.train()
+trainer.train(resume_from_checkpoint=arguments.resume_from_checkpoint)
 """
 TRAIN = [
     "--output_dir",

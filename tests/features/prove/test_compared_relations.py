@@ -98,6 +98,7 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
         PYTHON,
         "random numbers of step 6 are others",
     ),
+    ("resume", TRAINER, ("arguments.resume_from_checkpoint", "None"), PYTHON, "does not load the weights: model.embed"),
 ]
 RIGHT = [
     ("ranks,engines", DDP, TORCHRUN, 2),

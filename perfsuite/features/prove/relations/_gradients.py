@@ -47,6 +47,7 @@ class GradientProbe(Probe):
         self._kept: dict[str, float] = {}  # the least of each gradient that a backward of this step found there
         self._rows: list[str] = []
         self._weights: dict[str, Sketch] = {}  # before the update
+        self.skipped = 0  # steps
         self.scale = 1.0  # of the loss, by a GradScaler
         replace(torch.amp.GradScaler, "scale", self._scaling)
         replace(torch, "compile", functools.partial(self._noting, "compiles"))
@@ -98,6 +99,7 @@ class GradientProbe(Probe):
                 )
             )
         else:
+            self.skipped += 1
             self.modules.clear()
         self._gradients.clear()
         self._kept.clear()
@@ -123,6 +125,7 @@ class GradientProbe(Probe):
                 recomputes=self.recomputes,
                 engine=self._engine(),
                 low=self.low,
+                skipped=self.skipped,
                 weights_low=self.weights_low,
                 lines=self.lines,
             )

@@ -32,14 +32,15 @@ def _prove(asked: ProveRequest) -> Proof:
     [plain] = [typed(one, Gradients) for one in (yield [frozen(asked, *changes, words=one_rank, ranks=1)])]
     check_steps(own, plain)
     rounding = Rounding(own, moved)
-    gradients, update = (compared(plain, own, rounding, what) for what in ("gradients", "update"))
-    if gradients.undoubted or (gradients.doubts and not update.agree):
-        raise CannotTry(Remark(what=(*gradients.undoubted, *gradients.doubts)[0]))
-    found, what = (gradients, "gradients") if not gradients.agree else (update, "update")
+    found, what = compared(plain, own, rounding), "gradients"
+    if found.undoubted or (found.doubts and not found.agree):
+        raise CannotTry(Remark(what=(*found.undoubted, *found.doubts)[0]))
+    if found.agree:
+        found, what = compared(plain, own, rounding, "update"), "update"
     line = own[0].lines.get("backward" if what == "gradients" else "update", "")
-    about: dict[str, Any] = {"number": found.difference, "expected": found.allowed}
-    wrong = [] if found.agree else [Remark(what=what, subject=found.worst, other=engine, line=line, **about)]
-    return RELATION.broken([*wrong, *found.begins], [], Remark(what="held", other=engine, **about))
+    about: dict[str, Any] = {"other": engine, "number": found.difference, "expected": found.allowed}
+    wrong = [] if found.agree else [Remark(what=what, subject=found.worst, line=line, **about), *found.begins]
+    return RELATION.broken(wrong, [], Remark(what="held", **about))
 
 
 RELATION = Relation(

@@ -4,7 +4,6 @@ Gradients are unscaled before they are clipped. Weights that the optimizer moves
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.features.prove.relation import CannotTry, Proof, ProveRequest, Relation, Remark, typed
@@ -30,27 +29,38 @@ def _prove(asked: ProveRequest) -> Proof:
     [single] = [typed(one, Gradients) for one in (yield [frozen(asked, change(in_float32))])]
     if any(rank.low for rank in single):
         raise CannotTry(Remark(what="stays", other=low))
+    if own[0].skipped and not own[0].steps:
+        return RELATION.broken([Remark(what="skips", other=low, number=own[0].skipped, line=_line(own[0]))])
     rounding = Rounding(own, moved)
-    gradients, update = (compared(single, own, rounding, what) for what in ("gradients", "update"))
+    gradients = compared(single, own, rounding)
     doubts = [one for one in gradients.undoubted if one != "rows"]
     if doubts or (gradients.doubts and not gradients.agree):
         raise CannotTry(Remark(what=(*doubts, *gradients.doubts)[0]))
-    wrong = list(_wrong(own[0], gradients, update))
-    held = Remark(what="held", other=low, number=update.difference, expected=update.allowed)
-    return RELATION.broken([*wrong, *(gradients.begins if wrong and wrong[0].what == "differ" else [])], [], held)
-
-
-def _wrong(own: Gradients, gradients: Compared, update: Compared) -> Iterator[Remark]:
-    line = own.lines.get("clip", "") or own.lines.get("update", "")
     if not gradients.agree:
-        power = 2.0 ** round(math.log2(max(gradients.ratio, 1.0)))  # as scales are
-        scaled = power > 1 and is_near(gradients.ratio, power)
-        about: dict[str, Any] = {"number": power if scaled else gradients.difference, "expected": gradients.allowed}
-        yield Remark(what="scaled" if scaled else "differ", subject=gradients.worst, other=own.low, line=line, **about)
-    elif not update.agree:
-        about = {"number": update.difference, "expected": update.allowed}
-        what = "master" if own.weights_low else "update"
-        yield Remark(what=what, subject=update.worst, other=own.low, line=own.lines.get("update", ""), **about)
+        return RELATION.broken([_about_gradients(own[0], gradients), *gradients.begins])
+    update = compared(single, own, rounding, "update")
+    about: dict[str, Any] = {"other": low, "number": update.difference, "expected": update.allowed}
+    what = "master" if own[0].weights_low else "update"
+    wrong = [] if update.agree else [Remark(what=what, subject=update.worst, line=_line(own[0]), **about)]
+    return RELATION.broken(wrong, [], Remark(what="held", **about))
+
+
+def _about_gradients(own: Gradients, found: Compared) -> Remark:
+    """Scales of losses are powers of two."""
+    power = 2.0 ** round(math.log2(max(found.ratio, 1.0)))
+    scaled = power > 1 and is_near(found.ratio, power)
+    return Remark(
+        what="scaled" if scaled else "differ",
+        subject=found.worst,
+        other=own.low,
+        number=power if scaled else found.difference,
+        expected=found.allowed,
+        line=_line(own),
+    )
+
+
+def _line(own: Gradients) -> str:
+    return own.lines.get("clip", "") or own.lines.get("update", "")
 
 
 RELATION = Relation(
@@ -64,6 +74,8 @@ RELATION = Relation(
         "{expected})",
         "unused": "the script computes in float32: ask for another precision, as by --bf16",
         "stays": "the script computes in {other} although float32 was put in its place",
+        "skips": "all of {number} steps in {other} are skipped, since gradients are not finite: is something too large "
+        "for it?",
         "scaled": "gradients in {other} are {number} times as large as in float32 when they are clipped: is "
         "scaler.unscale_() called before?",
         "differ": "gradients in {other} differ from those in float32 by {number} of their norm, most in {subject}, "

@@ -6,7 +6,7 @@ The DataLoader's batch is exchanged, so the command needs no option for it. Rank
 from collections.abc import Sequence
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Proof, ProveRequest, Relation, Remark, typed
-from perfsuite.features.prove.relations._changes import batch_times, change, rounded
+from perfsuite.features.prove.relations._changes import batch_times, change
 from perfsuite.features.prove.relations._compared import (
     DOUBTS,
     Compared,
@@ -15,6 +15,7 @@ from perfsuite.features.prove.relations._compared import (
     compared,
     frozen,
     is_near,
+    own_and_rounded,
     rows_of,
 )
 from perfsuite.features.prove.relations._gradients import PROBE
@@ -23,7 +24,7 @@ from perfsuite.records.gradients import Gradients
 
 
 def _prove(asked: ProveRequest) -> Proof:
-    own, moved = (typed(one, Gradients) for one in (yield [frozen(asked), frozen(asked, change(rounded))]))
+    own, moved = (typed(one, Gradients) for one in (yield own_and_rounded(asked)))
     count = len(own)
     one_rank = with_ranks(asked.words, 1)
     if count == 1 or one_rank is None:

@@ -349,8 +349,7 @@ RELATION = Relation(
         "no_option": "no option of the script has resume in its name: name it, as --names=resume=--go-on or "
         "--names=resume=--load=last.pt",
         "no_steps": "the script makes no step when it resumes: let it train longer",
-        "anew": "the script does not load the weights: {subject} is as at the start, and not as saved after step "
-        "{step}",
+        "anew": "the script does not load the weights: {subject} is as at the start, and not as when step {step} began",
         "weights": "{subject} is not as it was when step {step} began: is all of the model saved and loaded?",
         "state": "the optimizer's state of {subject} is not restored for step {step}: is the optimizer saved and "
         "loaded?",
