@@ -40,21 +40,24 @@ class Fsdp1(Sharded):
             device_mesh=self.session.mesh["replicas", "shards"] if hybrid else self.session.mesh["shards"],
             sharding_strategy=ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD,
             auto_wrap_policy=_policy(model, layers) if layers else None,
-            mixed_precision=self.precision(),
+            mixed_precision=self.precision(model),
             cpu_offload=CPUOffload(offload_params=bool(self.session.recipe.offload_parameters)),
             device_id=self.session.device,
             use_orig_params=True,  # accelerate's choice: frozen and trained parameters may share a unit
         )
 
-    def precision(self) -> Any:
-        """Gather in the compute dtype, reduce in fp32."""
+    def precision(self, model: Module) -> Any:
+        """Gather in the compute dtype, reduce in fp32. peft casts an adapter's input to fp32, as its shard is."""
         import torch
         from torch.distributed.fsdp import MixedPrecision
 
         dtype = self.session.compute_dtype
         if dtype == torch.float32 or self.session.recipe.pure:
             return None
-        return MixedPrecision(param_dtype=dtype, reduce_dtype=torch.float32, buffer_dtype=dtype)
+        cast = _adapted(model)
+        return MixedPrecision(
+            param_dtype=dtype, reduce_dtype=torch.float32, buffer_dtype=dtype, cast_forward_inputs=cast
+        )
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # FSDP's mixed precision casts

@@ -35,6 +35,7 @@ class Recipe:
     paged: bool = False  # the optimizer's state is in CUDA's unified memory
     adapter_rank: int = 8  # peft's default
     adapter_targets: str = ""  # techniques/adapters.py; "" is peft's choice for the architecture
+    adapter_dropout: float = 0.0
     trains_tables: bool = False  # the vocabulary's tables are trained whole beside adapters
     frozen_half: bool = True  # frozen weights have the compute dtype
     double_quantization: bool = True  # scales of 4-bit matrices are quantized too

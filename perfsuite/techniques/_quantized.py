@@ -19,9 +19,8 @@ def quantize(session: Session, model: Any, bits: int) -> None:
     """Replace linear layers but the head, in place, and in 4 bits the stacked matrices of experts too. What else is
     frozen stays as it is.
 
-    Engines that divide parameters flatten or gather them with others of their dtype, so 4 bits are then packed into the
-    compute dtype (arXiv 2305.14314 leaves it open; bitsandbytes' ``quant_storage``). Raises Unsupported for a model
-    without linear layers.
+    4 bits are packed into bytes, and where parameters are divided into the compute dtype: FSDP2 gathers parameters of
+    one dtype. Raises Unsupported for a model without linear layers.
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     linears = {name: one for name, one in model.named_modules() if type(one) in _kinds() and one is not head}

@@ -26,7 +26,9 @@ def config_of(session: Session, model: Any, **options: Any) -> Any:
     recipe = session.recipe
     if recipe.trains_tables:
         options["modules_to_save"] = sorted(_tables(model))
-    return peft.LoraConfig(r=recipe.adapter_rank, target_modules=_targets(model, recipe.adapter_targets), **options)
+    targets = _targets(model, recipe.adapter_targets)
+    dropout = recipe.adapter_dropout
+    return peft.LoraConfig(r=recipe.adapter_rank, target_modules=targets, lora_dropout=dropout, **options)
 
 
 def _targets(model: Any, asked: str) -> str | list[str]:
@@ -91,6 +93,12 @@ TECHNIQUES = (
         "Adapters are on all linear layers of attention.",
         "adapted layers",
         sets={"adapter_targets": ATTENTION},
+    ),
+    _option(
+        "lora_dropout",
+        "Each adapter drops 5 % of its input (arXiv 2305.14314, appendix B.2).",
+        "adapters' dropout",
+        sets={"adapter_dropout": 0.05},
     ),
     _option(
         "train_tables",
