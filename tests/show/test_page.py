@@ -182,6 +182,29 @@ def test_a_slower_machine_is_not_told_as_unconfirmed():
     assert note_text(line).endswith("same machine")
 
 
+def test_a_leak_is_told_as_a_person_would():
+    """With the line of the user's code, in the heading, among the suspects and in the row of the cell."""
+    move = Move(part="kept", by=65536, operator="aten::mul", module="(other)", line="train.py:14")
+    line = Judged(
+        metric="grown_bytes",
+        title="memory grown/step",
+        status=Status.REGRESSED,
+        unit=units.BYTES,
+        old=0,
+        new=65536,
+        compared=True,
+        moves=[move],
+    )
+    verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.REGRESSED, lines=[line])
+    page = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS)
+    moved_most, cells = page.sections[0].inside[0], page.sections[1].tables[0]
+    said = "leaks 64.00 KiB of tensors in every step at train.py:14"
+
+    assert moved_most.heading == f"{said} in 1 cell"
+    assert "Suspects: aten::mul at train.py:14." in moved_most.sentences
+    assert cells.rows[0][cells.head.index("worst")] == said
+
+
 def test_one_cause_over_many_cells_is_one(night, all_metrics):
     """The upgrade of the prepared night is one cause, with all ZeRO-3 cells and what else moved in them."""
     first, second = causes(moved(night, names_of(all_metrics)), night)

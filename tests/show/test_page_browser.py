@@ -166,7 +166,7 @@ def test_a_phone_shows_rows_as_blocks(visit, report):
     boxes = row.locator("td").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().toJSON())")
 
     assert all(box["left"] >= 0 and box["right"] <= 390 for box in boxes) and boxes[0]["width"] > 340
-    shown = row.locator("td").nth(2).evaluate("(one) => getComputedStyle(one, '::before').content")
+    shown = row.locator("td").nth(3).evaluate("(one) => getComputedStyle(one, '::before').content")
     assert shown == '"peak memory"'
 
 

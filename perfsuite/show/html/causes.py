@@ -55,7 +55,7 @@ class ShownCause:
 
     @property
     def title(self) -> str:
-        """``peak memory +6.9 % to +7.1 % in 14 cells``."""
+        """``peak memory +6.9 % to +7.1 % at train.py:14 in 14 cells``."""
         count = show_several(len(self.cells), "cell")
         if not self.moved:
             return f"{count}: {self.reason}"
@@ -63,7 +63,9 @@ class ShownCause:
         if line.status in OPEN:
             shown = "nothing shown" if line.interval else "slower without a change" if is_unexplained(line) else NEVER
             return f"{line.title}: {shown} in {count}"
-        return f"{line.title} {spread(self.moved)} in {count}"
+        lines = [move.line for move in self.moved]
+        said = words.leak_text(lines) or f"{line.title} {spread(self.moved)}"
+        return f"{said}{words.at_text(lines)} in {count}"
 
     @property
     def doubt(self) -> str:
@@ -121,7 +123,7 @@ class ShownCause:
         counts = Counter(name for line in lines for name in operators(line))
         names = [name for name, count in counts.most_common(3) if count >= _SHARED * len(lines)]
         places = {name: {place_of(line, name) for line in lines} - {""} for name in names}
-        named = [f"{name} in {places[name].pop()}" if len(places[name]) == 1 else name for name in names]
+        named = [f"{name} {places[name].pop()}" if len(places[name]) == 1 else name for name in names]
         sizes = sizes_of(self.moved) if named else ""
         return [*named[:-1], f"{named[-1]}; {part_name(part_of(lines[0]))} {sizes}"] if sizes else named
 
@@ -186,8 +188,11 @@ def part_of(line: Line) -> str:
 
 
 def place_of(line: Line, operator: str) -> str:
-    """The module or phase in which the operator moved; empty if it is unknown."""
-    return next((move.module for move in line.moves if _name(move) == operator), "")
+    """``at`` the user's line, or ``in`` the module or phase, where the operator moved; empty if it is unknown."""
+    move = next((move for move in line.moves if _name(move) == operator), None)
+    if move is None:
+        return ""
+    return f"at {move.line}" if move.line else f"in {move.module}" if move.module else ""
 
 
 def sizes_of(moved: Sequence[Moved]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.hurts import worst_of
 from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, ORDER, Status
 from perfsuite.show.html import document
@@ -34,7 +35,7 @@ from perfsuite.show.html.moved import (
 )
 from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
 from perfsuite.show.text.run_summary import asides
-from perfsuite.show.text.words import accept_text, changes_text, note_text, sides_text, signed, summary
+from perfsuite.show.text.words import accept_text, changes_text, note_text, sides_text, signed, summary, worst_text
 from perfsuite.system.units import show_several
 
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
@@ -296,12 +297,14 @@ def _table(results: Sequence[CellResult], run: ShownRun) -> Table:
     """Every cell with its status and the columns that most have."""
     with_kind = {result.kind for result in results} != {"measured"}  # what is not measured says so in every row
     columns = [run.metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in run.metrics]
+    with_worst = any(worst_of(result.verdict) for result in results)
     rows: list[list[str | PageEntry]] = []
     for result in results:
         verdict, (status, tone) = result.verdict, status_of(result)
         row: list[str | PageEntry] = [
             run.linked(verdict.cell),
             PageEntry(status, sort=SEVERITY.get(verdict.status), tone=tone),
+            *([worst_text(verdict)] if with_worst else []),
             *([PageEntry(result.kind, kind=result.kind)] if with_kind else []),
         ]
         for metric in columns:
@@ -312,7 +315,7 @@ def _table(results: Sequence[CellResult], run: ShownRun) -> Table:
         rows.append(row)
     changes = {PEAK: ["change of memory"], STEP: ["change of time"]}
     titles = [text for metric in columns for text in (metric.title, *changes.get(metric.name, []))]
-    head = ["cell", "status", *(["kind"] if with_kind else [])]
+    head = ["cell", "status", *(["worst"] if with_worst else []), *(["kind"] if with_kind else [])]
     numbers = frozenset(range(len(head), len(head) + len(titles)))
     return Table(head=[*head, *titles], rows=rows, name="cells", choose=1, numbers=numbers)
 

@@ -348,13 +348,29 @@ def worst_text(verdict: Verdict) -> str:
         return ""
     sides = " → ".join(sides_text(line))
     said = f"{line.title} {sides}" if line.change is None else f"{line.title} {change_text(line)} ({sides})"
-    if line.metric in LEAKS and line.status == Status.REGRESSED and isinstance(line.new, int | float):
-        before = line.old if isinstance(line.old, int | float) else 0
-        said = LEAKS[line.metric].format(show(line.new - before, line.unit))
+    said = leak_text([line]) or said
     if line.unit == FACTS and line.moves:
         said = f"{line.title}: {some([fact_text(move.part, move.by) for move in line.moves], MOST_FACTS)}"
-    at = next((move.line for move in line.moves if move.line), "")
-    return ", ".join([f"{said} at {at}" if at else said, *origin_texts(line.reason)])
+    return ", ".join([said + at_text([line]), *origin_texts(line.reason)])
+
+
+def leak_text(lines: Sequence[Line]) -> str:
+    """``leaks 4 B to 1.00 KiB of tensors in every step``, of one metric's lines; empty if they show no leak."""
+    first = lines[0]
+    if first.metric not in LEAKS or first.status != Status.REGRESSED:
+        return ""
+    old = [line.old if isinstance(line.old, int | float) else 0 for line in lines]
+    sizes = [line.new - before for line, before in zip(lines, old, strict=True) if isinstance(line.new, int | float)]
+    if not sizes:
+        return ""
+    shown = dict.fromkeys(show(size, first.unit) for size in (min(sizes), max(sizes)))
+    return LEAKS[first.metric].format(" to ".join(shown))
+
+
+def at_text(lines: Sequence[Line]) -> str:
+    """`` at train.py:14 in step``: the line of the user's code that they share; empty if they share none."""
+    places = {next((move.line for move in line.moves if move.line), "") for line in lines}
+    return f" at {place}" if len(places) == 1 and (place := places.pop()) else ""
 
 
 def headline(verdict: Verdict) -> str:
