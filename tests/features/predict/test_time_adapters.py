@@ -61,7 +61,9 @@ def test_packed_documents_attend_to_themselves():
     assert seconds(dataclasses.replace(PLAIN, documents=4096)) == seconds(PLAIN)
 
 
-@pytest.mark.parametrize("option", ["lora=0", "lora=x", "base=int3", "documents=0", "documents=9999", "context=all"])
+@pytest.mark.parametrize(
+    "option", ["lora=0", "lora=x", "base=int3", "base=nf4", "documents=0", "documents=9999", "context=all"]
+)
 def test_what_cannot_be_is_refused(option):
     """With the values that there are."""
     name, _, value = option.partition("=")

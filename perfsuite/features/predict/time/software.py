@@ -102,7 +102,7 @@ class Software:
         """A Setup of this software on a device. ``given`` are the layout, lengths and what a layout's name says. The
         model has experts if it is ``routed``.
 
-        Raises UsageError for an option that is unknown or has another kind of value.
+        Raises UsageError for an option that is unknown, has another kind of value, or needs another one.
         """
         if "release" in options and not self.recipes:
             raise UsageError(f"--set release: {self.name} has no recipes by release.")
@@ -118,6 +118,8 @@ class Software:
         fields["sequence_parallel"] = bool(fields.get("sequence_parallel")) and given["layout"].tensor > 1
         for name, value in options.items():
             fields |= option(name).read(value, fields)
+        if "base" in options and not fields.get("adapter"):
+            raise UsageError("--set base is the format of frozen weights, and all train: add lora=16.")
         return Setup(**fields)
 
 
