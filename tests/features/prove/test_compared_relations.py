@@ -22,7 +22,11 @@ PYTHON = ("python",)
 COMPILED = edited(SINGLE, ("optimizer = ", "model = torch.compile(model)\noptimizer = "))
 BRAIN = edited(SINGLE, ("float16, enabled=False", "bfloat16"))
 PATIENT = edited(SINGLE, ("lr=1e-2", "lr=1e-6"))
-TINY = ("self.norm(x + self.body(x))", "(2e-7 * self.norm(x + self.body(x))).to(torch.float16).float() * 5e6")
+TINY = (  # float16 keeps two bits of it
+    "        return self.head(self.norm(x + self.body(x)))",
+    "        x = self.norm(x + self.body(x))\n"
+    "        return self.head(x + ((1e-7 * x).to(torch.float16).float() * 1e7 - x).detach())",
+)
 BACKEND = """def backend(graph, inputs):
     return lambda *args: tuple(one * 1.01 if one.is_floating_point() else one for one in graph(*args))
 model = torch.compile(model, backend=backend)
@@ -58,7 +62,7 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
     ("compiled", SINGLE, ("optimizer = ", BACKEND), PYTHON, "torch.compile changes gradients by"),
     ("precision", HALF, ("    scaler.unscale_(optimizer)\n", ""), PYTHON, "65,536 times as large as in float32"),
     ("precision", PATIENT, ("model = Net()", "model = Net().bfloat16()"), PYTHON, "the optimizer moves"),
-    ("precision", BRAIN, TINY, PYTHON, "It begins in head"),
+    ("precision", BRAIN, TINY, PYTHON, "it begins in head"),
     ("engines", DDP, ("data = ", SUMMING), TORCHRUN, "gradients of DistributedDataParallel differ"),
     ("engines", FSDP, (CLIP, LOCAL_CLIP), TORCHRUN, "gradients of FSDPModule differ"),
     (
