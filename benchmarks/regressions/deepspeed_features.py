@@ -22,9 +22,8 @@ import deepspeed
 
 WIDTH, ROWS, STEPS = 33, 16, 30
 FEW = {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}}
-WARMUP = {"warmup_min_lr": 0, "warmup_max_lr": 1e-2, "warmup_num_steps": 10}
 FEATURES: dict[str, dict[str, Any]] = {
-    "warmup": {"scheduler": {"type": "WarmupLR", "params": WARMUP | {"warmup_max_lr": [1e-2, 1e-3]}}},
+    "warmup": {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}},
     "cosine": {"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 30, "warmup_num_steps": 10}}},
     "stairs": {
         "scheduler": {
