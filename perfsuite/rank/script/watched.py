@@ -287,6 +287,8 @@ def watch_deepspeed(engine: Any, watched: Watched) -> None:
         def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
             watched.engine = self
             updates, before = self.is_gradient_accumulation_boundary(), self.skipped_steps
+            if updates:
+                watched.before_optimizer()
             watched.begin("optimizer")
             try:
                 return step(self, *args, **kwargs)

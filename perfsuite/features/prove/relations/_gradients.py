@@ -152,13 +152,17 @@ class GradientProbe(Probe):
         """Read gradients that were not read in this step, and the weights before they change."""
         with self.torch.no_grad():
             self.lines.setdefault("clip" if self.watched.clipped else "update", self.script.line())
-            for name, one in self._parameters():
-                if name not in self._gradients and (gradient := self._gradient(one)) is not None:
-                    self._gradients[name] = sketch(gradient)
+            if self.watched.engine is None or not self._gradients:  # DeepSpeed gives none within its step
+                self._read()
             if not self.weights:
                 self.weights = math.hypot(*(size(sketch(one)) for _, one in self._whole_weights()))
             if self.script.is_updating and not self._weights and not self.update:
                 self._weights = {name: sketch(one) for name, one in self._whole_weights()}
+
+    def _read(self) -> None:
+        for name, one in self._parameters():
+            if name not in self._gradients and (gradient := self._gradient(one)) is not None:
+                self._gradients[name] = sketch(gradient)
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """Parameters in a coarse dtype that the optimizer itself moves have no float32 master."""
