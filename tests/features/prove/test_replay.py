@@ -103,6 +103,21 @@ def test_a_workload_that_ends_is_caught_by_its_end(outcomes, state):
     assert outcome_of(one, [seen("lib==2", "lib==3", outcomes=outcomes)]).state == state
 
 
+@pytest.mark.parametrize(
+    ("record", "by_losses"),
+    [
+        (seen("lib==2", "lib==3", NORM), False),
+        (seen("lib==2", "lib==3", NORM, msgspec.structs.replace(NORM, metric="loss")), True),
+        (seen("lib==2", "lib==3", outcomes=("fits", "failed")), True),
+    ],
+)
+def test_losses_alone_catch_less(record, by_losses):
+    """What a plain comparison of losses sees: another loss, or an end."""
+    one = Regression(**STORY | {"metric": "" if record.outcomes[1] == "failed" else "gradient_norm"})
+
+    assert outcome_of(one, [record]).by_losses == by_losses
+
+
 def test_a_command_is_a_script_of_its_own():
     """A workload with a space is a command: its cell has the name of the regression."""
     one = Regression(**STORY | {"workload": "torchrun --nproc-per-node 2 train.py", "ranks": 2, "long": 100})
@@ -117,7 +132,8 @@ def test_the_page_says_what_and_how():
     text = "\n".join(sections({"one": ONE, "gpu": gpu}, [seen("lib==2", "lib==3", NORM, CALLS)]))
 
     assert "1 of 1 that ran are caught; 1 do not run here." in text
-    assert "| numbers | 1 | 0 | 1 | 1 | 100 % | 0, 0 |" in text and "| memory | 1 | 0 | 0 | 0 | – | 1, 0 |" in text
+    assert "| numbers | 1 | 0 | 1 | 1 | 100 % | 0 | 0, 0 |" in text
+    assert "| memory | 1 | 0 | 0 | 0 | – | 0 | 1, 0 |" in text
     row = "| [one](#one) | numbers | lib==2 → lib==3 | ✓ | gradient norm 3.58 → 1.97 (-45.0 %) | 7 |"
     assert row in text
     assert "Also worse: Python calls/step." in text

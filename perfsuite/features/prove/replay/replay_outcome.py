@@ -8,6 +8,8 @@ from perfsuite.features.prove.replay.regression import Regression
 from perfsuite.records.verdict import Line
 from perfsuite.run.releases_compared import Seen
 
+LOSS = "loss"
+
 
 class State(StrEnum):
     """FAILED: what was run did not end as it should. NOT_RUN: it has no workload. WAITING: it has not run yet."""
@@ -24,12 +26,15 @@ BAD = (State.MISSED, State.FAILED)
 
 @dataclass(frozen=True)
 class Outcome:
-    """``moved`` is the metric that caught it, ``also`` the titles of what else was worse."""
+    """``moved`` is the metric that caught it, ``also`` the titles of what else was worse. ``by_losses``: a comparison of
+    the first losses alone catches it, too.
+    """
 
     state: State
     reason: str = ""
     moved: Line | None = None
     also: tuple[str, ...] = ()
+    by_losses: bool = False
     seconds: float = 0.0
 
 
@@ -48,4 +53,5 @@ def outcome_of(regression: Regression, records: Sequence[Seen]) -> Outcome:
     caught = moved is not None if regression.metric else bad != "fits"
     also = tuple(line.title for line in worse if line is not moved)
     state = State.CAUGHT if caught else State.MISSED
-    return Outcome(state, seen.reasons[1], moved, also, seen.seconds)
+    by_losses = bad != "fits" or any(line.metric == LOSS for line in worse)
+    return Outcome(state, seen.reasons[1], moved, also, by_losses, seen.seconds)

@@ -41,8 +41,8 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def _by_kind(regressions: Mapping[str, Regression], outcomes: Mapping[str, Outcome]) -> list[str]:
-    lines = ["| kind | regressions | shown by hand | ran | caught | recall | not run: GPU, other |"]
-    lines += ["|---|--:|--:|--:|--:|--:|---|"]
+    lines = ["| kind | regressions | shown by hand | ran | caught | recall | by losses alone | not run: GPU, other |"]
+    lines += ["|---|--:|--:|--:|--:|--:|--:|---|"]
     for kind in Kind:
         alike = {name: one for name, one in regressions.items() if one.kind == kind}
         if alike:
@@ -58,7 +58,8 @@ def _counts(alike: Iterable[Regression], outcomes: Sequence[Outcome]) -> str:
     gpu = sum(one.needs != Needs.CPU for one in left_out)
     by_hand = sum(bool(one.established) for one in alike)
     recall = f"{100 * caught / ran:.0f} %" if ran else "–"
-    return f"{len(alike)} | {by_hand} | {ran} | {caught} | {recall} | {gpu}, {len(left_out) - gpu}"
+    losses = sum(outcome.by_losses for outcome in outcomes)
+    return f"{len(alike)} | {by_hand} | {ran} | {caught} | {recall} | {losses} | {gpu}, {len(left_out) - gpu}"
 
 
 def _row(regression: Regression, outcome: Outcome) -> str:
