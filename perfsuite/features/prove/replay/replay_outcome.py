@@ -26,8 +26,8 @@ BAD = (State.MISSED, State.FAILED)
 
 @dataclass(frozen=True)
 class Outcome:
-    """``moved`` is the metric that caught it, ``also`` the titles of what else was worse. ``by_losses``: a comparison of
-    the first losses alone catches it, too.
+    """``moved`` is the metric that caught it, ``also`` the titles of what else was worse. ``by_losses``: a comparison
+    of the first losses alone catches it, too.
     """
 
     state: State
