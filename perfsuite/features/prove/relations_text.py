@@ -46,4 +46,4 @@ def say(remark: Remark, says: Mapping[str, str]) -> str:
 
 
 def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value.is_integer() else f"{value:,.4g}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
