@@ -18,6 +18,9 @@ class Wrapped(LoopTrainer):
 class Sharded(Wrapped):
     """Each rank has other gradients, so an overflow of fp16 on one rank must reach all."""
 
+    def accumulating(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.session.recipe.reduces_each else super().accumulating()
+
     def make_scaler(self) -> Any:
         from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 

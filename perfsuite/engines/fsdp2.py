@@ -56,7 +56,7 @@ class Fsdp2(LoopTrainer):
     @contextlib.contextmanager
     def accumulating(self) -> Iterator[None]:
         wrapper: Any = self.module
-        wrapper.set_requires_gradient_sync(False)
+        wrapper.set_requires_gradient_sync(self.session.recipe.reduces_each)
         yield
         wrapper.set_requires_gradient_sync(True)
 
@@ -98,11 +98,12 @@ class Fsdp2(LoopTrainer):
 
 def sharded_traffic(session: Session, elements: int, outside_blocks: int, reduced: int) -> dict[str, int]:
     """In every micro-batch all layers are gathered twice, and the other parameters once, since the model itself keeps
-    them until backward; gradients (``reduced`` elements) are reduced once, in fp32. On the wire that is 3Ψ(n-1)/n
-    minus the second gather of the other parameters.
+    them until backward; gradients (``reduced`` elements) are reduced once, in fp32, or in each micro-batch if the
+    recipe says so. On the wire that is 3Ψ(n-1)/n minus the second gather of the other parameters.
     """
     gathered = (2 * elements - outside_blocks) * session.recipe.accumulation
     gradient_bytes = session.compute_dtype.itemsize if session.recipe.pure else 4
+    reduced *= session.recipe.accumulation if session.recipe.reduces_each else 1
     volume = {"all_gather": gathered * session.compute_dtype.itemsize, "reduce_scatter": gradient_bytes * reduced}
     if session.layout.replicas > 1:
         volume["all_reduce"] = gradient_bytes * reduced // session.layout.shards

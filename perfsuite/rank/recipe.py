@@ -28,6 +28,7 @@ class Recipe:
     schedule: Callable[[Optimizer], LRScheduler] | None = None  # of its learning rate
     learning_rate: float = 5e-5  # the default of transformers' Trainer
     accumulation: int = 1
+    reduces_each: bool = False  # of its micro-batches, and not their sum
     around: Callable[[], AbstractContextManager[object]] = nullcontext  # around all forwards and backwards of a step
     epochs: int = 1  # of the timed steps; if there are several, an evaluation follows each
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"

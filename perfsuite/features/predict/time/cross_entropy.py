@@ -30,6 +30,8 @@ CROSS_ENTROPIES = {
     # Transformer Engine's: logits are read for maximum and sum (2), and replaced by their gradient (4), which the loss
     # scales (4): transformer_engine/pytorch/cross_entropy.py and common/triton/cross_entropy.py.
     "fused": CrossEntropy(10.0, 2.0),
+    # The same of some tokens at once (Liger's, torch's linear_cross_entropy): no logits are whole.
+    "chunked": CrossEntropy(10.0, 0.0),
 }
 
 
