@@ -177,7 +177,9 @@ class GradientProbe(Probe):
         if self.watched.engine is not None:
             from deepspeed.utils import safe_get_full_grad
 
-            return safe_get_full_grad(parameter)
+            self.scale = float(getattr(self.watched.engine.optimizer, "loss_scale", 1.0))
+            gradient = safe_get_full_grad(parameter)
+            return None if gradient is None else gradient / self.scale
         gradient = parameter.grad
         if gradient is None:
             return None
