@@ -35,6 +35,15 @@ def test_each_release_is_compared_with_the_next():
     assert audited().trials(["another"]) == {}
 
 
+def test_chains_of_one_workload_add_up():
+    """Older releases are in a chain of their own."""
+    both = Neighbours(chains=[CHAIN, Chain(library="lib", releases="7 8", workloads=[CELL], beside="other==1")])
+
+    assert [[trial.pair[1][:6] for trial in alike] for alike in both.trials().values()] == [
+        ["lib==2", "lib==3", "lib==8"]
+    ]
+
+
 def test_the_tables_name_what_there_is():
     """Exact releases, and cells of the catalog or of the collection's scripts; no pair is there twice."""
     catalog = Catalog(extra_models=scripts(regression.commands(), Path()))

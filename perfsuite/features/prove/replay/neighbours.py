@@ -65,12 +65,12 @@ class Neighbours(Record, frozen=True, kw_only=True):
 
     def trials(self, libraries: Sequence[str] = ()) -> dict[str, list[ReleaseTrial]]:
         """What is run for these libraries, or for all: by library and workload, each release with the next one."""
-        chosen = [chain for chain in self.chains if chain.library in libraries or not libraries]
-        return {
-            f"{chain.library} {workload} {chain.beside}": [ReleaseTrial(pair, workload) for pair in chain.pairs]
-            for chain in chosen
-            for workload in chain.workloads
-        }
+        found: dict[str, list[ReleaseTrial]] = {}
+        for chain in self.chains:
+            for workload in chain.workloads if chain.library in libraries or not libraries else ():
+                alike = found.setdefault(f"{chain.library} {workload} {chain.beside}", [])
+                alike += [ReleaseTrial(pair, workload) for pair in chain.pairs]
+        return found
 
     def cause(self, seen: Seen, metric: str) -> tuple[Cause, str]:
         """What the red of a metric is, and its evidence."""
