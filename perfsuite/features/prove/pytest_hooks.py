@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.scripts import words_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.features.prove.proving import ScriptRuns, prove
@@ -34,10 +35,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
         tried = relations(marker.args)
         with session.limited(), TemporaryDirectory() as folder:
             asked = ProveRequest(tuple(words), {}, Path(folder), Path(cell.model.folder))
-            runs = ScriptRuns(asked, str(cell.hardware), session.options.settings, lambda cell, ranks, seconds: None)
+            runs = ScriptRuns(
+                asked, CellId.parse(cell.id).hardware, session.options.settings, lambda cell, ranks, seconds: None
+            )
             proven = prove(asked, tried, runs, lambda number, count, names: None)
     except PerfsuiteError as error:
-        pytest.fail(f"{cell.id}: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"{cell.id}: {error}", pytrace=False) from None
     outcomes = {one.outcome for one in proven.relations}
     unproven = RelationOutcome.HOLDS not in outcomes or (marker.args and RelationOutcome.UNTRIED in outcomes)
     if RelationOutcome.BROKEN in outcomes or unproven:
