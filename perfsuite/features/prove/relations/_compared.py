@@ -20,6 +20,7 @@ from perfsuite.records.job import Change
 STEPS = 8  # whose gradients are compared; the weights stay until the last one's update
 FEWEST = 2
 ALLOWED = 4.0  # times the measured rounding
+UNIT = 2.0**-24  # the unit roundoff of float32
 NEAR = 0.02  # of a ratio that is meant
 DOUBTS = {  # why gradients may differ although training is right, or cannot be compared
     "steps": "the script made fewer than two optimizer steps: let it train longer",
@@ -85,6 +86,11 @@ class Rounding:
         check_steps(self.own, self.other)
         known, _ = apart(self.own, self.other, what)
         least = max(rank.epsilon for rank in self.own) / 2  # the result is rounded at least once
+        if what == "update":  # and so are the weights that it leads to, in float32
+            norms = [math.hypot(*map(size, rank.update.values())) for rank in self.own]
+            least = max(
+                least, *(UNIT * rank.weights / norm for rank, norm in zip(self.own, norms, strict=True) if norm)
+            )
         return ALLOWED * max(least, known)
 
 
