@@ -97,7 +97,9 @@ def _within(name: str, inner: str) -> str:
 
 
 def folded(digests: Mapping[str, str]) -> dict[str, str]:
-    """By paths that are as long as MOST_NAMES of them allow: what lies deeper has one digest together."""
+    """By paths that are as long as MOST_NAMES of them allow: what lies deeper has one digest together. A list of more
+    texts has one without a name.
+    """
     groups: dict[str, list[str]] = {}
     for depth in range(max((name.count(".") for name in digests), default=0) + 1, 0, -1):
         groups = {}
@@ -105,4 +107,6 @@ def folded(digests: Mapping[str, str]) -> dict[str, str]:
             groups.setdefault(".".join(name.split(".")[:depth]), []).append(one)
         if len(groups) <= MOST_NAMES:
             break
+    if len(groups) > MOST_NAMES:
+        groups = {"": list(digests.values())}
     return {name: joined(inside) for name, inside in groups.items()}

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Collection
 from typing import Any
 
-from perfsuite.rank.contents import digests_in, digests_of_module
+from perfsuite.rank.contents import digests_in, digests_of_module, folded
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.torch_types import Module
 
@@ -34,7 +34,7 @@ class FirstData:
     def read(self, batch: Any) -> None:
         """A DataLoader has given a batch."""
         if self.is_open:
-            _add(self.batches, dict(digests_in(batch)))
+            _add(self.batches, folded(dict(digests_in(batch))))
 
     def called(self, module: Module, args: Any, kwargs: Any, trains: bool) -> None:
         """A module is about to be called outermost. It ``trains`` if autograd may record it."""
@@ -50,7 +50,7 @@ class FirstData:
         if trains:
             names = [name for name, one in _parameters_of(inner).items() if one.kind != one.VAR_POSITIONAL]
             named = {names[at] if at < len(names) else f"item {at}": value for at, value in enumerate(args)}
-            _add(self.inputs, dict(digests_in(named | kwargs)))
+            _add(self.inputs, folded(dict(digests_in(named | kwargs))))
 
     def iterated(self) -> None:
         """An iteration has ended. The modules are forgotten once none is awaited any more: a script may free one."""
