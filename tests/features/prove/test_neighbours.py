@@ -13,7 +13,7 @@ from perfsuite.cli.main import main
 from perfsuite.environments.requirements import pinned
 from perfsuite.features.prove.commands import replay as command
 from perfsuite.features.prove.replay import regression
-from perfsuite.features.prove.replay.neighbours import Audit, Cause, Chain, Neighbours, all_neighbours, reds
+from perfsuite.features.prove.replay.neighbours import Audit, Chain, Neighbours, RedCause, all_neighbours, reds
 from perfsuite.features.prove.replay.replay_page import neighbour_sections, neighbour_summary
 from perfsuite.records.verdict import Status
 from perfsuite.run.releases_compared import load, save
@@ -69,15 +69,18 @@ def test_an_audit_is_of_a_red():
     ("audits", "text"),
     [
         ([], "1 not looked into"),
-        ([{"release": "lib==3", "cause": Cause.MATTERS}], "1 by a change that matters (50.0 %)"),
-        ([{"release": "lib==2", "cause": Cause.MATTERS}], "1 not looked into"),
+        ([{"release": "lib==3", "cause": RedCause.MATTERS}], "1 by a change that matters (50.0 %)"),
+        ([{"release": "lib==2", "cause": RedCause.MATTERS}], "1 not looked into"),
         (
-            [{"release": "lib==3", "cause": Cause.FALSE_ALARM, "metrics": ["gradient_norm"]}],
+            [{"release": "lib==3", "cause": RedCause.FALSE_ALARM, "metrics": ["gradient_norm"]}],
             "1 by a false alarm (50.0 %)",
         ),
-        ([{"release": "lib==3", "cause": Cause.MATTERS, "metrics": ["loss"]}], "1 not looked into"),
-        ([{"release": "lib==3", "cause": Cause.MATTERS, "workloads": ["gpt2"]}], "1 by a change that matters (50.0 %)"),
-        ([{"release": "lib==3", "cause": Cause.MATTERS, "workloads": ["t5"]}], "1 not looked into"),
+        ([{"release": "lib==3", "cause": RedCause.MATTERS, "metrics": ["loss"]}], "1 not looked into"),
+        (
+            [{"release": "lib==3", "cause": RedCause.MATTERS, "workloads": ["gpt2"]}],
+            "1 by a change that matters (50.0 %)",
+        ),
+        ([{"release": "lib==3", "cause": RedCause.MATTERS, "workloads": ["t5"]}], "1 not looked into"),
     ],
 )
 def test_a_red_has_the_cause_of_its_audit(audits, text):
@@ -103,7 +106,7 @@ def test_what_got_better_is_not_red():
     assert reds(seen(*ONE_TWO, *lines)) == {}
 
 
-@pytest.mark.parametrize(("cause", "code"), [(None, 1), (Cause.FALSE_ALARM, 1), (Cause.MATTERS, 0)])
+@pytest.mark.parametrize(("cause", "code"), [(None, 1), (RedCause.FALSE_ALARM, 1), (RedCause.MATTERS, 0)])
 def test_a_red_that_is_explained_is_no_error(tmp_path, monkeypatch, capsys, cause, code):
     """``perfsuite replay --neighbours`` fails while a red is a false alarm or not looked into."""
     neighbours = audited(*[{"release": "lib==3", "cause": cause}] * (cause is not None))

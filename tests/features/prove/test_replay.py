@@ -17,7 +17,13 @@ from perfsuite.cli.main import main
 from perfsuite.environments.requirements import pinned
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.features.prove.replay import regression, trial_of_releases
-from perfsuite.features.prove.replay.regression import Kind, Needs, Regression, all_regressions, chosen_regressions
+from perfsuite.features.prove.replay.regression import (
+    Needs,
+    Regression,
+    RegressionKind,
+    all_regressions,
+    chosen_regressions,
+)
 from perfsuite.features.prove.replay.replay_outcome import outcome_of
 from perfsuite.features.prove.replay.replay_page import sections
 from perfsuite.records.verdict import Line, Status
@@ -64,7 +70,7 @@ def test_every_script_is_of_a_regression():
 def test_names_and_kinds_choose():
     """``perfsuite replay NAME`` finds it, and an unknown name teaches."""
     assert [one.name for one in chosen_regressions([], None)] == list(EVERY)
-    assert {one.kind for one in chosen_regressions([], Kind.MEMORY)} == {Kind.MEMORY}
+    assert {one.kind for one in chosen_regressions([], RegressionKind.MEMORY)} == {RegressionKind.MEMORY}
     with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'"):
         chosen_regressions(["deepspeed_771"], None)
 

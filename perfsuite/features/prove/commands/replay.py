@@ -17,8 +17,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.scripts import scripts
 from perfsuite.cli.shared_options import add_html, add_shared, catalog_of, html_of, value_of, write_html
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.features.prove.replay.neighbours import Cause, Neighbours, all_neighbours, is_compared, reds
-from perfsuite.features.prove.replay.regression import Kind, Regression, chosen_regressions, commands
+from perfsuite.features.prove.replay.neighbours import Neighbours, RedCause, all_neighbours, is_compared, reds
+from perfsuite.features.prove.replay.regression import Regression, RegressionKind, chosen_regressions, commands
 from perfsuite.features.prove.replay.replay_outcome import BAD, Outcome, State, outcome_of
 from perfsuite.features.prove.replay.replay_page import (
     SYMBOLS,
@@ -57,7 +57,7 @@ BRIEF_WIDTH = 80  # of a failure in the list; the page has the rest
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="Only these regressions, or libraries of neighbours.")
-    parser.add_argument("--kind", choices=[*map(str, Kind)], help="Only regressions of this kind.")
+    parser.add_argument("--kind", choices=[*map(str, RegressionKind)], help="Only regressions of this kind.")
     parser.add_argument(
         "--shard", metavar="N/COUNT", help="Only one share, e.g. 2/8. All files together are the whole."
     )
@@ -111,7 +111,7 @@ def _neighbours(arguments: argparse.Namespace, page: Path | None) -> int:
     write_html(page, neighbours_page(neighbours, records))
     seen = [seen for seen in neighbours_found(neighbours, records) if is_compared(seen)]
     causes = {neighbours.cause(each, metric)[0] for each in seen for metric in reds(each)}
-    return 1 if causes - {Cause.MATTERS} else 0
+    return 1 if causes - {RedCause.MATTERS} else 0
 
 
 def _of_shard(names: Iterable[str], arguments: argparse.Namespace) -> set[str]:

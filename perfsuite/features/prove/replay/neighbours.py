@@ -17,7 +17,7 @@ ENDS = "ends"
 TABLES = Path(__file__).with_name("neighbours.toml")
 
 
-class Cause(StrEnum):
+class RedCause(StrEnum):
     """What a red metric turned out to be."""
 
     MATTERS = "a change that matters"
@@ -46,7 +46,7 @@ class Audit(Record, frozen=True, kw_only=True):
     """
 
     release: str
-    cause: Cause
+    cause: RedCause
     evidence: str
     metrics: list[str] = []
     workloads: list[str] = []
@@ -72,10 +72,10 @@ class Neighbours(Record, frozen=True, kw_only=True):
                 alike += [ReleaseTrial(pair, workload) for pair in chain.pairs]
         return found
 
-    def cause(self, seen: Seen, metric: str) -> tuple[Cause, str]:
+    def cause(self, seen: Seen, metric: str) -> tuple[RedCause, str]:
         """What the red of a metric is, and its evidence."""
         audit = next((audit for audit in self.audits if audit.is_of(seen, metric)), None)
-        return (audit.cause, audit.evidence) if audit else (Cause.OPEN, "")
+        return (audit.cause, audit.evidence) if audit else (RedCause.OPEN, "")
 
 
 def reds(seen: Seen) -> dict[str, Line | None]:

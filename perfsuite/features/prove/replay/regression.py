@@ -15,7 +15,7 @@ from perfsuite.records.record import Record
 TABLES = Path(__file__).with_name("regressions.toml")
 
 
-class Kind(StrEnum):
+class RegressionKind(StrEnum):
     """What a user notices."""
 
     SPEED = "speed"
@@ -43,7 +43,7 @@ class Regression(Record, frozen=True, kw_only=True):
     name: str
     saw: str
     link: str
-    kind: Kind
+    kind: RegressionKind
     good: str
     bad: str
     fixed: str = ""
@@ -78,7 +78,7 @@ def all_regressions() -> Mapping[str, Regression]:
     return {name: msgspec.convert(table | {"name": name}, Regression) for name, table in tables.items()}
 
 
-def chosen_regressions(names: Iterable[str], kind: Kind | None) -> list[Regression]:
+def chosen_regressions(names: Iterable[str], kind: RegressionKind | None) -> list[Regression]:
     """The regressions of these names, all where there are none, of that kind. Raises UnknownName."""
     known = all_regressions()
     for name in names:

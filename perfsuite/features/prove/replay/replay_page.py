@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from perfsuite.features.prove.replay.neighbours import ENDS, Cause, Neighbours, is_compared, reds
-from perfsuite.features.prove.replay.regression import Kind, Needs, Regression
+from perfsuite.features.prove.replay.neighbours import ENDS, Neighbours, RedCause, is_compared, reds
+from perfsuite.features.prove.replay.regression import Needs, Regression, RegressionKind
 from perfsuite.features.prove.replay.replay_outcome import BAD, Outcome, State, outcome_of
 from perfsuite.records.verdict import Line
 from perfsuite.run.releases_compared import Seen
@@ -43,7 +43,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 def _by_kind(regressions: Mapping[str, Regression], outcomes: Mapping[str, Outcome]) -> list[str]:
     lines = ["| kind | regressions | shown by hand | ran | caught | recall | by losses alone | not run: GPU, other |"]
     lines += ["|---|--:|--:|--:|--:|--:|--:|---|"]
-    for kind in Kind:
+    for kind in RegressionKind:
         alike = {name: one for name, one in regressions.items() if one.kind == kind}
         if alike:
             lines.append(f"| {kind} | {_counts(alike.values(), [outcomes[name] for name in alike])} |")
@@ -126,8 +126,8 @@ def neighbour_summary(neighbours: Neighbours, records: Sequence[Seen]) -> str:
     causes = [{neighbours.cause(seen, metric)[0] for metric in reds(seen)} for seen in ran]
     red = sum(map(bool, causes))
     parts = [
-        f"{count} by {cause} ({100 * count / len(ran):.1f} %)" if cause != Cause.OPEN else f"{count} {cause}"
-        for cause in Cause
+        f"{count} by {cause} ({100 * count / len(ran):.1f} %)" if cause != RedCause.OPEN else f"{count} {cause}"
+        for cause in RedCause
         if (count := sum(cause in each for each in causes))
     ]
     return f"Of {len(ran)} pairs that were compared, {red} are red{': ' * bool(parts)}{', '.join(parts)}."
@@ -135,7 +135,7 @@ def neighbour_summary(neighbours: Neighbours, records: Sequence[Seen]) -> str:
 
 def _red_rows(neighbours: Neighbours, seen: Seen) -> list[str]:
     """A row for each cause of the red metrics of a pair."""
-    by_cause: dict[tuple[Cause, str], list[str]] = {}
+    by_cause: dict[tuple[RedCause, str], list[str]] = {}
     for metric, line in reds(seen).items():
         by_cause.setdefault(neighbours.cause(seen, metric), []).append(_red_text(metric, line, seen))
     pair = f"{seen.a} → {seen.b}"
