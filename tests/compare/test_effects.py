@@ -8,7 +8,17 @@ import pytest
 from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.compare.compare import compare
 from perfsuite.compare.terms import terms_of
-from perfsuite.features.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, ReleaseEffect, blame, effects_of, findings
+from perfsuite.features.upgrade.effects import (
+    ALONE,
+    ROUGHLY,
+    SUM,
+    TOGETHER,
+    ReleaseEffect,
+    blame,
+    effects_of,
+    findings,
+    folded_below,
+)
 from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
@@ -91,6 +101,17 @@ def test_one_cause_on_one_metric_is_one_line():
 
     assert one.cells == ["two", "three", "one"]
     assert one.worst.share == 0.3
+
+
+def test_what_explains_a_loss_is_first_and_counters_are_below():
+    """They are the work of another training; without one, each has its line."""
+    counters = [effect("operators", 0.5), effect("imported_modules", 0.2)]
+    numbers = [effect("loss", 0.1, kind="differs"), effect("optimizer_settings", 0.0, kind="differs")]
+    made = found(*counters, *numbers)
+
+    assert [one.worst.metric for one in made] == ["optimizer_settings", "loss", "operators", "imported_modules"]
+    assert folded_below(made) == made[2:]
+    assert folded_below(found(*counters)) == []
 
 
 def test_what_differs_in_kind_is_another_line():
