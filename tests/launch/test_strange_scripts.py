@@ -107,7 +107,7 @@ MEASURED = {
 }
 REFUSED = {
     "never steps": (START + "\nfor _ in range(9): model(torch.randn(4, 8))", "made a step of a torch.optim.Optimizer"),
-    "few steps": (START + "\nfor _ in range(9): step()", "ended after 9 iterations, but 3 timed steps need 15"),
+    "few steps": (START + "\nfor _ in range(9): step()", "ended after 9 iterations, but 3 timed steps need 16"),
     "raises in step 3": (
         START + "\nstep(); step()\nraise ValueError('bad batch')",
         "ValueError in other of step 3: bad batch",
