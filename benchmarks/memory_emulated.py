@@ -89,7 +89,9 @@ llama_tiny-fsdp2+fp8-h100_x2 mistral_tiny-single+fp8+ckpt-h100_x1 llama_tiny-fsd
 llama_tiny-fsdp2+fp8_gather+ckpt+acc2-h100_x2 qwen3_600m-fsdp2+fp8_gather-h100_x2
 gpt2_tiny-single+muon-h100_x1 llama_tiny-single+bf16+muon-h100_x1 llama_tiny-fsdp2+muon-h100_x2
 gpt2_tiny-single+chunked_loss-h100_x1 llama_tiny-ddp+chunked_loss-h100_x2
-llama_tiny-fsdp2+ckpt+chunked_loss-h100_x2
+llama_tiny-fsdp2+ckpt+chunked_loss-h100_x2 llama_tiny-ddp+bf16+chunked_loss-h100_x2
+llama_tiny-single+qlora+bf16-h100_x1 llama_tiny-single+lora_int8+bf16-h100_x1 llama_tiny-fsdp1+lora+bf16-h100_x2
+llama_tiny-fsdp2+bf16+acc2+reduce_each-h100_x2
 gpt2_tiny-single+schedule_free-h100_x1 llama_tiny-single+bf16+schedule_free-h100_x1 llama_tiny-ddp+schedule_free-h100_x2
 gpt2_tiny-single+warmup_cosine-h100_x1 llama_tiny-ddp+bf16+warmup_cosine-h100_x2 gpt2_tiny-zero2+warmup_cosine-h100_x2
 gpt2_tiny-zero3+hpz2+bf16-h100_x4 llama_tiny-zero3+hpz2+acc2-h100_x4 llama_tiny-zero3+hpz2+bf16+ckpt-h100_x4
@@ -107,8 +109,7 @@ gpt2_tiny_l4-pp_deepspeed+bf16+acc2-h100_x2 gpt2_tiny-fsdp1+bf16+offload-h100_x2
 gpt2_tiny-forward-h100_x1 gpt2_tiny-generate-h100_x1
 gpt2_tiny_l4-device_map-h100_x2 t5_tiny-device_map+bf16-h100_x2
 t5_base-device_map+bf16+eager-rtx3090_x2-s2816
-llama_tiny-ddp+bf16+chunked_loss-h100_x2 mixtral_tiny-ep+bf16-h100_x2
-llama_tiny-single+qlora+bf16-h100_x1 gpt2_tiny-fairscale_fsdp-h100_x2
+mixtral_tiny-ep+bf16-h100_x2 gpt2_tiny-fairscale_fsdp-h100_x2
 """.split()  # noqa: SIM905
 GPUS = 4  # of each kind
 
