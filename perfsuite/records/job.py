@@ -12,7 +12,7 @@ SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are re
 GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is the number of a rank
 
 
-class Change(Record, frozen=True):
+class LibraryChange(Record, frozen=True):
     """What is changed in a script's libraries before it uses them: a ``"module:function"``, and what it is given."""
 
     function: str
@@ -29,7 +29,7 @@ class Proving(Record, frozen=True, kw_only=True):
     probes: list[str]
     steps: int
     seconds: float = 0.0
-    changes: list[Change] = []
+    changes: list[LibraryChange] = []
     frozen: bool = False
     folder: str = ""
 

@@ -100,7 +100,7 @@ class _Trial:
 def prove(asked: ProveRequest, tried: Sequence[Relation], runs: ScriptRuns, ahead: Ahead) -> Proven:
     """Try the relations. Those that cannot be tried say why."""
     trials = [_Trial(relation, asked) for relation in tried]
-    launches = Launches(runs, ahead)
+    launches = ScriptLaunches(runs, ahead)
     while waiting := [trial for trial in trials if trial.judged is None]:
         launches.make(waiting)
         for trial in waiting:
@@ -108,7 +108,7 @@ def prove(asked: ProveRequest, tried: Sequence[Relation], runs: ScriptRuns, ahea
     return Proven(cell=runs.cell, relations=[trial.judged for trial in trials if trial.judged])
 
 
-class Launches:
+class ScriptLaunches:
     """What was seen in each way, and by which probes."""
 
     def __init__(self, runs: ScriptRuns, ahead: Ahead) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perfsuite.errors import UnknownName
-from perfsuite.records.job import Change
+from perfsuite.records.job import LibraryChange
 from perfsuite.records.record import Record
 from perfsuite.system.enums import StrEnum
 
@@ -81,7 +81,7 @@ class Way:
     """
 
     words: tuple[str, ...]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[LibraryChange, ...] = ()
     frozen: bool = False
     ranks: int = 0  # 0: as the script says
     number: int = 0  # of several launches of the same

@@ -1,6 +1,6 @@
 """What a way to run a script changes in its libraries, before the script uses them.
 
-Each is ``change(torch, script, value)``, which Change names.
+Each is ``change(torch, script, value)``, which LibraryChange names.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
-from perfsuite.records.job import Change
+from perfsuite.records.job import LibraryChange
 
 DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
@@ -221,6 +221,6 @@ def _change_deepspeed(script: ProvedScript, change: Callable[[dict[str, Any]], A
     script.on_import[DEEPSPEED].append(on_import)
 
 
-def change(function: Callable[..., None], value: str = "") -> Change:
+def change(function: Callable[..., None], value: str = "") -> LibraryChange:
     """The change that is made by one of these functions."""
-    return Change(f"{function.__module__}:{function.__name__}", value)
+    return LibraryChange(f"{function.__module__}:{function.__name__}", value)

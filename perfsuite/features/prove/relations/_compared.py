@@ -15,7 +15,7 @@ from perfsuite.features.prove.relation import CannotTry, ProveRequest, Remark, W
 from perfsuite.features.prove.relations._changes import change, rounded, without_dropout
 from perfsuite.features.prove.relations._sketches import distance, size
 from perfsuite.records.gradients import Gradients, ModuleTrace, Sketch, StepGradients
-from perfsuite.records.job import Change
+from perfsuite.records.job import LibraryChange
 
 STEPS = 8  # whose gradients are compared; the weights stay until the last one's update
 FEWEST = 2
@@ -38,7 +38,7 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
 }
 
 
-def frozen(asked: ProveRequest, *changes: Change, words: Sequence[str] = (), ranks: int = 0) -> Way:
+def frozen(asked: ProveRequest, *changes: LibraryChange, words: Sequence[str] = (), ranks: int = 0) -> Way:
     """The script with these changes, without dropout. Its weights stay until its last step."""
     all_changes = (change(without_dropout), *changes)
     return Way(tuple(words) or asked.words, changes=all_changes, frozen=True, ranks=ranks, steps=STEPS)

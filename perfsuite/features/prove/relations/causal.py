@@ -30,7 +30,7 @@ SHARE = 0.9  # of the labels that must be the input's tokens
 KINDS = ("future", "neighbours", "padding")
 
 
-class Exchange(Record, frozen=True, kw_only=True):
+class TokenExchange(Record, frozen=True, kw_only=True):
     """Tokens of one kind were exchanged: by how much what must not know them moved, as a share of its norm, how much
     rounding explains, and where it began.
     """
@@ -47,7 +47,7 @@ class CausalFacts(Record, frozen=True, kw_only=True):
     """
 
     shift: int
-    exchanges: list[Exchange]
+    exchanges: list[TokenExchange]
     labels: int
     padded_labels: int
     loss_line: str
@@ -60,7 +60,7 @@ class CausalProbe(Probe):
 
     def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
         super().__init__(torch, script)
-        self.exchanges: dict[str, Exchange] = {}
+        self.exchanges: dict[str, TokenExchange] = {}
         self.shift, self.labels, self.padded_labels, self.tries = -1, 0, 0, 0
         self.loss_line = self.model_line = self.failed = ""
         self._ids: Any = None
@@ -174,7 +174,7 @@ class CausalProbe(Probe):
         last = list(shares)[-1]  # what the model gives
         begins = next((name for name in shares if shares[name] > max(known[name], 1e-12)), "")
         broken = shares[last] > known[last]
-        self.exchanges[kind] = Exchange(
+        self.exchanges[kind] = TokenExchange(
             kind=kind, moved=shares[last], allowed=known[last], module=begins if broken else ""
         )
 
