@@ -115,6 +115,9 @@ class CausalProbe(Probe):
         before = self.torch.get_rng_state()
         result = call()
         self.model_line = self.model_line or self.script.line()
+        if any(map(_is_shard, model.parameters())):  # a forward between another one and its backward gathers them
+            self.failed = "its parameters are sharded. Start it with DistributedDataParallel, or on one rank"
+            return result
         with self.watched.away(), self._left_alone(model, before):
             try:
                 self._exchange(inner_model(model), args, kwargs, ids, dict(tensors_in([args, kwargs])))
@@ -233,6 +236,11 @@ def _by_token(output: Any, seen: Any) -> Any:
     values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
     tensors = (one for _, one in tensors_in(values) if one.is_floating_point() and one.dim() > 2)
     return next((one for one in tensors if one.shape[:2] == seen.shape), None)
+
+
+def _is_shard(parameter: Any) -> bool:
+    sharded = hasattr(parameter, "_local_tensor") or hasattr(parameter, "ds_id")
+    return sharded or type(parameter).__name__ == "FlatParameter"
 
 
 def _with(value: Any, old: Any, new: Any) -> Any:
