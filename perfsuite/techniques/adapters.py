@@ -1,4 +1,4 @@
-"""Adapters of low rank: how wide they are, on which matrices, and what is trained and kept beside them."""
+"""Adapters of low rank: how wide they are, on which matrices, and what else is trained and kept."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ TECHNIQUES = (
     ),
     _option(
         "train_tables",
-        "Embedding and head are trained whole beside the adapters (peft's modules_to_save).",
+        "Embedding and head are trained whole, too (peft's modules_to_save).",
         "trained tables",
         sets={"trains_tables": True},
     ),

@@ -127,7 +127,7 @@ OPTIONS = {
         _choice(
             "context", "context_exchange", {"pairs": "pairs", "heads": "heads"}, "what ranks of a sequence exchange"
         ),
-        Option("lora", "1…", "rank of the adapters beside every matrix; all else is frozen", _adapter),
+        Option("lora", "1…", "rank of the adapters of every matrix; all else is frozen", _adapter),
         _choice("base", "base", {one: one for one in BASES}, "the format of weights that are frozen"),
         Option("documents", "1…", "tokens of each document that a sample packs: attention stays in it", _documents),
         _choice("attention_fp8", "attention_quantised", SWITCH, "attention's products are in fp8"),
