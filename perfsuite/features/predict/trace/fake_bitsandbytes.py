@@ -92,12 +92,15 @@ def products_have_buffers(recorder: Any) -> None:
         out = torch.empty_like(rows, dtype=torch.float16)
         return out.to(dtype or torch.float16)
 
-    def scaled(a: Any, b: Any, row_stats: Any, col_stats: Any, bias: Any = None, dtype: Any = None) -> Any:
+    def scaled(*operands: Any, bias: Any = None, dtype: Any = None) -> Any:
+        a, b, row_stats, col_stats, *rest = operands
+        bias, dtype = rest[0] if rest else bias, rest[1] if len(rest) > 1 else dtype
         return operators.int8_mm_dequant.default(
             operators.int8_linear_matmul.default(a, b), row_stats, col_stats, dtype=dtype, bias=bias
         )
 
-    def mixed(a: Any, ca: Any, cb: Any, sca: Any, scb: Any, outliers: Any = None, bias: Any = None) -> Any:
+    def mixed(a: Any, *operands: Any) -> Any:
+        ca, cb, sca, scb, _, bias = (*operands, None, None)[:6]
         return scaled(ca, cb, sca, scb, bias=bias, dtype=a.dtype), a.new_empty(0)
 
     def quantized(a: Any, threshold: float = 0.0) -> Any:

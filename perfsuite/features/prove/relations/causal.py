@@ -314,8 +314,8 @@ RELATION = Relation(
         "padding": "tokens that attention_mask hides change what the model gives for others, by {number} of its norm "
         "(rounding explains {expected}). It begins in {subject}",
         "padded": "{number} of {expected} labels are of tokens that attention_mask hides: set them to -100",
-        "no_neighbours": "whether packed neighbours see each other was not tried: the model was not told where "
-        "documents begin",
+        "no_neighbours": "whether packed neighbours see each other was not tried: no input of the model says "
+        "where documents begin",
         "no_padding": "whether padding changes anything was not tried: no attention_mask hides a token",
     },
     prove=by_own_run(_judge),

@@ -57,7 +57,7 @@ RELATION = Relation(
         "gradients": "gradients of {other} differ from those of one rank in float32 by {number} of their norm, most in "
         "{subject}, where rounding explains {expected}",
         "update": "gradients agree, but the update of {other} differs from that of one rank in float32 by {number} of "
-        "its norm, most in {subject}, where rounding explains {expected}: is each gradient clipped by the norm of all?",
+        "its norm (rounding explains {expected}). Most is in {subject}: is each gradient clipped by the norm of all?",
     },
     prove=_prove,
 )

@@ -81,7 +81,7 @@ RELATION = Relation(
         "differ": "gradients in {other} differ from those in float32 by {number} of their norm, most in {subject}, "
         "where rounding explains {expected}",
         "master": "the optimizer moves {subject} in {other}, and the update differs from that in float32 by {number} "
-        "of its norm, where rounding of the gradient explains {expected}: keep float32 weights",
+        "of its norm (rounding of the gradient explains {expected}). Keep float32 weights",
         "update": "gradients agree, but the update in {other} differs from that in float32 by {number} of its norm, "
         "most in {subject}, where rounding explains {expected}",
     },
