@@ -56,7 +56,7 @@ class ReferenceUpdate:
 @dataclass(frozen=True)
 class Reference:
     """``before`` and ``change`` of every parameter, in fp32 on the host. ``names`` maps all names of a tied parameter
-    to its first. Those of ``packed`` are bytes, which an engine may have in another dtype and shape. Nothing trains them.
+    to its first. Those of ``packed`` are bytes that nothing trains; an engine may have another dtype and shape of them.
     """
 
     before: dict[str, Tensor]

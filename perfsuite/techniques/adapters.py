@@ -75,9 +75,16 @@ def why_not(proposal: Proposal, *, name: str, of: tuple[str, ...] = ADAPTED) -> 
     return ""
 
 
+def why_no_tables(proposal: Proposal) -> str:
+    """peft's copies of the tables have names of their own, by which no stage is cut."""
+    if proposal.engine.dimension == "pipeline":
+        return f"{proposal.engine.name} cuts a model by its parameters' names, and peft gives trained tables others."
+    return why_not(proposal, name="train_tables")
+
+
 def _option(name: str, meaning: str, slot: str, of: tuple[str, ...] = ADAPTED, **more: Any) -> Technique:
-    why = functools.partial(why_not, name=name, of=of)
-    return Technique(name=name, meaning=meaning, slot=slot, order=7, why_not=why, **more)
+    more.setdefault("why_not", functools.partial(why_not, name=name, of=of))
+    return Technique(name=name, meaning=meaning, slot=slot, order=7, **more)
 
 
 TECHNIQUES = (
@@ -105,6 +112,7 @@ TECHNIQUES = (
         "Embedding and head are trained whole, too (peft's modules_to_save).",
         "trained tables",
         sets={"trains_tables": True},
+        why_not=why_no_tables,
     ),
     _option(
         "frozen_fp32",

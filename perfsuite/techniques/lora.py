@@ -112,6 +112,8 @@ def why_not_quantized(proposal: Proposal, *, bits: int) -> str:
             f"{engine.name} makes the parameters of its stages anew, and bytes cannot require a gradient "
             '("Only Tensors of floating point and complex dtype can require gradients").'
         )
+    if bits == 8 and proposal.model.experts:
+        return f"bitsandbytes has no 8-bit layer for the stacked matrices of {proposal.model.name}'s experts."
     if "deepspeed" in engine.packages:
         return f"{engine.name} must have the whole model in one dtype, and the {bits}-bit matrices are of bytes."
     return why_not(proposal)

@@ -47,8 +47,8 @@ def test_all_data_of_a_batch_have_names():
     """Tensors, arrays, texts and numbers; what autograd tracks depends on the weights."""
     import torch
 
-    batch = {"input_ids": torch.ones(2, 3), "texts": ["a", "b"], "rows": (numpy.ones(2), 7), "logits": torch.ones(1)}
-    batch["logits"].requires_grad_()
+    logits = torch.ones(1, requires_grad=True)
+    batch = {"input_ids": torch.ones(2, 3), "texts": ["a", "b"], "rows": (numpy.ones(2), 7), "logits": logits}
 
     assert dict(digests_in(batch)).keys() == {"input_ids", "texts.item 0", "texts.item 1", "rows.item 0", "rows.item 1"}
 

@@ -1,5 +1,7 @@
 """The largest model that fits: where the search begins, which way it goes, and when it stops."""
 
+from typing import Any, cast
+
 import pytest
 
 from perfsuite.catalog.cell import parse_hardware
@@ -27,14 +29,14 @@ def found(cells, catalog, monkeypatch):
                 if cell.model.name in untraced:
                     yield number, Failure(kind="unsupported", rank=0, message="no", tail="")
                     continue
-                outcome = "fits" if fits(cell) else "oom"
+                outcome: Any = "fits" if fits(cell) else "oom"
                 size = Estimate(
                     cell=cell.id, outcome=outcome, world_size=1, needed_bytes=1, capacity_bytes=1, layers=(3, 5)
                 )
                 yield number, size
 
         monkeypatch.setattr(largest, "_each", each)
-        return largest.search(cells, catalog, None, padded=True, fresh=True)
+        return largest.search(cells, catalog, cast(Any, None), padded=True, fresh=True)
 
     return search
 

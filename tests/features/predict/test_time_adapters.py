@@ -1,6 +1,7 @@
 """What fine-tuning adds to the closed form: adapters, quantized bases, packed documents; and who exchanges what."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,12 @@ def test_ranks_may_exchange_heads():
 
 def test_no_fitted_row_trains_so():
     """Adapters, documents, offload and exchanged heads have the interval of what is new."""
-    ways = [{"adapter": 8}, {"documents": 100}, {"offload": True}, {"context": 2, "context_exchange": "heads"}]
+    ways: list[dict[str, Any]] = [
+        {"adapter": 8},
+        {"documents": 100},
+        {"offload": True},
+        {"context": 2, "context_exchange": "heads"},
+    ]
 
     assert not unseen(PLAIN)
     assert all(unseen(dataclasses.replace(PLAIN, **one)) for one in ways)

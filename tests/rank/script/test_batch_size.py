@@ -1,5 +1,7 @@
 """The samples and tokens of a batch, as far as it tells."""
 
+from typing import Any
+
 import pytest
 from small_scripts import measured
 
@@ -25,7 +27,7 @@ def test_a_batch_tells_its_size_or_nothing():
     import torch  # at the top it would take each worker of the tests a second
 
     ids, pixels, labels = torch.ones(4, 7, dtype=torch.long), torch.ones(4, 3, 8, 8), torch.ones(4, dtype=torch.long)
-    batches = [
+    batches: list[tuple[Any, ...]] = [
         ({"input_ids": ids, "attention_mask": ids, "labels": labels}, 4, 28, 4),
         ({"input_ids": ids, "labels": ids.where(ids.cumsum(1) > 2, -100)}, 4, 28, 20),
         ({"input_ids": ids, "labels": pixels}, 4, 28),
