@@ -135,3 +135,11 @@ def test_a_right_script_holds_what_is_compared(tmp_path, only, script, launcher,
     status, text = prove(tmp_path, script, only, launcher, words)
 
     assert (status, text.count(" holds "), "BROKEN" in text) == (0, count, False), text
+
+
+def test_what_is_never_compiled_proves_nothing(tmp_path):
+    """A library may ask torch.compile for functions that no step calls."""
+    script = edited(SINGLE, ("optimizer = ", "torch.compile(lambda x: x)\noptimizer = "))
+    status, text = prove(tmp_path, script, "compiled", PYTHON)
+
+    assert (status, "no step of the script is compiled" in text) == (2, True), text

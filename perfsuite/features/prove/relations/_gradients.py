@@ -7,6 +7,7 @@ are read before they are clipped, since clipping would hide a wrong scale.
 import functools
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
@@ -121,7 +122,7 @@ class GradientProbe(Probe):
                 random=self.random,
                 uncounted=self.uncounted,
                 batch_norm=any(isinstance(one, norms) and one.training for one in modules),
-                compiles=self.compiles,
+                compiles=self.compiles and _graphs() > 0,
                 recomputes=self.recomputes,
                 engine=self._engine(),
                 low=self.low,
@@ -255,12 +256,23 @@ def _finite(sums: Any) -> Sketch:
     return values if all(map(math.isfinite, values)) else []
 
 
+def _graphs() -> int:
+    """How many graphs torch.compile has made. A library may ask for some of functions that are never called."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+
+
+def _is_compiled(model: Module) -> bool:
+    """Whether torch.compile has wrapped the model or a part of it."""
+    return any(type(one).__name__ == "OptimizedModule" or one._compiled_call_impl for one in model.modules())
+
+
 class _Traces:
     """Inside, what the modules of a model give is noted. A compiled model has none that are called."""
 
     def __init__(self, probe: GradientProbe, model: Module, mask: Any, on: bool) -> None:
         self.probe, self.model, self.mask = probe, model, None if mask is None else mask.bool()
-        self.on = on and not probe.compiles
+        self.on = on and not (probe.compiles and (_graphs() or _is_compiled(model)))
         self.handles: list[Any] = []
 
     def __enter__(self) -> None:

@@ -35,7 +35,7 @@ RELATION = Relation(
     | {
         "held": "gradients with and without torch.compile differ by {number} of their norm (rounding explains "
         "{expected})",
-        "unused": "the script does not call torch.compile: ask for it, as by --torch_compile",
+        "unused": "no step of the script is compiled: ask for it, as by --torch_compile",
         "differ": "torch.compile changes gradients by {number} of their norm, most in {subject}, where rounding "
         "explains {expected}",
     },
