@@ -71,3 +71,15 @@ def test_many_names_are_folded(names, kept):
 
     assert first.keys() == kept
     assert sum(first[name] != other[name] for name in kept) == 1
+
+
+def test_a_digest_leaves_a_tensor_to_be_freed():
+    """FSDP frees what it has gathered, which it cannot while numpy shares it."""
+    import torch
+
+    from perfsuite.rank.script.probes import digest
+
+    tensor = torch.ones(4)
+
+    assert digest(tensor) == digest(torch.ones(4)) != digest(torch.zeros(4))
+    tensor.untyped_storage().resize_(0)

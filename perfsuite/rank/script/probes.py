@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perfsuite.rank.contents import content_of
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import with_storage
 from perfsuite.rank.script.watched import Watched
@@ -202,9 +203,8 @@ def plain(name: str) -> str:
 
 def digest(tensor: Tensor) -> str:
     """A fingerprint of this rank's numbers of a tensor. Equal bits have the same."""
-    import torch
-
     hashed = hashlib.blake2b(digest_size=8)
     for part in with_storage(tensor.detach()):
-        hashed.update(part.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
+        here = part.contiguous().cpu()
+        hashed.update(content_of(here))  # numpy() would keep FSDP from freeing the tensor
     return hashed.hexdigest()

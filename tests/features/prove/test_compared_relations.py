@@ -106,7 +106,7 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
 ]
 RIGHT = [
     ("ranks,engines", DDP, TORCHRUN, 2),
-    ("ranks,engines", FSDP, TORCHRUN, 2),
+    ("trained,ranks,engines", FSDP, TORCHRUN, 3),
     ("ranks,engines", ACCELERATE, TORCHRUN, 2),
     ("compiled", COMPILED, PYTHON, 1),
     ("precision", HALF, PYTHON, 1),

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relations._sketches import row_sketch, size, sketch
+from perfsuite.rank.contents import content_of
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.batch_size import tensors_in
@@ -323,13 +324,13 @@ def fingerprints(inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int) -> str:
-    import torch
 
     digest = hashlib.blake2b(digest_size=8)
     for name, one in tensors:
         values = one[row][mask[row]] if mask is not None and one.shape == mask.shape else one[row]
         digest.update(name.encode())
-        digest.update(values.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+        plain_values = values.contiguous()
+        digest.update(content_of(plain_values))
     return digest.hexdigest()
 
 
