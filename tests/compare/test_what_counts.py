@@ -118,6 +118,9 @@ def files(before: str, now: str) -> list[Change]:
 
 ROWS: dict[str, Callable[[], list[Change]]] = {
     "the version of a package whose code a step can run": lambda: changes_to(of(but(modules={"numpy": "2.5.0"}))),
+    "a package that came since, whose code a step can run": lambda: changes_to(
+        of(but(modules={"apex": "0.1"}, in_steps=[*USUAL.in_steps, "apex"]))
+    ),
     "the version of a package that ranks only import": lambda: changes_to(
         of(but(modules={"tqdm": "4.70.0", "certifi": "2026.2"}))
     ),
