@@ -21,7 +21,7 @@ QUESTIONS = {  # that commands answer, as `perfsuite --help` groups them
     "compare": "Compare: which of two is better?",
     "predict": "Predict: will it fit, and how fast?",
     "history": "History: what changed over nights and releases?",
-    "prove": "Prove: does the gate detect faults, and what works with what?",
+    "prove": "Prove: is a training right, and does the gate detect faults?",
 }
 
 
