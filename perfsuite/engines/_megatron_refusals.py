@@ -44,7 +44,7 @@ REFUSES = {
     **dict.fromkeys(("adamw4bit_ao", "cpu_adam", "muon", "schedule_free"), _OWN),
     **dict.fromkeys(("eager", "sdpa", "flash"), _ATTENTION),
     **dict.fromkeys(("compile", "compile_blocks", "fp8", "fp8_gather", "fp8_rowwise"), _LAYERS),
-    **dict.fromkeys(("lora", "dora", "qlora", "prune", "prune_structured"), _LAYERS),
+    **dict.fromkeys(("lora", "dora", "qlora", "lora_int8", "prune", "prune_structured"), _LAYERS),
     "chunked_loss": "Megatron computes its own loss, of the ranks' parts of the logits",
     "warmup_cosine": "Megatron has schedules of its own, which perfsuite does not use",
     "packed": "Megatron's attention gets no mask here, so documents of a row would read each other",

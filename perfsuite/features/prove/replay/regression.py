@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
+from perfsuite.catalog.scripts import ENGINE
 from perfsuite.errors import UnknownName
 from perfsuite.features.prove.replay.trial_of_releases import ReleaseTrial
 from perfsuite.records.record import Record
@@ -58,7 +60,7 @@ class Regression(Record, frozen=True, kw_only=True):
     @property
     def cell(self) -> str:
         """The id of the cell that is measured: the workload itself, or the script that it starts."""
-        return f"{self.name}-script-cpu_x{self.ranks}" if self.command else self.workload
+        return str(CellId(self.name, ENGINE, str(HardwareName(CPU, self.ranks)))) if self.command else self.workload
 
     @property
     def command(self) -> str:
