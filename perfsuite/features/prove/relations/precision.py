@@ -39,9 +39,11 @@ def _prove(asked: ProveRequest) -> Proof:
     if not gradients.agree:
         return RELATION.broken([_about_gradients(own[0], gradients), *gradients.begins])
     update = compared(single, own, rounding, "update")
-    about: dict[str, Any] = {"other": low, "number": update.difference, "expected": update.allowed}
-    what = "master" if own[0].weights_low else "update"
-    wrong = [] if update.agree else [Remark(what=what, subject=update.worst, line=_line(own[0]), **about)]
+    missing = own[0].weights_low  # their own rounding is the fault, so it explains nothing
+    allowed = rounding.allowed("gradients") if missing else update.allowed
+    about: dict[str, Any] = {"other": low, "number": update.difference, "expected": allowed}
+    remark = Remark(what="master" if missing else "update", subject=update.worst, line=_line(own[0]), **about)
+    wrong = [remark] if update.difference > allowed else []
     return RELATION.broken(wrong, [], Remark(what="held", **about))
 
 
