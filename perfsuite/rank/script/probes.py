@@ -122,6 +122,18 @@ class ProvedScript:
         return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
 
     @property
+    def repeats(self) -> bool:
+        """Whether a launch with the same numbers makes the same: a GPU's kernels may add in any order."""
+        cuda = self.torch.cuda
+        on_gpu = cuda.is_available() and cuda.is_initialized()
+        return not on_gpu or bool(self.torch.are_deterministic_algorithms_enabled())
+
+    @property
+    def exact_losses(self) -> list[str]:
+        """The losses of the step, each as a text of all its digits."""
+        return [float(loss).hex() for loss in self.watched.losses]
+
+    @property
     def optimized(self) -> dict[int, Tensor]:
         """The parameters of all optimizers, by their id."""
         optimizers = (*self.watched.optimizers.values(), *self.watched.made)

@@ -1,10 +1,7 @@
 """``perfsuite prove``: a fault that is put into a right script breaks its relation. The right one breaks none."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from proven_scripts import TORCHRUN, always_one, edited, prove
 
 from perfsuite.cli.main import main
 from perfsuite.features.prove.relation import Judged, Proven, RelationOutcome, Remark, relations
@@ -129,29 +126,7 @@ OF_CHECKPOINTS = [
 ]
 
 
-def prove(folder, text, only, launcher=("python",)):
-    """What the command prints, and its status."""
-    (folder / "train.py").write_text(text)
-    command = [sys.executable, "-m", "perfsuite.cli.main", "prove", f"--only={only}", "--", *launcher, "train.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
-    return done.returncode, done.stdout + done.stderr
-
-
-def edited(text, edit):
-    """With the edit, which must be one."""
-    assert text.count(edit[0]) == 1
-    return text.replace(*edit)
-
-
-def always_one(faults):
-    """Of each relation, the first fault runs always."""
-    known: set[str] = set()
-    for one in faults:
-        yield pytest.param(*one, marks=[slow] if one[0] in known else [])
-        known.add(one[0])
-
-
-@pytest.mark.parametrize(("relation", "edit", "said"), [*always_one(FAULTS)])
+@pytest.mark.parametrize(("relation", "edit", "said"), always_one(FAULTS))
 def test_a_fault_breaks_its_relation(tmp_path, relation, edit, said):
     """With the parameter, module or class that it is in."""
     status, text = prove(tmp_path, edited(LOOP, edit), relation)
@@ -159,10 +134,10 @@ def test_a_fault_breaks_its_relation(tmp_path, relation, edit, said):
     assert (status, "BROKEN" in text, said in text) == (1, True, True), text
 
 
-@pytest.mark.parametrize(("relation", "edit", "said"), [*always_one(OF_RANKS)])
+@pytest.mark.parametrize(("relation", "edit", "said"), always_one(OF_RANKS))
 def test_a_fault_of_ranks_breaks_its_relation(tmp_path, relation, edit, said):
     """On two of them."""
-    status, text = prove(tmp_path, edited(RANKS, edit), relation, ("torchrun", "--nproc-per-node=2"))
+    status, text = prove(tmp_path, edited(RANKS, edit), relation, TORCHRUN)
 
     assert (status, "BROKEN" in text, said in text) == (1, True, True), text
 
@@ -196,7 +171,7 @@ def test_a_right_script_breaks_no_relation(tmp_path):
 @slow
 def test_a_right_script_on_two_ranks_breaks_no_relation(tmp_path):
     """Which makes no scheduler."""
-    status, text = prove(tmp_path, RANKS, "trained,replicas,schedule,data,seeds", ("torchrun", "--nproc-per-node=2"))
+    status, text = prove(tmp_path, RANKS, "trained,replicas,schedule,data,seeds", TORCHRUN)
 
     assert (status, text.count(" holds "), "BROKEN" in text) == (0, 4, False), text
     assert "makes no scheduler" in text

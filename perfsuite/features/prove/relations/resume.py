@@ -170,7 +170,7 @@ class ResumeProbe(Probe):
     def iterated(self, skipped: bool) -> None:
         """All ranks have written what they save by the end of the step after it."""
         if len(self.steps) <= MOST:
-            self.steps[-1]["losses"] = [float(loss).hex() for loss in self.watched.losses]
+            self.steps[-1]["losses"] = self.script.exact_losses
             self.steps.append({})
         if self._saves and not self.files and self.script.step >= self.saved:
             self._keep()
@@ -190,7 +190,6 @@ class ResumeProbe(Probe):
 
     def facts(self) -> Any:
         """A record, ResumeFacts."""
-        on_gpu = self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
         facts = ResumeFacts(
             steps=[ResumeStep(**step) for step in self.steps if "losses" in step],
             saved=self.saved,
@@ -199,7 +198,7 @@ class ResumeProbe(Probe):
             options=self.options,
             library=self.library,
             draws=self.draws,
-            repeats=not on_gpu or self.torch.are_deterministic_algorithms_enabled(),
+            repeats=self.script.repeats,
             line=self.line,
         )
         return msgspec.to_builtins(facts)

@@ -89,17 +89,16 @@ class SeedProbe(Probe):
     def iterated(self, skipped: bool) -> None:
         """The losses of the step."""
         if self.script.step < STEPS:
-            self.losses.append([float(loss).hex() for loss in self.watched.losses])
+            self.losses.append(self.script.exact_losses)
             self.rows.append([])
         if len(self.states) == self.script.step:  # no training forward was seen
             self.states.append("")
 
     def facts(self) -> Any:
         """A record, SeedFacts."""
-        on_gpu = self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
         facts = SeedFacts(
             line=self.line,
-            repeats=not on_gpu or self.torch.are_deterministic_algorithms_enabled(),
+            repeats=self.script.repeats,
             weights=self.weights,
             rows=self.rows,
             losses=self.losses,
