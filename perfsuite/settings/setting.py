@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from perfsuite.errors import UnknownName, UsageError
@@ -134,6 +134,19 @@ def duration(text: str) -> float:
 def one_line(text: str) -> str:
     """A text without line breaks."""
     return " ".join(text.split())
+
+
+def assignments(flag: str, words: Iterable[str], example: str) -> dict[str, str]:
+    """The values of NAME=VALUE words by their names. Raises UsageError for another word, and for a name given twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"{flag} {word} must be NAME=VALUE, e.g. {example}.")
+        if name in found:
+            raise UsageError(f"{flag} has both {name}={found[name]} and {word}: leave out one of them.")
+        found[name] = value
+    return found
 
 
 def as_written(text: str) -> str | None:

@@ -15,7 +15,6 @@ from perfsuite.cli.main import main
 from perfsuite.features.predict.commands import plan as plan_command
 from perfsuite.features.predict.plan import layout_memory as memory
 from perfsuite.features.predict.plan.layout_names import name_of
-from perfsuite.features.predict.plan.question import options_of
 from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time import fitted
 from perfsuite.features.predict.time.constants import constants_of, machine_of
@@ -23,6 +22,7 @@ from perfsuite.features.predict.time.message_times import MessageGroup, collecti
 from perfsuite.features.predict.time.step import Breakdown
 from perfsuite.features.predict.time.work import Rates
 from perfsuite.records import codec
+from perfsuite.settings.setting import assignments
 
 CATALOG = Catalog(())
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -126,7 +126,7 @@ def test_a_table_asks_nothing_that_the_command_line_cannot(tables):
             words += [f"--precision={row.precision}"] if row.precision else []
             words += [f"--set={one}={value}" for one, value in row.options.items()]
             given = parser.parse_args(words)
-            assert options_of(given.set) == dict(row.options), row.label
+            assert assignments("--set", given.set, "") == dict(row.options), row.label
             assert row.question.setup(name_of(row.setup)) == row.setup, row.label
 
 

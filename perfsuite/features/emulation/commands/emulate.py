@@ -10,6 +10,7 @@ from perfsuite.features.emulation.devices import Gpus, parse_gpus
 from perfsuite.features.emulation.running import COMPUTED, Emulation
 from perfsuite.features.emulation.running import run as run_emulated
 from perfsuite.settings.keys import CATALOG
+from perfsuite.settings.setting import assignments
 from perfsuite.system.paths import check_output
 from perfsuite.system.units import parse_bytes, parse_count
 
@@ -51,12 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def emulation_of(gpus: Gpus, words: Sequence[str]) -> Emulation:
     """The emulation with the settings of ``--set``. Raises UsageError for another name or a bad value."""
-    found: dict[str, str] = {}
-    for word in words:
-        name, _, value = word.partition("=")
-        if name not in SETTINGS:
-            raise UsageError(f"--set has no {name!r}: write NAME=VALUE, of {', '.join(SETTINGS)}.")
-        found[name] = value
+    found = assignments("--set", words, "computed=0")
+    if unknown := [name for name in found if name not in SETTINGS]:
+        raise UsageError(f"--set has no {unknown[0]!r}: write NAME=VALUE, of {', '.join(SETTINGS)}.")
     counts = Path(found["counts"]) if "counts" in found else None
     check_output("--set counts", counts, ".json")
     late = parse_count(found["late_events"]) if "late_events" in found else None

@@ -17,7 +17,7 @@ from perfsuite.features.predict.own_model import find_model, is_config
 from perfsuite.features.predict.plan.answer import Wish, plan, spans_of_best
 from perfsuite.features.predict.plan.network import Network, network_of
 from perfsuite.features.predict.plan.planned import NUMBERS, Planned, numbers_of, of_model, planned
-from perfsuite.features.predict.plan.question import on_hardware, options_of, usual
+from perfsuite.features.predict.plan.question import on_hardware, usual
 from perfsuite.features.predict.plan.traced_layouts import verify_each
 from perfsuite.features.predict.plan_table import (
     breakdown,
@@ -37,6 +37,7 @@ from perfsuite.features.predict.time.schedule import write_trace
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.records import codec
 from perfsuite.settings.keys import CATALOG
+from perfsuite.settings.setting import assignments
 from perfsuite.show.text.tables import print_table
 from perfsuite.system.paths import check_output
 from perfsuite.system.units import parse_bytes, parse_days, parse_network, show_count, show_rate
@@ -172,7 +173,7 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
         raise UsageError("--seek nodes and --deadline both choose the number of nodes: give one of them.")
     if arguments.layout and (arguments.seek or arguments.deadline):
         raise UsageError("--layout is one layout on all of the hardware: leave out the options that seek another size.")
-    options = options_of(arguments.set)
+    options = assignments("--set", arguments.set, "attention=flash")
     if not any(one.experts for one in model.shape.stacks) and (
         idle := [name for name in OF_EXPERTS if name in options]
     ):

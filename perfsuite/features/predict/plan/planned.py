@@ -17,6 +17,7 @@ from perfsuite.features.predict.own_model import TARGET, is_config, read_config
 from perfsuite.features.predict.time.shape import Experts, LayerStack, Shape, decoder
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
 from perfsuite.features.predict.time.shape_config import shape_of, shape_of_config, with_norms
+from perfsuite.settings.setting import assignments
 from perfsuite.system.units import parse_count
 
 PUBLISHED: dict[str, dict[str, Any]] = msgspec.toml.decode(Path(__file__).with_name("published.toml").read_bytes())
@@ -151,13 +152,12 @@ def _published(name: str) -> Planned:
 def numbers_of(words: Sequence[str]) -> dict[str, int]:
     """The numbers of ``--shape``, by name. Raises UsageError for another name, and for one that is no number."""
     found: dict[str, int] = {}
-    for word in words:
-        name, _, text = word.partition("=")
+    for name, text in assignments("--shape", words, "layers=32").items():
         if name not in NUMBERS:
             raise UsageError(f"--shape has no {name!r}: write NAME=N, of {', '.join(NUMBERS)}.")
         found[name] = parse_count(text)
         if found[name] < 1:
-            raise UsageError(f"--shape {word}: it must be 1 or more.")
+            raise UsageError(f"--shape {name}={text}: it must be 1 or more.")
     return found
 
 

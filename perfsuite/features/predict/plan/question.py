@@ -186,16 +186,3 @@ def parts_of(setup: Setup) -> list[str]:
 def samples_of(samples: int | None, sequence: int, ranks: int) -> int:
     """The global batch: as asked, or 4 Mi tokens, rounded up to a multiple of the ranks."""
     return samples or -(-max(1, BATCH_TOKENS // sequence) // ranks) * ranks
-
-
-def options_of(texts: list[str]) -> dict[str, str]:
-    """The options of ``--set``. Raises UsageError for one that is not NAME=VALUE."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {text} must be NAME=VALUE, e.g. attention=flash.")
-        if name in found:
-            raise UsageError(f"--set has both {name}={found[name]} and {text}: leave out one of them.")
-        found[name] = value
-    return found
