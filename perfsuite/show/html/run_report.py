@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.hurts import worst_of
 from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, ORDER, Status
 from perfsuite.show.html import document
@@ -297,14 +296,15 @@ def _table(results: Sequence[CellResult], run: ShownRun) -> Table:
     """Every cell with its status and the columns that most have."""
     with_kind = {result.kind for result in results} != {"measured"}  # what is not measured says so in every row
     columns = [run.metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in run.metrics]
-    with_worst = any(worst_of(result.verdict) for result in results)
+    worst = [worst_text(result.verdict) for result in results]
+    with_worst = any(worst)
     rows: list[list[str | PageEntry]] = []
-    for result in results:
+    for result, said in zip(results, worst, strict=True):
         verdict, (status, tone) = result.verdict, status_of(result)
         row: list[str | PageEntry] = [
             run.linked(verdict.cell),
             PageEntry(status, sort=SEVERITY.get(verdict.status), tone=tone),
-            *([worst_text(verdict)] if with_worst else []),
+            *([said] if with_worst else []),
             *([PageEntry(result.kind, kind=result.kind)] if with_kind else []),
         ]
         for metric in columns:

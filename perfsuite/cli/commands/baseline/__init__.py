@@ -8,6 +8,7 @@ from perfsuite.cli.commands.baseline import history as _history
 from perfsuite.cli.commands.baseline import survey as _survey
 from perfsuite.cli.shared_options import add_select, add_shared
 from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, TIME_TOLERANCE
+from perfsuite.settings.setting import one_line
 
 HELP = "Show, compare, accept and prune baselines."
 QUESTION = "guard"
@@ -62,10 +63,10 @@ def _add_tests(parser: argparse.ArgumentParser, text: str) -> None:
 
 def _add_reason(parser: argparse.ArgumentParser, done: str) -> None:
     text = f"The reason, for the ledger. Without it, only print what would be {done}."
-    parser.add_argument("--reason", type=_one_line, metavar="TEXT", help=text)
+    parser.add_argument("--reason", type=_reason, metavar="TEXT", help=text)
 
 
-def _one_line(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("a reason has words.")
-    return " ".join(text.split())
+def _reason(text: str) -> str:
+    if reason := one_line(text):
+        return reason
+    raise argparse.ArgumentTypeError("a reason has words.")

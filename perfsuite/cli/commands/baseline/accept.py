@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.baselines.accept import baseline_of
+from perfsuite.baselines.accepted import AcceptanceDoubt
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import OUTCOMES
 from perfsuite.catalog.cell import cells_meant
@@ -15,7 +16,6 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.cell_options import metrics_of
-from perfsuite.cli.commands.baseline.history import adopt
 from perfsuite.cli.shared_options import catalog_of, given, store_of, value_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
@@ -28,12 +28,13 @@ from perfsuite.settings.keys import TIME_TOLERANCE
 from perfsuite.show.text.life import moved
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import ignored_text
+from perfsuite.system.units import show_several
 
 
 def accept(arguments: argparse.Namespace) -> int:
     """Accept measurements of a report, or files as they are; without a reason, show them."""
     if arguments.report is None:
-        return adopt(arguments)
+        return _accept_files(arguments)
     return _accept(arguments) if arguments.reason else _show(arguments)
 
 
@@ -83,6 +84,24 @@ def _accept(arguments: argparse.Namespace) -> int:
             print(f"  {change}")
     if ignored := store.ignored(result.measurement.cell for result, _ in chosen):
         print(ignored_text(ignored))
+    return 0
+
+
+def _accept_files(arguments: argparse.Namespace) -> int:
+    """Accept the baselines that are not as the ledger accepted them, and are there; without a reason, name them."""
+    store, catalog = store_of(arguments), catalog_of(arguments)
+    paths = [doubt.path for doubt in store.doubtful() if doubt.doubt is not AcceptanceDoubt.GONE]
+    wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
+    chosen = [path for path in paths if wanted(path.stem)]
+    if not arguments.reason:
+        for path in chosen:
+            print(path)
+        count = show_several(len(chosen), "baseline")
+        print(f"{count} changed by hand." + (' Accept them: add --reason "…"' if chosen else ""))
+        return 0
+    for path in chosen:
+        store.adopt(path, Acceptance(how="baseline accept", metrics=(), reason=arguments.reason))
+    print(f"{show_several(len(chosen), 'baseline')} accepted as they are into {store.ledger}.")
     return 0
 
 

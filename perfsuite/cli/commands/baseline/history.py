@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import AcceptanceDoubt
 from perfsuite.baselines.drift import Drift, drifts
-from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
-from perfsuite.cli.shared_options import catalog_of, known_store_of, store_of
+from perfsuite.cli.shared_options import catalog_of, known_store_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.units import show_change, show_number, show_part, show_several
@@ -77,24 +76,6 @@ def _check(store: Store) -> int:
     else:
         print(f"{show_several(len(files), 'baseline')} as {store.ledger} accepted.")
     return 1 if doubts or not files else 0
-
-
-def adopt(arguments: argparse.Namespace) -> int:
-    """Accept the baselines that are not as the ledger accepted them, and are there; without a reason, name them."""
-    store, catalog = store_of(arguments), catalog_of(arguments)
-    paths = [doubt.path for doubt in store.doubtful() if doubt.doubt is not AcceptanceDoubt.GONE]
-    wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
-    chosen = [path for path in paths if wanted(path.stem)]
-    if not arguments.reason:
-        for path in chosen:
-            print(path)
-        count = show_several(len(chosen), "baseline")
-        print(f"{count} changed by hand." + (' Accept them: add --reason "…"' if chosen else ""))
-        return 0
-    for path in chosen:
-        store.adopt(path, Acceptance(how="baseline accept", metrics=(), reason=arguments.reason))
-    print(f"{show_several(len(chosen), 'baseline')} accepted as they are into {store.ledger}.")
-    return 0
 
 
 def _row(drift: Drift, metric: Metric | None) -> list[str]:
