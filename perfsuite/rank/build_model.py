@@ -68,7 +68,8 @@ def build_for_counting(session: Session) -> Module:
     return model.train()
 
 
-STORED = ("dtype", "torch_dtype", "quantization_config")  # of a config: how a checkpoint's weights are stored
+# What a config says of a checkpoint and not of its model: how weights are stored, and the kernels of who saved it.
+STORED = ("dtype", "torch_dtype", "quantization_config", "attn_implementation", "_attn_implementation")
 
 
 def from_transformers(definition: Model, attention: str | None = None) -> Module:
@@ -87,7 +88,7 @@ def from_transformers(definition: Model, attention: str | None = None) -> Module
 
 
 def _trained(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config, and those nested in it, without what says how weights are stored."""
+    """The config, and those nested in it, without what a checkpoint says beside its model."""
     return {
         name: _trained(value) if isinstance(value, Mapping) else value
         for name, value in config.items()

@@ -1,7 +1,9 @@
-"""A model is what its config builds: the closed form has the parameters of forty architectures, to the unit."""
+"""A model is what its config builds: the closed form has the parameters of a hundred architectures, to the unit."""
 
 import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +12,22 @@ from perfsuite.errors import Refused
 from perfsuite.features.predict.architecture import Architecture, LayerKind, NotBuilt, build
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
 
-ROWS = msgspec.toml.decode((Path(__file__).parents[2] / "data" / "published_configs.toml").read_bytes())
+DATA = Path(__file__).parents[2] / "data"
+ROWS = msgspec.toml.decode((DATA / "published_configs.toml").read_bytes())
+# Whole files, as the hub has them: nested, quantized, with the kernels and the dtype of who saved them.
+WHOLE = {one["name"]: one for one in map(json.loads, (DATA / "whole_configs.jsonl").read_text().splitlines())}
+REFUSED_FILES = {
+    "albert_xxlarge": "the embedding is 128 wide",
+    "deepseek_v32": "model.layers.0.self_attn (DeepseekV32Attention) chooses what it attends to (indexer)",
+    "llama_3_2_11b_vision": "the head is (128256, 4096)",
+    "nllb_moe_54b": "model.encoder.layers.3.ffn.experts (NllbMoeExperts)",
+    "opt_350m": "the embedding is 512 wide",
+    "switch_base_8": "encoder.block.1.layer.1.mlp.experts (SwitchTransformersExperts)",
+    "xlstm_7b": "xLSTMModel has 0 layers",
+    "zamba_7b": "model.layers.7 shares parameters",
+}
+TIED = ("mistral_small_3_1", "mt5_xl")  # transformers ties what the checkpoint does not
+LARGER = ("recurrentgemma_9b",)  # its page counts the tables twice
 # Layers that no closed form describes, and what the reason names.
 REFUSED = {
     "jetmoe": "model.layers.0.self_attention (JetMoeAttention) has experts of attention",
@@ -39,6 +56,92 @@ def test_parameters_are_those_that_are_built(built, name):
     assert found.parameters == pytest.approx(ROWS[name]["billions"] * 1e9, rel=0.015)
     if "active" in ROWS[name]:
         assert found.active_parameters == pytest.approx(ROWS[name]["active"] * 1e9, rel=0.04)
+
+
+ODD = {
+    "longformer": r"chooses what it attends to \(global\)",
+    "pix2struct": "its encoder reads flattened_patches",
+    "trocr": "reads an encoder that is no text's",
+    "t5gemma2": "reads an encoder in its own attention",
+    "hrm_text": "32 layers for 128 of the config",
+    "musicgen": "is no table of tokens",
+}
+
+
+@pytest.fixture(scope="module")
+def files():
+    """What transformers builds from each whole file, by its name, and from the defaults of some classes."""
+    configs = {name: one["config"] for name, one in WHOLE.items()}
+    configs |= {name: {"model_type": name} for name in (*ODD, "mimo_v2_flash")}
+    return dict(zip(configs, build(list(configs.values())), strict=True))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_file_is_read_or_refused(files, name):
+    """To the unit, and near what its page says; a refusal names the layer."""
+    found = files[name]
+    assert isinstance(found, Architecture), found
+    if name in REFUSED_FILES:
+        with pytest.raises(Refused) as caught:
+            shape_of_architecture(name, found)
+        assert REFUSED_FILES[name] in str(caught.value)
+        return
+    shape = shape_of_architecture(name, found)
+
+    assert dataclasses.replace(shape, extra=0).parameters == found.parameters
+    untied = found.vocabulary * found.hidden if name in (*TIED, *LARGER) else 0
+    assert found.parameters + untied == pytest.approx(WHOLE[name]["billions"] * 1e9, rel=0.025)
+
+
+# Of each kind of layer one, and no experts: torch counts no grouped products.
+COUNTED = (
+    "byt5_xl", "codegen_16b", "falcon_40b", "glm4_9b", "llava_1_5_7b", "minicpm3_4b", "recurrentgemma_9b", "xglm_7_5b",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_flops_are_those_that_torch_counts(files, name):
+    """Of a forward on the meta device: what was read of the modules is what they compute."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from perfsuite.features.predict.trace import meta_model
+
+    length, config = 256, WHOLE[name]["config"]
+    asked: dict[str, Any] = {}
+    shape = shape_of_architecture(name, files[name])
+    tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
+    if files[name].encodes:
+        asked["decoder_input_ids"] = tokens
+    else:
+        asked |= {"use_cache": False, "attention_mask": torch.zeros(1, 1, length, length, device="meta")}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        meta_model.built(config)(input_ids=tokens, **asked)
+
+    closed = shape.model_flops(length, length if files[name].encodes else 0) / 3
+    assert counter.get_total_flops() == pytest.approx(closed, rel=0.01)
+
+
+def test_layers_that_text_does_not_pass_are_beside(files):
+    """Encoders of images and sounds, whatever the names of their modules; windows by other names than layer_types."""
+    assert files["qwen2_5_vl_7b"].beside == ("model.visual",)
+    assert files["idefics3_8b"].beside == ("model.vision_model",)
+    assert shape_of_architecture("gpt_neo", files["gpt_neo_2_7b"]).stacks[0].window == 256
+    assert files["whisper_large_v3"].config["max_source_positions"] == 1500
+
+
+def test_heads_of_values_may_be_narrower(files):
+    """MiMo-V2's queries and keys are 192 wide and its values 128: the mean has as many elements."""
+    shape = shape_of_architecture("mimo", files["mimo_v2_flash"])
+
+    assert {(one.heads, one.head_width, one.others) for one in shape.stacks} == {(64, 160, 0)}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_looks_like_a_usual_layer_is_refused(files, name):
+    """Attention that leaves tokens out, encoders of other things, and layers that a token passes several times."""
+    with pytest.raises(Refused, match=ODD[name]):
+        shape_of_architecture("odd", files[name])
 
 
 @pytest.mark.parametrize("name", REFUSED)

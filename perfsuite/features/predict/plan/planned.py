@@ -119,8 +119,8 @@ def length_of(config: Mapping[str, Any]) -> int:
     for key in ("rope_scaling", "rope_parameters"):
         if original := (config.get(key) or {}).get("original_max_position_embeddings"):
             return min(int(original), LONGEST)
-    longest = config.get("n_positions") or config.get("max_position_embeddings") or 0
-    return min(int(longest), LONGEST)
+    names = ("n_positions", "max_source_positions", "max_position_embeddings")
+    return min(int(next((config[name] for name in names if config.get(name)), 0)), LONGEST)
 
 
 def _of_config(name: str, config: Mapping[str, Any]) -> Planned:

@@ -15,8 +15,13 @@ HEAD_WIDTH = ("head_dim", "head_size", "attention_head_size", "key_value_proj_di
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "decoder_attention_heads")
 CHOSEN = ("top_k", "num_experts_per_tok", "moe_k", "moe_topk", "moe_top_k", "num_selected_experts", "top_k_experts")
 COUNT = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
-KEYS, OUT = ("k_proj", "key", "k"), ("o_proj", "out_proj", "dense", "c_proj", "o")
+QUERIES, KEYS, OUT = ("q_proj", "query", "q"), ("k_proj", "key", "k"), ("o_proj", "out_proj", "dense", "c_proj", "o")
 CROSS = ("cross", "encoder_attn", "encdec")
+# In names of attention, or of its parameters, that reads some tokens by a rule that no closed form has.
+SPARSE = (
+    "sparse", "global", "localattention", "localself", "window", "ngram", "lsh", "mra", "nystrom", "yoso", "convbert",
+    "indexer",
+)  # fmt: skip
 
 
 class NoForm(Exception):
@@ -76,13 +81,25 @@ def _mixed(where: str, number: int, parts: list[tuple[str, Any]], config: Any, h
             raise NoForm(f"{place} has experts of attention, which have no closed form")
         if (state := state_of(module)) is not None:
             found["state"] = found.get("state", 0) + state
+        elif word := sparse(module, config):
+            raise NoForm(f"{place} chooses what it attends to ({word}), which has no closed form")
         elif "heads" not in found:
+            found["cross"] = any(word in f"{path} {name}".lower() for word in CROSS)
             found |= attention(place, module, config, hidden) | {"window": window(number, module, config)}
         elif any(word in f"{path} {name}".lower() for word in CROSS):
             found["cross"] = True
         else:
             raise NoForm(f"{place} is a second attention, which has no closed form")
     return found
+
+
+def sparse(module: Any, config: Any) -> str:
+    """The word for which an attention has no closed form; empty if it has one."""
+    own = type(config).__name__.removesuffix("Config")  # a model may be called linear, and its attention is not
+    if "LinearAttention" in type(module).__name__.removeprefix(own):
+        return "linear"
+    names = [type(one).__name__ for one in module.modules()] + [name for name, _ in module.named_parameters()]
+    return next((word for word in SPARSE if any(word in name.lower() for name in names)), "")
 
 
 def mixers(layer: Any) -> Iterator[tuple[str, Any]]:
@@ -137,7 +154,7 @@ def attention(place: str, module: Any, config: Any, hidden: int) -> dict[str, An
     if keys := projection(module, KEYS):
         pairs = out_features(keys) // width
         if outward := projection(module, OUT):
-            heads = outward.weight.numel() // out_features(outward) // width
+            heads, width = _wide(module, outward.weight.numel() // out_features(outward), width)
     else:
         fused = whole / (2 * hidden * width) - heads
         pairs = int(fused) if fused.is_integer() and fused >= 1 else first(config, "num_key_value_heads") or heads
@@ -145,6 +162,19 @@ def attention(place: str, module: Any, config: Any, hidden: int) -> dict[str, An
         raise NoForm(f"{place} has projections of other widths than its heads of {width}")
     normed = any("norm" in type(one).__name__.lower() for one in parts)
     return {"heads": heads, "kv_heads": pairs, "head_width": width, "normed": normed}
+
+
+def _wide(module: Any, values: int, width: int) -> tuple[int, int]:
+    """The heads of queries that are ``width`` wide, and of ``values`` in all; and their width. If both widths differ,
+    it is the mean, with which projections have as many elements. No heads if it is no whole number.
+    """
+    queries = projection(module, QUERIES)
+    wide = out_features(queries) if queries else values
+    if wide in (values, 2 * values):  # queries may come with a gate
+        return values // width, width
+    heads = wide // width
+    mean, rest = divmod(wide + values, 2 * heads) if heads else (0, 1)
+    return (0 if rest else heads), mean
 
 
 def projection(module: Any, names: tuple[str, ...]) -> Any:
@@ -163,10 +193,12 @@ def out_features(module: Any) -> int:
 
 def window(number: int, module: Any, config: Any) -> int:
     """The tokens before each that it attends to; 0: all. Chunks are seen by half on average."""
-    kinds = getattr(config, "layer_types", None)
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
     kind = kinds[number] if kinds else ""
     if kind.startswith("chunked"):
         return int(config.attention_chunk_size) // 2
+    if kind == "local":
+        return first(config, "window_size")
     if kinds and not kind.startswith("sliding"):
         return 0
     own = next((value for one in module.modules() if (value := first(one, "sliding_window"))), 0)
@@ -175,7 +207,8 @@ def window(number: int, module: Any, config: Any) -> int:
 
 def is_experts(path: str, module: Any, mixed: set[int]) -> bool:
     """Whether a module is the routed experts of a layer."""
-    named = "Experts" in type(module).__name__ or path.rpartition(".")[2] == "experts"
+    own = path.rpartition(".")[2]
+    named = "shared" not in own and ("Experts" in type(module).__name__ or own == "experts")
     return named and any(one.dim() > 1 and id(one) not in mixed for one in module.parameters())
 
 

@@ -23,34 +23,24 @@ from perfsuite.features.predict.trace.meta_layers import NoForm, layer_kind, mix
 from perfsuite.rank.build_model import from_transformers
 
 # The classes of a model_type whose config names none, the likeliest first.
-CLASSES = (
+GENERATORS = (
     modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
     modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
+CLASSES = (*GENERATORS, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
 GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-LENGTHS = ("rope_scaling", "rope_parameters", "n_positions", "max_position_embeddings")
+LENGTHS = ("rope_scaling", "rope_parameters", "n_positions", "max_source_positions", "max_position_embeddings")
 LATER = ("num_nextn_predict_layers", "mtp_num_layers")
+NOT_TEXT = ("vision", "visual", "image", "audio")  # in the path of layers that text does not pass
 
 
 def describe(config: Mapping[str, Any]) -> Architecture | NotBuilt:
     """The architecture of a config."""
     try:
-        name = class_of(config)
-        definition = Model(
-            name="built",
-            family="built",
-            source="",
-            workload=Workload(micro_batch=1),
-            config_class=getattr(transformers, name).config_class.__name__,
-            model_class=name,
-            config={
-                key: value for key, value in config.items() if key not in ("architectures", "transformers_version")
-            },
-        )
-        with torch.device("meta"):
-            model: Any = from_transformers(definition)
+        definition = definition_of(config)
+        model: Any = built(config)
     except NoForm as error:
         return NotBuilt(reason=str(error))
     except Exception as error:  # whatever a class of transformers raises for a config that it does not take
@@ -59,6 +49,26 @@ def describe(config: Mapping[str, Any]) -> Architecture | NotBuilt:
             reason=f"transformers {transformers.__version__} does not build it: {type(error).__name__}: {first}"
         )
     return read(model, definition)
+
+
+def built(config: Mapping[str, Any]) -> Any:
+    """The model of a config on the meta device. Raises NoForm, and what a class of transformers raises."""
+    with torch.device("meta"):
+        return from_transformers(definition_of(config))
+
+
+def definition_of(config: Mapping[str, Any]) -> Model:
+    """A model of the class that a config names. Raises NoForm."""
+    name = class_of(config)
+    return Model(
+        name="built",
+        family="built",
+        source="",
+        workload=Workload(micro_batch=1),
+        config_class=getattr(transformers, name).config_class.__name__,
+        model_class=name,
+        config={key: value for key, value in config.items() if key not in ("architectures", "transformers_version")},
+    )
 
 
 def class_of(config: Mapping[str, Any]) -> str:
@@ -76,6 +86,11 @@ def class_of(config: Mapping[str, Any]) -> str:
     raise NoForm(f"transformers {transformers.__version__} has no class {found[0]}, and code of others is not run")
 
 
+def generates(name: str) -> bool:
+    """Whether a class predicts the next token."""
+    return name.endswith(GENERATES) or any(name in names.values() for names in GENERATORS)
+
+
 def read(model: Any, definition: Model) -> Architecture:
     """The architecture of a model that is built."""
     config = model.config.get_text_config(decoder=True)
@@ -84,7 +99,7 @@ def read(model: Any, definition: Model) -> Architecture:
         model_class=definition.model_class,
         parameters=sum(one.numel() for one in model.parameters()),
         encodes=bool(model.config.is_encoder_decoder),
-        causal=definition.model_class.endswith(GENERATES),
+        causal=generates(definition.model_class) or bool(model.config.is_encoder_decoder),
         config={name: value for name in LENGTHS if (value := getattr(config, name, None)) is not None},
         later=next((value for name in LATER if (value := getattr(config, name, 0))), 0),
     )
@@ -99,16 +114,18 @@ def read(model: Any, definition: Model) -> Architecture:
 
 def _parts(model: Any, config: Any) -> dict[str, Any]:
     """Tables, layers by kind, and what is outside of both. Raises NoForm, with the name of the layer."""
-    table, head = model.get_input_embeddings().weight, model.get_output_embeddings()
+    named: Iterator[Any] = (one for path, one in model.named_modules() if path.endswith("lm_head"))
+    table, head = _table(model), model.get_output_embeddings() or next(named, None)
+    weight = table if head is None else head.weight
     hidden = getattr(config, "hidden_size", 0) or table.shape[1]
     if table.shape[1] != hidden:
         raise NoForm(f"the embedding is {table.shape[1]} wide, and the layers are {hidden}")
     counted = {id(table)}
-    tied = head is None or head.weight is table
+    tied = weight is table
     if not tied:
-        if head.weight.shape != table.shape:
-            raise NoForm(f"the head is {tuple(head.weight.shape)}, and the embedding {tuple(table.shape)}")
-        counted.add(id(head.weight))
+        if weight.shape != table.shape:
+            raise NoForm(f"the head is {tuple(weight.shape)}, and the embedding {tuple(table.shape)}")
+        counted.add(id(weight))
     stacks = dict(layer_lists(model))
     kinds: dict[LayerKind, LayerKind] = {}  # the first of each, by what all of them have
     count: Counter[LayerKind] = Counter()
@@ -119,9 +136,7 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
             if counted & own:
                 raise NoForm(f"{path}.{number} shares parameters with another layer")
             counted |= own
-            kind = layer_kind(f"{path}.{number}", number, layer, config, hidden)
-            if model.config.is_encoder_decoder and "encoder" in path.split("."):
-                kind = msgspec.structs.replace(kind, encoder=True)
+            kind = _kind(model, f"{path}.{number}", layer_kind(f"{path}.{number}", number, layer, config, hidden))
             alike = msgspec.structs.replace(kind, where=path, window=0)
             kinds[alike] = kinds.pop(alike, kind)  # the kind of the last layer becomes the last
             count[alike] += 1
@@ -146,6 +161,28 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
     }
 
 
+def _table(model: Any) -> Any:
+    """The table of tokens. Raises NoForm for a model that reads something else."""
+    embedding = model.get_input_embeddings()
+    if getattr(embedding, "weight", None) is None:
+        raise NoForm(f"{type(embedding).__name__} is no table of tokens")
+    if model.config.is_encoder_decoder and model.main_input_name not in ("input_ids", "input_features"):
+        raise NoForm(f"its encoder reads {model.main_input_name}, of which no length says how many they are")
+    return embedding.weight
+
+
+def _kind(model: Any, where: str, kind: LayerKind) -> LayerKind:
+    """A layer of an encoder or of what reads it. Raises NoForm for one that reads something else."""
+    both = bool(model.config.is_encoder_decoder)
+    side = next((word for word in where.split(".") if word.endswith(("encoder", "decoder"))), "")
+    if both and side.endswith("encoder"):
+        return msgspec.structs.replace(kind, encoder=True)
+    if kind.cross != both:
+        reads = "reads an encoder in its own attention" if both else "reads an encoder that is no text's"
+        raise NoForm(f"{where} ({', '.join(kind.classes)}) {reads}, which has no closed form")
+    return kind
+
+
 def layer_lists(model: Any) -> Iterator[tuple[str, Any]]:
     """The lists of layers that text passes, by their paths. Raises NoForm if they are not as many as the config's."""
     within = model if model.config.is_encoder_decoder else model.get_decoder()
@@ -156,14 +193,16 @@ def layer_lists(model: Any) -> Iterator[tuple[str, Any]]:
     for path, module in model.named_modules():
         if not isinstance(module, torch.nn.ModuleList) or id(module) not in inside:
             continue
-        if any(path.startswith(f"{one}.") for one in taken) or not any(any(mixers(layer)) for layer in module):
+        if any(path.startswith(f"{one}.") for one in taken) or any(word in path for word in NOT_TEXT):
+            continue
+        if not any(any(mixers(layer)) for layer in module):
             continue
         taken.append(path)
         layers += len(module)
         yield path, module
     config = model.config.get_text_config(decoder=True)
     said = config.num_hidden_layers
-    if not taken or (len(taken) == 1 and layers != said):
+    if not taken or (layers != said and not model.config.is_encoder_decoder):
         raise NoForm(f"{taken[0] if taken else type(within).__name__} has {layers} layers for {said} of the config")
 
 
