@@ -24,7 +24,7 @@ from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.change import Change
-from perfsuite.records.formats import timestamp
+from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.system.changing import changing
@@ -32,7 +32,6 @@ from perfsuite.system.changing import changing
 NAME = "ledger.jsonl"
 ATTRIBUTES = ".gitattributes"
 UNION = "# Two branches that both accept baselines add lines to the ledger: keep both.\nledger*.jsonl merge=union\n"
-FORMAT = 3
 PathOf = Callable[[str], Path]  # of a cell's baseline
 
 
@@ -199,7 +198,7 @@ def read(path: Path) -> tuple[list[LedgerEntry], str]:
 
 
 def decode(line: bytes, where: str) -> LedgerEntry:
-    codec.refuse_newer(line, where, FORMAT)
+    codec.refuse_newer(line, where)
     entry = codec.decode(line, LedgerEntry, where)
     for name, magnitude in entry.metrics.items():
         if magnitude.ratio is not None and not 0 < magnitude.ratio < math.inf:

@@ -19,7 +19,7 @@ from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
 from perfsuite.records.baseline import OwnTimes, TimedRun
-from perfsuite.records.formats import FORMAT, FORMATS
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.packed import own_files
 from perfsuite.system.changing import changing
 from perfsuite.system.paths import cache_folder
@@ -45,7 +45,7 @@ class TimesOfMachine:
             kept_times = codec.read(self.path(cell), OwnTimes)
         except PerfsuiteError:
             return []
-        same = kept_times.format in FORMATS and (kept_times.cell, kept_times.baseline) == (cell, baseline)
+        same = (kept_times.format, kept_times.cell, kept_times.baseline) == (FORMAT, cell, baseline)
         return whole(kept_times.runs) if same else []
 
     def add(self, cell: str, baseline: str, runs: Iterable[TimedRun], new: TimedRun) -> None:

@@ -19,7 +19,7 @@ from perfsuite.environments import git
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
-from perfsuite.records.formats import FORMATS
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading, is_number
 
@@ -182,8 +182,8 @@ def _what_happened(there: Baseline | None, replaces: Baseline | None) -> str:
 def _problem(baseline: Baseline, cell_id: str) -> str:
     """The first field that a sound baseline of the cell cannot have, and why; empty if there is none."""
     measurement = baseline.measurement
-    if baseline.format not in FORMATS:
-        return f"format is {baseline.format}, this perfsuite knows {', '.join(map(str, FORMATS))}"
+    if baseline.format != FORMAT:
+        return f"format is {baseline.format}, this perfsuite knows {FORMAT}"
     if baseline.cell != cell_id:
         return f"cell is {baseline.cell!r}"
     if measurement.cell != cell_id:

@@ -22,7 +22,6 @@ from perfsuite.system import features
 from perfsuite.system.parts import replace
 
 T = TypeVar("T", bound=Record)
-WITH_COVERAGE = 5  # from this format on, a report says what was expected
 INTERRUPTED = 2  # pytest's exit status after Ctrl-C
 PARTIAL = 10  # ours, where a limit of time left cells out; pytest's own end with 6
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for a text that is none
@@ -94,7 +93,7 @@ class _Head(msgspec.Struct):
     format: int
 
 
-def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
+def refuse_newer(text: bytes, where: str) -> None:
     """Raise FileError for a format that only a later perfsuite knows, before the rest of the text is read.
 
     A text without a format number is left to the decoder of the whole text, whose error says more.
@@ -103,19 +102,19 @@ def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
         found = msgspec.json.decode(text, type=_Head).format
     except UNREADABLE:
         return
-    if known < found < LARGEST:
-        raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {known}).")
+    if FORMAT < found < LARGEST:
+        raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {FORMAT}).")
 
 
-def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:
+def read_lines(path: Path, kind: type[T]) -> list[T]:
     """Read one record per line. Raises FileError, naming file and line, for a torn, malformed or newer one."""
-    return [decode(line, kind, where) for where, line in _lines(path, known)]
+    return [decode(line, kind, where) for where, line in _lines(path)]
 
 
-def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """The position of each line, and the line."""
     for number, line in enumerate(read_bytes(path).splitlines(), 1):
-        refuse_newer(line, f"{path}:{number}", known)
+        refuse_newer(line, f"{path}:{number}")
         yield f"{path}:{number}", line
 
 
@@ -147,8 +146,9 @@ def _kind_of(line: bytes) -> type[AnyLine]:
 
 @dataclass(frozen=True)
 class RunCoverage:
-    """What a report has of what was expected. ``known`` is False before format 5. ``missing`` are the selected tests
-    without a result and without a reason to be skipped; ``exit_status`` is pytest's, None if the run never ended.
+    """What a report has of what was expected. ``known`` is False without a line that counts. ``missing`` are the
+    selected tests without a result and without a reason to be skipped; ``exit_status`` is pytest's, None if the run
+    never ended.
     """
 
     known: bool
@@ -167,7 +167,7 @@ def coverage_of(path: Path) -> RunCoverage:
     """What the report at that path has of what was expected. Raises FileError as results_of does."""
     begins: list[RunBegin] = []
     ends: list[RunEnd] = []
-    tests, older = set(), False
+    tests = set()
     for _, line in _records(path):
         if isinstance(line, RunBegin):
             begins.append(line)
@@ -175,9 +175,8 @@ def coverage_of(path: Path) -> RunCoverage:
             ends.append(line)
         else:
             tests.add(line.test)
-            older = older or line.format < WITH_COVERAGE
     if not begins:
-        return RunCoverage(known=bool(tests or ends) and not older)
+        return RunCoverage(known=bool(tests or ends))
     selected = [test for begin in begins for test in begin.selected]
     skipped = {test: reason for end in ends for test, reason in end.skipped.items()}
     missing = tuple(test for test in selected if test not in tests and test not in skipped)
@@ -227,7 +226,7 @@ def final(records: Sequence[T]) -> list[T]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
-    lines = list(_lines(path, FORMAT))
+    lines = list(_lines(path))
     if lines and not any(_MARK in line for _, line in lines) and not is_cut(path):
         raise FileError(f"{path} is not a report: name a file that pytest --perf-report=FILE.jsonl has written.")
     for where, line in lines[: len(lines) - is_cut(path)]:

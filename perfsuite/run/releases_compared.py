@@ -13,7 +13,7 @@ from perfsuite.compare.compare import Comparison
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
 from perfsuite.records.change import Change
-from perfsuite.records.formats import timestamp
+from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Line, Status
@@ -24,12 +24,11 @@ from perfsuite.run.sides import sides
 
 Pair = tuple[str, str]  # two releases, as `perfsuite ab` takes its sides
 SETTINGS = Settings(steps=3, warmup=1)  # the fewest that every exact metric needs
-FORMAT = 2
 LONGEST = 500  # characters of a failure's message
 
 
 class Seen(Record, frozen=True, kw_only=True):
-    """What a comparison of one cell found. Format 2: 2026-11, ``moved`` are lines of a verdict; 1: 2026-11, first.
+    """What a comparison of one cell found. ``moved`` are lines of a verdict.
 
     ``status`` is that of `perfsuite ab`, ``outcomes`` those of A and B with the reason of each that did not fit.
     ``seconds`` is what it took once the environments were there. A side that an earlier comparison measured takes none.
@@ -136,7 +135,7 @@ def sentence(text: str) -> str:
 
 def load(path: Path) -> list[Seen]:
     """All records; none if there is no file. Raises FileError for one that is broken."""
-    return codec.read_lines(path, Seen, FORMAT) if path.exists() else []
+    return codec.read_lines(path, Seen) if path.exists() else []
 
 
 def save(path: Path, records: Iterable[Seen]) -> None:

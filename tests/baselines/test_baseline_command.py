@@ -27,7 +27,6 @@ from perfsuite.run.gatekeeper import commit_of
 from perfsuite.system import machine
 from perfsuite.system.machine import Gpu
 
-FIRST = (Path(__file__).parents[1] / "data" / "formats" / "baseline1.json").read_text()
 PYTHON = {"python": sys.version.split()[0]}
 CONSENT = Acceptance(how="a test", metrics=METRICS, reason="the first")
 
@@ -170,18 +169,6 @@ def test_damaged_files_are_refused_with_their_sentence(store, run):
     assert f"{path} is not a baseline: Input data was truncated" in text
     assert "'notes' is not a cell's id" in text
     assert f"cpu_x1/{CELL}.json is not where its cell's baseline belongs" in text
-
-
-def test_the_first_format_stands_in_the_table(store, run):
-    """A baseline of git's history is read: as one run."""
-    cell, catalog = "gpt2_tiny-single-cpu_x1", Catalog()
-    here = describe(parse_hardware("cpu_x1", catalog), catalog)
-    old = FIRST.replace("6d2f46c6eb5f", here.identity).replace("AMD EPYC", here.device)
-    store.path(cell).parent.mkdir()
-    store.path(cell).write_text(old.replace("0.0055202135", "0.005535957"))
-    row = run("show", "-k", "gpt2_tiny and not zero3")[1][1].split()
-
-    assert row[:5] == [cell, "sound", "2026-11-20", "32cc3a08c6b3", "1"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from perfsuite.baselines.ledger import Acceptance, magnitudes
 from perfsuite.baselines.store import Store
 from perfsuite.errors import FileError
 from perfsuite.records import codec
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.sample import Reading
 from perfsuite.show.text.words import text_of_change
 
@@ -131,17 +132,17 @@ def test_a_bad_line_in_the_middle_takes_no_other_along(store):
 def test_a_newer_line_asks_to_upgrade(store):
     """A line of a later perfsuite is distinguished from a broken one."""
     accept(store, peak(20))
-    line = json.loads(store.ledger.read_bytes()) | {"format": ledger.FORMAT + 1, "surprise": 2}
+    line = json.loads(store.ledger.read_bytes()) | {"format": FORMAT + 1, "surprise": 2}
     store.ledger.write_text(json.dumps(line) + "\n")
 
-    assert "ledger.jsonl:1 has format 4, written by a newer perfsuite" in ledger.read(store.ledger)[1]
+    assert f"ledger.jsonl:1 has format {FORMAT + 1}, written by a newer perfsuite" in ledger.read(store.ledger)[1]
 
 
 def test_the_ledger_of_this_repository_is_read():
-    """All of its lines, also those of formats 1 and 2, have their changes as records."""
+    """All of its lines have their changes as records."""
     entries, problems = ledger.read(Path(__file__).parents[2] / "baselines" / ledger.NAME)
 
-    assert (not problems, {entry.format for entry in entries}) == (True, {1, 2, 3})
+    assert not problems
     assert {change.name for entry in entries for change in entry.changed} >= {"torch", "cpu kernels"}
 
 

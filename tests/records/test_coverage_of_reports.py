@@ -120,16 +120,6 @@ def test_a_part_of_a_report_fails(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_an_older_report_does_not_know(tmp_path: Path, number: int) -> None:
-    """It is read as before."""
-    older = codec.encode_line(GREEN).replace('"format":5', f'"format":{number}', 1)
-    (tmp_path / "run.jsonl").write_text(f"{older}\n")
-
-    assert not codec.coverage_of(tmp_path / "run.jsonl").known
-    assert main(["summary", str(tmp_path / "run.jsonl")]) == 0
-
-
 @pytest.mark.parametrize(
     ("exit_status", "cut", "problem", "how"),
     [

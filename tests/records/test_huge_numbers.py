@@ -14,7 +14,6 @@ from perfsuite.cli.main import main
 from perfsuite.errors import FileError
 from perfsuite.features.nights import row
 from perfsuite.records import codec
-from perfsuite.records.formats import FORMAT
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status, Verdict
 from perfsuite.records.wire_lines import Gone, Lines
@@ -40,10 +39,9 @@ def result() -> bytes:
 
 
 @pytest.mark.parametrize("number", HUGE)
-@pytest.mark.parametrize("format", [4, FORMAT])
-def test_a_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], number: str, format: int) -> None:
-    """Of today's format and of an older one, whose lines are rewritten first."""
-    line = json.loads(result()) | {"format": format}
+def test_a_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], number: str) -> None:
+    """Its line is named."""
+    line = json.loads(result())
     line["measurement"]["readings"]["step_time_seconds"]["value"] = MARK
     path = tmp_path / "report.jsonl"
     path.write_text(json.dumps(line).replace(str(MARK), number) + "\n")

@@ -31,7 +31,7 @@ from perfsuite.compare.rounds import Round
 from perfsuite.errors import UsageError
 from perfsuite.launch.hardware_here import require_here
 from perfsuite.records import codec
-from perfsuite.records.formats import timestamp
+from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
 from perfsuite.run.measuring import Measuring
@@ -57,12 +57,11 @@ EXAMPLES = (
 )
 PAGE = "upgrade"
 STARTS_PROCESSES = True
-FORMAT = 3
 EXIT = {Status.FAILED: 1, Status.REGRESSED: 1, Status.OPEN: 3}
 
 
 class ABReport(Record, frozen=True, kw_only=True):
-    """A whole A/B. Format 3: 2026-11, curves of live memory; 2: pairs and a tolerance; 1: blocks and a threshold."""
+    """The content of ``--json``: a whole A/B."""
 
     format: int = FORMAT
     date: str

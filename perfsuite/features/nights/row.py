@@ -14,6 +14,7 @@ import msgspec
 from perfsuite.catalog.cell_id import PATTERN
 from perfsuite.errors import FileError
 from perfsuite.records import codec
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.result import CellResult, Result
 from perfsuite.records.sample import is_number
 from perfsuite.records.verdict import RED, Status, Verdict
@@ -21,7 +22,6 @@ from perfsuite.show.text.words import cause_text, change_text, changes_text, sum
 from perfsuite.system.changing import changing
 
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
-FORMAT = 1  # of a row
 Number = int | float
 _DATE = r"\d{4}-[01]\d-[0-3]\dT[\d:.+Z-]+"
 Date = Annotated[str, msgspec.Meta(pattern=f"^{_DATE}$")]  # a file's name begins with it
@@ -142,7 +142,7 @@ def _lines(path: Path, decoder: "msgspec.json.Decoder[R]") -> list[R]:
 
 def _decoded(line: bytes, decoder: "msgspec.json.Decoder[R]", where: str) -> R:
     """The row of a line. Raises FileError for one that is none, or that a newer perfsuite has written."""
-    codec.refuse_newer(line, where, FORMAT)
+    codec.refuse_newer(line, where)
     try:
         row = decoder.decode(line)
         codec.refuse_huge(line)

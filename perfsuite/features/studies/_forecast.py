@@ -15,12 +15,12 @@ from perfsuite.errors import Refused
 from perfsuite.features.studies._report import ReportHead, head
 from perfsuite.features.studies._run_study import check_folder
 from perfsuite.records import codec
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.record import Record
 from perfsuite.show.html.document import Document, Section, Table, write
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.system.units import show
 
-FORMAT = 1
 PREDICTED: Final = "predicted"
 PUBLISHED: Final = "published"
 ABSENT = "–"
@@ -40,7 +40,7 @@ class Forecast(Record, frozen=True, kw_only=True):
 
 
 class ForecastReport(ReportHead, frozen=True, kw_only=True):
-    """One run of such a study. Format 1: 2026-11, first. ``units`` are those of the columns."""
+    """One run of such a study. ``units`` are those of the columns."""
 
     units: dict[str, str]
     answers: list[str]

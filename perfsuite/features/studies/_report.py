@@ -9,7 +9,6 @@ from perfsuite.features.studies._study_rows import Length, Results, StudyRow, ra
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 
-FORMAT = 1
 Number = int | float | None
 
 
@@ -25,7 +24,7 @@ class ReportHead(Record, frozen=True, kw_only=True):
 
 
 class StudyReport(ReportHead, frozen=True, kw_only=True):
-    """One run of a study. Format 1: 2026-11, first. ``rows`` are as in the CSV; raw samples are in cells/."""
+    """One run of a study. ``rows`` are as in the CSV; raw samples are in cells/."""
 
     steps: int
     warmup: int

@@ -10,12 +10,13 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, UsageError
-from perfsuite.features.studies._report import FORMAT, StudyReport, answers, flat, head, results_of, to_csv
+from perfsuite.features.studies._report import StudyReport, answers, flat, head, results_of, to_csv
 from perfsuite.features.studies._study_page import study_page
 from perfsuite.features.studies._study_rows import Length, StudyRow
 from perfsuite.features.studies._table import study_table
 from perfsuite.features.studies._workbench import CELLS, PlannedStudy, StudyBench, Tell, Workbench, measure_all, plan
 from perfsuite.records import codec
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.html.document import write

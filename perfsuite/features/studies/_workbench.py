@@ -21,24 +21,21 @@ from perfsuite.features.studies._code import digest_of
 from perfsuite.features.studies._study_rows import StudyRow, rounds_of
 from perfsuite.launch.hardware_here import describe, missing_packages, other_versions, require_here
 from perfsuite.records import codec
-from perfsuite.records.formats import timestamp
+from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.job import Job
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.run.runner import Runner, Watch
 
-FORMAT = 1
 CELLS = "cells"
 
 
 class KeptStudy(Record, frozen=True, kw_only=True):
-    """The measurements of a cell, one per round, with their job and a digest of the code that made them. Format 1:
-    2026-11, first; such files have no ``code``, and are measured again.
-    """
+    """The measurements of a cell, one per round, with their job and a digest of the code that made them."""
 
     format: int
     date: str
-    code: str = ""
+    code: str
     job: Job
     measurements: list[Measurement]
 

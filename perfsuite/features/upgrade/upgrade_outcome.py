@@ -10,13 +10,12 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.features.upgrade.effects import Blamed, Finding, Kept, ReleaseEffect, blame, findings, same
 from perfsuite.features.upgrade.trying import UpgradeBench
 from perfsuite.records.change import Change
-from perfsuite.records.formats import timestamp
+from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.verdict import Status
 from perfsuite.run.releases_compared import sentence
 from perfsuite.system.deadline import OutOfTime, limit
 
-FORMAT = 2
 T = TypeVar("T")
 Effects = Callable[[Kept, Cell], list[ReleaseEffect]]
 # Whether the times of a cell were compared, or why not: the pairs did not decide; an exact metric got worse; the cell
@@ -25,8 +24,7 @@ Times = Literal["compared", "undecided", "counts", "failed", "limit", "not asked
 
 
 class UpgradeReport(Record, frozen=True, kw_only=True):
-    """The content of ``--json``. Format 1: 2026-11, first. Format 2: 2026-11, changes and effects
-    as data, ``times``, ``left_out`` and ``limit_seconds``.
+    """The content of ``--json``.
 
     ``failed`` are the cells that cannot run before the upgrade either, with the reasons. ``times`` says of every cell
     whether they were compared. ``left_out`` are the

@@ -185,15 +185,6 @@ def test_the_page_is_not_green() -> None:
     assert [one.text for one in page.sections if one.heading.startswith("Left out")] == [f"{OTHER}: everything"]
 
 
-def test_a_report_of_format_1_has_no_times() -> None:
-    """And is whole: there was no limit."""
-    new = msgspec.to_builtins(report_of(Fake([A], {((), ONE): [], ((A,), ONE): []})))
-    old = {name: value for name, value in new.items() if name not in ("times", "left_out", "limit_seconds")}
-    read = codec.decode(msgspec.json.encode(old | {"format": 1}), UpgradeReport, "old.json")
-
-    assert read.left_out == {} and read.times == {}
-
-
 Run = Callable[..., int]
 
 

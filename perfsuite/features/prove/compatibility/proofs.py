@@ -17,12 +17,12 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.features.prove.compatibility.pairs import Claim, advised
 from perfsuite.launch.hardware_here import missing_packages, why_absent
 from perfsuite.records import codec
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.system.machine import version_of
 
-FORMAT = 1
 LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")
 
 
@@ -44,7 +44,7 @@ class ProofEntry(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SupportFile(Record, frozen=True, kw_only=True):
-    """All pairs. Format 1: 2026-11, first."""
+    """All pairs."""
 
     format: int
     entries: list[ProofEntry]
