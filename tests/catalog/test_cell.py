@@ -36,6 +36,7 @@ WRONG = (
     ("gpt2_tiny-megatron+pp16-cpu_x2", UnknownName, "stages, experts or parts of sequences take the ranks that dp<n>"),
     ("t5_tiny-single-x100_x8", UnknownName, "No hardware named 'x100'. Known: "),
     ("llama2_7b-single-cpu_x1", UnknownName, "Did you mean 'llama_1b', 'llama_70b' or 'llama_8b'?"),
+    ("t5_tiny-qlora-cpu_x2", UsageError, "'qlora' is a technique, and a strategy begins with an engine: write single"),
     ("t5_tiny-zero4-cpu_x2", UnknownName, "No engine named 'zero4'. Did you mean 'zero1', 'zero2' or 'zero3'?"),
     (
         "t5_tiny-single-cpu",

@@ -65,7 +65,7 @@ class Architecture(Record, frozen=True, kw_only=True, tag=True):
     nor in the vocabulary's tables, and ``beside`` the encoders of images among them, which text does not pass.
 
     ``config`` has the numbers of its text's config that say how long samples are. Without a closed form ``no_form``
-    says which layer has none, and the fields from ``vocabulary`` on are empty.
+    says which layer has none, and the fields after it are empty.
     """
 
     config_class: str
@@ -75,8 +75,8 @@ class Architecture(Record, frozen=True, kw_only=True, tag=True):
     causal: bool
     config: dict[str, Any]
     later: int = 0  # layers for multi-token prediction, which the config has and transformers does not build
-    no_form: str = ""
     vocabulary: int = 0
+    no_form: str = ""
     hidden: int = 0
     tied: bool = True
     head: bool = True

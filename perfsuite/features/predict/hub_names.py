@@ -1,5 +1,6 @@
 """Models by their names on the Hugging Face hub: of the catalog, of hub_configs.toml, or of the local cache."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,26 @@ def config_of(text: str) -> dict[str, Any] | None:
     if isinstance(found, str):
         return msgspec.json.decode(Path(found).read_bytes(), type=dict[str, Any])
     return CONFIGS.get(text)
+
+
+TUNED = ("-instruct", "-chat-hf", "-chat", "-it", "-base", "-hf")  # endings of a name whose model is the same
+
+
+def meant(text: str, known: Iterable[str]) -> str:
+    """The one of the known names that is the same model: in other letters, without its owner, or tuned to chat.
+
+    It is ``text`` itself if none is, or several are, or if the local cache has it.
+    """
+    if config_of(text):
+        return text
+
+    def key(name: str) -> str:
+        own = name.rpartition("/")[2].lower()
+        return next((own.removesuffix(one) for one in TUNED if own.endswith(one)), own)
+
+    owner = text.rpartition("/")[0]
+    found = {one for one in known if key(one) == key(text) and one.startswith(owner)}
+    return found.pop() if len(found) == 1 else text
 
 
 def names(catalog: Catalog) -> set[str]:

@@ -44,6 +44,8 @@ def find_model(text: str, catalog: Catalog) -> Model:
     """
     if is_config(text):
         name, config = read_config(text)
+    elif text not in catalog.all("model") and (same := hub_names.meant(text, hub_names.names(catalog))) != text:
+        return find_model(same, catalog)
     elif named := hub_names.config_of(text):
         name, config = name_of(text), named
     else:

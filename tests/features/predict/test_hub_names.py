@@ -26,6 +26,12 @@ PAGES = {
     "Qwen/Qwen2.5-14B": 14.8,
     "Qwen/Qwen2.5-32B": 32.8,
     "Qwen/Qwen2.5-72B": 72.7,
+    "meta-llama/Llama-3.3-70B-Instruct": 70.6,
+    "deepseek-ai/DeepSeek-R1": 671.0,
+    "google/gemma-2-9b": 9.24,
+    "google/gemma-2-27b": 27.2,
+    "microsoft/phi-4": 14.7,
+    "mistralai/Mixtral-8x22B-v0.1": 140.6,
     "openai/gpt-oss-20b": 20.9,
     "moonshotai/Kimi-K2-Base": 1026.0,
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 31.6,
@@ -68,6 +74,24 @@ def test_one_model_has_one_answer(names):
     catalog = Catalog()
 
     assert len({planned(name, catalog, {}) for name in names}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("qwen2.5-7b", "Qwen/Qwen2.5-7B"),
+        ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B"),
+        ("meta-llama/Llama-2-7b-chat-hf", "meta-llama/Llama-2-7b-hf"),
+        ("meta-llama/Llama-2-7b", "meta-llama/Llama-2-7b-hf"),
+        ("llama-3.3-70b", "meta-llama/Llama-3.3-70B-Instruct"),
+    ],
+)
+def test_a_name_without_its_owner_or_tuned_to_chat_is_the_same_model(text, same):
+    """For a plan and for a cell."""
+    catalog = Catalog()
+
+    assert planned(text, catalog, {}).shape == planned(same, catalog, {}).shape
+    assert find_model(text, catalog) == find_model(same, catalog)
 
 
 def test_the_local_cache_has_configs(tmp_path, monkeypatch):

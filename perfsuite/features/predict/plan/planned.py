@@ -85,7 +85,9 @@ def planned(text: str, catalog: Catalog, numbers: Mapping[str, int]) -> Planned:
         return _own(text or "model", numbers)
     if is_config(text):
         return _of_config(*read_config(text))
-    known = catalog.all("model")
+    known, given = catalog.all("model"), text
+    hub = {*hub_names.names(catalog), *(one["hub"] for one in PUBLISHED.values())}
+    text = text if text in {*known, *PUBLISHED} else hub_names.meant(text, hub)
     source = known[text].source if text in known else text
     if published := next((name for name, one in PUBLISHED.items() if name == text or one["hub"] == source), ""):
         return _published(published)
@@ -95,8 +97,7 @@ def planned(text: str, catalog: Catalog, numbers: Mapping[str, int]) -> Planned:
         return _of_config(text, config)
     if own := hub_names.of_catalog(text, catalog):
         return of_model(known[own])
-    hub = {*hub_names.names(catalog), *(one["hub"] for one in PUBLISHED.values())}
-    raise UnknownName("model", text, hub if "/" in text else {*known, *PUBLISHED}, OTHERWISE)
+    raise UnknownName("model", given, hub if "/" in given else {*known, *PUBLISHED}, OTHERWISE)
 
 
 def of_model(model: Model) -> Planned:

@@ -102,6 +102,7 @@ def read(model: Any, definition: Model) -> Architecture:
         causal=generates(definition.model_class) or bool(model.config.is_encoder_decoder),
         config={name: value for name in LENGTHS if (value := getattr(config, name, None)) is not None},
         later=next((value for name in LATER if (value := getattr(config, name, 0))), 0),
+        vocabulary=int(getattr(config, "vocab_size", 0) or 0),
     )
     try:
         return msgspec.structs.replace(found, **_parts(model, config))
