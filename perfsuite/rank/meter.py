@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, auto
 
 from perfsuite.catalog.processes import OF_MODELS
@@ -98,3 +98,19 @@ class Meter:
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """What these steps change of the readings. The script may be in the middle of a step, in another thread."""
         return {}
+
+
+def meters_of(session: Session, made: Sequence[Meter] = ()) -> list[Meter]:
+    """The meters that watch the cell's steps, the outermost first. Those that are already ``made`` are kept."""
+    ready = {type(meter): meter for meter in made}
+    kinds = [kind for kind in kinds_of_meters(session) if not kind.alone]
+    return sorted((ready.get(kind) or kind(session) for kind in kinds), key=lambda meter: meter.order)
+
+
+def kinds_of_meters(session: Session) -> list[type[Meter]]:
+    """Those for the cell's process and its launch, in no order."""
+    modules, job = session.catalog.modules("metric"), session.job
+    needed = [one for one in modules if not job.times_only or any(metric.is_timed for metric in one.METRICS)]
+    kinds: list[type[Meter]] = [module.METER for module in needed]
+    process, launch = session.strategy.engine.process, "traced" if job.traces else "measured"
+    return [kind for kind in kinds if process in kind.processes and launch in kind.launches]

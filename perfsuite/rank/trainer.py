@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.norms import whole, with_storage
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
+from perfsuite.records.step_kinds import READS_NORM, StepKind
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,15 @@ class Trainer:
     """Base of all engines. The constructor prepares ``model`` for training; ``session.mark(phase)`` must be called
     when each forward, backward and optimizer phase begins.
 
-    ``reads_norm`` says whether the next step computes a gradient norm that its recipe does not need. A timed step does
-    not: only the library's own work is timed. ``loop`` is what a technique brought to make the steps, None for the
+    ``reads_norm`` says whether the next step computes a gradient norm that its recipe does not need: those of
+    ``norm_kinds`` do. A timed step does not: only the library's own work is timed. ``batch_in_step`` says whether a
+    step makes its own batch. ``loop`` is what a technique brought to make the steps, None for the
     engine's own. ``opaque`` says why torch does not see the operators of a step, and is empty if it does.
     """
 
     reads_norm = True
+    norm_kinds: Collection[StepKind] = READS_NORM
+    batch_in_step = False
     loop: object = None
     opaque = ""
 
@@ -75,6 +79,13 @@ class Trainer:
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         """One optimizer step: forward and backward of every micro-batch, then the optimizer."""
         raise NotImplementedError
+
+    def make_steps(self, batches: Sequence[list[MicroBatch]]) -> Generator[None, bool, list[StepOutcome]]:
+        """Make the steps of these batches. A ``yield`` waits for a step that somebody else makes, and gets whether the
+        optimizer skipped it.
+        """
+        yield from ()
+        return [self.step(batch) for batch in batches]
 
     def finished(self, outcome: StepOutcome) -> StepOutcome:
         """The outcome with perfsuite's own reads, which are made after the clock: ``skipped`` becomes a flag."""

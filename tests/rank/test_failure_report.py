@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from perfsuite.rank import main
+from perfsuite.rank import main, results
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 
@@ -17,7 +17,7 @@ def report(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
 
     def report(error):
-        main.report(error, tmp_path, 0, "in forward of step 3", None)
+        results.report(error, tmp_path, 0, "in forward of step 3", None)
         return codec.read(tmp_path / "rank0.failure.json", Failure)
 
     return report

@@ -410,7 +410,7 @@ def other_torch(session, trainer, meters):
     if session.rank == session.world_size - 1:
         version = metadata.version
         other = type("Metadata", (), {"version": lambda name: "2.0" if name == "torch" else version(name)})
-        mock.patch("perfsuite.rank.main.metadata", other).start()
+        mock.patch("perfsuite.rank.results.metadata", other).start()
 
 
 def fills_the_disk(session, trainer, meters):

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,8 @@ import msgspec
 
 from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.errors import RankError
-from perfsuite.rank.main import StepQueue, is_out_of_memory, kinds_of, kinds_of_meters, meters_of, report, sample_of
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, kinds_of_meters, meters_of
+from perfsuite.rank.results import is_out_of_memory, report, sample_of
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.family import descendants
 from perfsuite.rank.script.later import Later, has_later_steps
@@ -39,12 +39,12 @@ from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
 from perfsuite.rank.script.script_trainer import ScriptTrainer, active, names_of
 from perfsuite.rank.script.watched import LETTERS, Watched, watch_deepspeed, watch_torch
 from perfsuite.rank.session import Session
-from perfsuite.rank.turns import align, turns_of
+from perfsuite.rank.steps import kinds_of, step_loop
 from perfsuite.records import codec
 from perfsuite.records.job import ATTACHED, JOB, PID, SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
-from perfsuite.records.step_kinds import StepKind, steps_of_script
+from perfsuite.records.step_kinds import steps_of_script
 from perfsuite.records.suspects import STAGES
 
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
@@ -330,7 +330,7 @@ class Attached:
                 meter.prepared(self.trainer)
         kinds = kinds_of(self.session)
         self.seconds["steps"] = -time.perf_counter()
-        self.steps = _steps(self.session, self.trainer, self.meters, kinds)
+        self.steps = step_loop(self.session, self.trainer, self.meters, kinds)
         next(self.steps)
 
     def _step(self, skipped: bool) -> None:
@@ -446,31 +446,6 @@ def _folders() -> tuple[str, str]:
     """The one in which the script runs, and the user's, of which it is a copy."""
     copy, _, original = started_with["PERFSUITE_COPY"].partition(os.pathsep)
     return copy, original
-
-
-def _steps(
-    session: Session, trainer: ScriptTrainer, meters: Sequence[Meter], kinds: Iterable[StepKind]
-) -> Generator[None, bool, None]:
-    """The steps, watched by the meters. Each ``yield`` lets the script make one, and gets whether it was skipped."""
-    take_turn = turns_of(session)
-    waiting = StepQueue(kinds)
-    for kind in waiting:
-        take_turn(kind)
-        trainer.reads_norm = kind == StepKind.WARMUP  # nowhere else: it calls operators, which other steps count
-        align(session)
-        with contextlib.ExitStack() as feeding:
-            for meter in meters:
-                feeding.enter_context(meter.feed(kind))
-        session.mark("batch")
-        with contextlib.ExitStack() as around:
-            for meter in meters:
-                around.enter_context(meter.step(kind))
-            session.mark("other")
-            was_skipped = yield
-        outcome = trainer.finished(trainer.outcome(was_skipped))
-        for meter in meters:
-            meter.stepped(kind, outcome)
-        waiting.made(kind, outcome)
 
 
 def _seed(seed: int) -> None:

@@ -2,9 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import elements_of, local, stored, unwrapped
 from perfsuite.rank.script.batch_size import tensors_in, total_of
@@ -15,12 +16,16 @@ from perfsuite.rank.script.watched import Watched
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
+from perfsuite.records.step_kinds import StepKind
 
 FP32 = 4  # bytes of an element
 
 
 class ScriptTrainer(Trainer):
-    """Makes no steps: the script does."""
+    """Makes no steps and no batches: the script does."""
+
+    norm_kinds = (StepKind.WARMUP,)  # nowhere else: it calls operators, which other steps count
+    batch_in_step = True
 
     def __init__(
         self,
@@ -48,6 +53,14 @@ class ScriptTrainer(Trainer):
     def check(self) -> dict[str, str | int]:
         """What is really active, so that a library's silent fallback is a difference."""
         return active(self.watched)
+
+    def batch(self, step: int) -> list[MicroBatch]:
+        return []
+
+    def make_steps(self, batches: Sequence[list[MicroBatch]]) -> Generator[None, bool, list[StepOutcome]]:
+        self.session.mark("other")
+        skipped = yield
+        return [self.outcome(skipped)]
 
     def outcome(self, skipped: bool) -> StepOutcome:
         """Of the step that has ended, whose losses and norm are forgotten. The loss is what backward began with, summed

@@ -10,7 +10,7 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.rank.main import kinds_of
+from perfsuite.rank.steps import kinds_of
 
 LINES = Path(__file__).parents[3] / "docs" / "memory_emulated.jsonl"
 CELLS = {

@@ -17,7 +17,7 @@ from perfsuite.catalog.slices import slice_of
 from perfsuite.errors import Unsupported
 from perfsuite.features.predict.trace_records import Trace, TraceJob
 from perfsuite.rank.batches import make_batch
-from perfsuite.rank.main import versions
+from perfsuite.rank.results import versions
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 

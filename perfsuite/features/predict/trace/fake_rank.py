@@ -16,8 +16,9 @@ from perfsuite.features.predict.trace.counts import counters
 from perfsuite.features.predict.trace.recorder import Recorder
 from perfsuite.features.predict.trace.repeats import RepeatingMode
 from perfsuite.features.predict.trace_records import Trace, TraceJob, TraceMark
-from perfsuite.rank.main import drive, versions
+from perfsuite.rank.main import drive
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.results import versions
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.step_kinds import StepKind
