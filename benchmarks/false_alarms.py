@@ -2,10 +2,10 @@
 
     python benchmarks/false_alarms.py [--rungs 10] [--folder FOLDER]
 
-Runs each rung once, as `perfsuite ladder run` does, and judges every position as `perfsuite ladder publish` would have
-on the day that rung was the newest. All alarms are false, also those that a new rung raises over an older one. Prints
-their count; exit code 1 if more than one was raised. Also prints how many slow-downs in the newest rung's recorded
-numbers raise an alarm, since a ladder that never warns is useless.
+Runs each rung once, and judges every position, as `perfsuite ladder run` would have on the day that rung was the
+newest. All alarms are false, also those that a new rung raises over an older one. Prints their count; exit code 1 if
+more than one was raised. Also prints how many slow-downs in the newest rung's recorded numbers raise an alarm, since a
+ladder that never warns is useless.
 """
 
 import argparse

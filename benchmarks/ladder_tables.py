@@ -2,7 +2,7 @@
 
     python benchmarks/ladder_tables.py ladders/torch NAME    # writes docs/data/ladders/NAME.csv and NAME_rungs.csv
 
-Reads LADDER/html/story.json, which ``perfsuite ladder publish`` writes.
+Reads LADDER/html/story.json, which ``perfsuite ladder run`` writes.
 """
 
 import sys

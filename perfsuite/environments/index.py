@@ -161,20 +161,19 @@ def chosen(
     had: Sequence[Release] = (),
     given: Mapping[str, str] | None = None,
 ) -> list[Release]:
-    """The releases from ``first`` to ``last``, both included, or ``only`` some of these; no ``last``: the newest.
-    ``had`` are those that a ladder already has: the index may have yanked some since. ``given`` are dates.
+    """The releases from ``first`` to ``last``, both included, or ``only`` these; no ``last``: the newest. ``had`` are
+    those that a ladder already has: the index may have yanked some since. ``given`` are dates.
 
-    Raises UsageError for an invalid range, for an ``only`` outside of it, and for a release without a date.
+    Raises UsageError for an invalid range, an unknown release, and one without a date.
     """
     listed = {release.version: release for release in (*releases(library), *had)}
     known = sorted(listed.values(), key=lambda release: Version(release.version))
+    if only:
+        wanted = [one(library, version, known) for version in only]
+        return [dated(library, release, given or {}) for release in known if release in wanted]
     low = Version(one(library, first, known).version)
     high = Version(one(library, last, known).version) if last else Version(known[-1].version)
     if high < low:
         raise UsageError(f"--from {first} is newer than --to {last or high}: a ladder goes from old to new.")
     inside = [release for release in known if low <= Version(release.version) <= high]
-    wanted = {one(library, version, known).version for version in only}
-    outside = sorted(wanted - {release.version for release in inside})
-    if outside:
-        raise UsageError(f"--only names {', '.join(outside)}, outside of --from {low} --to {high}.")
-    return [dated(library, release, given or {}) for release in inside if not wanted or release.version in wanted]
+    return [dated(library, release, given or {}) for release in inside]

@@ -141,7 +141,7 @@ def assignments(flag: str, words: Iterable[str], example: str) -> dict[str, str]
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals:
+        if not (name and equals):
             raise UsageError(f"{flag} {word} must be NAME=VALUE, e.g. {example}.")
         if name in found:
             raise UsageError(f"{flag} has both {name}={found[name]} and {word}: leave out one of them.")

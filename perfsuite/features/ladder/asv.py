@@ -89,7 +89,7 @@ def _script(ladder: Ladder) -> str:
     """Syncs the environment in ``$1`` to the lock of the checked-out rung."""
     lines = [
         "#!/bin/sh",
-        "# Written by `perfsuite ladder build`: make asv's environment that of the rung which is checked out here.",
+        "# Written by `perfsuite ladder run`: make asv's environment that of the rung which is checked out here.",
         "set -eu",
         f'uv pip sync --quiet --python "$1/bin/python" {LOCK}',
     ]

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from perfsuite.environments.environments import installed
 from perfsuite.errors import FileError
-from perfsuite.features.ladder.ladder import Ladder, called
+from perfsuite.features.ladder.ladder import Ladder
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 from perfsuite.system.machine import cores, cpu_name
@@ -48,7 +48,7 @@ class Value(Record, frozen=True, kw_only=True):
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """A rung's finished run, written to ``runs/RUNG/DATE.json`` and kept for ever. Format 1: 2026-11, first.
+    """A rung's finished run, written to ``runs/RUNG/DATE.json`` and kept for ever.
 
     ``values`` is by benchmark and parameters. ``failure`` says why there are none. Skipped parameters are missing.
     ``suite`` is the state of the suite's files, ``machine`` the machine. If the rung inherits, ``source`` is the state
@@ -208,13 +208,21 @@ def current(results: Path, values: dict[str, dict[str, Value]]) -> dict[str, dic
     return {name: found for name, found in values.items() if name in known}
 
 
+def are_there(folder: Path) -> bool:
+    """Whether asv has run any rung."""
+    return _benchmarks_file(folder).is_file()
+
+
+def _benchmarks_file(folder: Path) -> Path:
+    return folder / "results" / "benchmarks.json"
+
+
 def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
     """The suite's benchmarks as found by asv. Raises FileError if no rung has been run."""
-    path = folder / "results" / "benchmarks.json"
-    if not path.is_file():
-        raise FileError(f"No rung of the ladder in {folder} has a result yet: `perfsuite ladder run {called(folder)}`.")
+    if not are_there(folder):
+        raise FileError(f"No rung of the ladder in {folder} has a result yet.")
     found = {}
-    for name, entry in json.loads(path.read_text()).items():
+    for name, entry in json.loads(_benchmarks_file(folder).read_text()).items():
         if name == "version":
             continue
         noisy = entry["type"] in _NOISY_TYPES or bool(_NOISY.search(entry["unit"]))

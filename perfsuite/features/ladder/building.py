@@ -29,7 +29,8 @@ def build(folder: Path, ladder: Ladder, tell: Tell, leave: Callable[[Sequence[Ru
     definition = ladder.definition
     known = read_ladder(folder).rungs if (folder / "ladder.json").is_file() else ()
     had = [index.Release(rung.name, datetime.fromisoformat(rung.date), by=rung.dated_by) for rung in known]
-    asked = index.chosen(definition.library, definition.first, definition.last, definition.only, had, definition.dates)
+    reach = (definition.first, definition.last, definition.releases)
+    asked = index.chosen(definition.library, *reach, had, definition.dates)
     if definition.library in dict(map(lockfile.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
     dates = dates_held(definition, ladder.suite)
@@ -102,7 +103,7 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> tuple[La
     newest = max(map(Version, names), default=Version("0"))
     late = [rung for rung in wanted if rung.name not in names and Version(rung.name) < newest]
     left_away = names - {rung.name for rung in wanted}
-    reach = [name for name in ("last", "only") if left_away or (late and name == "only")]
+    reach = [name for name in ("last", "releases") if left_away or (late and name == "releases")]
     differing = [name for name in (*_SAME, *reach) if getattr(new, name) != getattr(old, name)]
     differing += ["python"] if ladder.python_version != known.python_version else []
     if differing:

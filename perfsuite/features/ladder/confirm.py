@@ -4,7 +4,7 @@ An alarm over a launched cell is a Question (run/question.py) between the enviro
 several cells between the same rungs are one. An exact number of any other benchmark is run once more at both rungs,
 apart from the results, and must be the recorded one. Nothing confirms a time of such a benchmark.
 
-An alarm that could not run again has no check, and the next publishing tries it again.
+An alarm that could not run again has no check, and the next run tries it again.
 """
 
 import ast
@@ -42,7 +42,7 @@ METRICS = {"failures": OUTCOME, "step_time": STEP_TIME}
 
 class Check(Record, frozen=True, kw_only=True):
     """An alarm that was run again. ``again`` are the new numbers of both rungs, of an exact number; ``line`` is what
-    the comparison of the rungs says about a cell's time. Format 1: 2026-11, first.
+    the comparison of the rungs says about a cell's time.
     """
 
     format: int = 1

@@ -19,12 +19,13 @@ from filelock import FileLock
 
 from perfsuite.errors import FileError, UnknownName, UsageError
 from perfsuite.records import codec
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.record import Record
 from perfsuite.system.paths import code_files, content_hash
 
-FORMAT = 1
 HOME = Path(".perfsuite", "ladders")
 SUITES = Path(__file__).parent / "suites"
+MAKE = "perfsuite ladder run LIBRARY --from VERSION --suite NAME"
 LOCK, INHERIT = "lock.txt", "releases.txt"  # in a rung's commit
 
 
@@ -45,14 +46,14 @@ class Suite(Record, frozen=True, kw_only=True):
 
 
 class Definition(Record, frozen=True, kw_only=True):
-    """The request of ``ladder build``. ``last`` is empty for the newest, ``python`` the path of an interpreter;
-    ``dates`` are those of --dates, by ``name==version``.
+    """The request of ``ladder run``: from ``first`` to ``last``, empty for the newest, or these ``releases``.
+    ``python`` is the path of an interpreter; ``dates`` are those of --dates, by ``name==version``.
     """
 
     library: str
-    first: str
+    first: str = ""
     last: str = ""
-    only: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
     hold: tuple[str, ...] = ()
     suite: str
     python: str
@@ -77,7 +78,7 @@ class Rung(Record, frozen=True, kw_only=True):
 
 
 class Ladder(Record, frozen=True, kw_only=True):
-    """The content of ``ladder.json``, with the suite as it was when the ladder was built. Format 1: 2026-11, first."""
+    """The content of ``ladder.json``, with the suite as it was when the ladder was built."""
 
     format: int = FORMAT
     definition: Definition
@@ -111,7 +112,7 @@ class Ladder(Record, frozen=True, kw_only=True):
                 return rung
         library = self.definition.library
         raise UnknownName(
-            f"rung of the ladder of {library}", name, (r.name for r in self.rungs), "Build it with --only or --to."
+            f"rung of the ladder of {library}", name, (r.name for r in self.rungs), "Add it with --to or --releases."
         )
 
 
@@ -135,8 +136,8 @@ def read_ladder(folder: Path) -> Ladder:
     """The ladder in a folder. Raises FileError if there is none."""
     path = folder / "ladder.json"
     if not path.is_file():
-        raise FileError(f"{folder} contains no ladder: `perfsuite ladder build` makes one.")
-    codec.refuse_newer(path.read_bytes(), str(path), FORMAT)
+        raise FileError(f"{folder} contains no ladder.")
+    codec.refuse_newer(path.read_bytes(), str(path))
     return codec.read(path, Ladder)
 
 
@@ -144,7 +145,7 @@ def read_built(folder: Path) -> Ladder:
     """The ladder in a folder, to be run. Raises UsageError if its building ended before the first rung."""
     ladder = read_ladder(folder)
     if not ladder.rungs:
-        raise UsageError(f"The ladder in {folder} has no rung yet: run the same `perfsuite ladder build` again.")
+        raise UsageError(f"The ladder in {folder} has no rung yet: perfsuite ladder run {called(folder)}.")
     return ladder
 
 
@@ -158,13 +159,14 @@ def find_ladder(text: str, home: Path = HOME) -> Path:
     known = ladders(home)
     if not text and len(known) == 1:
         return known[0].resolve()
+    if not known and not text:
+        raise UsageError(f"There is no ladder yet: `{MAKE}` makes one.")
     if not text:
-        names = ", ".join(path.name for path in known) or "none is built yet: `perfsuite ladder build` makes one"
-        raise UsageError(f"Several ladders or none, so name one. Known: {names}.")
+        raise UsageError(f"There are several ladders, so name one: {', '.join(path.name for path in known)}.")
     for folder in (home / text, Path(text)):
         if (folder / "ladder.json").is_file():
             return folder.resolve()
-    raise UnknownName("ladder", text, [path.name for path in known], "Or give its folder.")
+    raise UnknownName("ladder", text, [path.name for path in known], f"Or give its folder. `{MAKE}` makes one.")
 
 
 def called(folder: Path) -> str:

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 from package_index import Index, Upload, wheel
-from test_ladder import _git, _ladder, _story, _suite
+from test_ladder import _gave, _git, _ladder, _story, _suite
 
 from perfsuite.cli.main import main
 from perfsuite.environments import cutoff, dates, environments, index, lockfile
 from perfsuite.environments.dates import read_dates
 from perfsuite.errors import FileError, UnknownName, UsageError
+from perfsuite.features.ladder import asv
 from perfsuite.features.ladder import asv_site as site
 from perfsuite.features.ladder.ladder import Rung, read_ladder
 
@@ -37,10 +38,12 @@ def serve(tmp_path):
 
 
 def _build(folder, *options, library="packaging"):
-    """``ladder build`` of a suite beside the ladder; the ladder, where there is one."""
+    """``ladder run`` of a suite beside the ladder, whose rungs give nothing; the ladder, where there is one."""
     suite = folder / "suite" if (folder / "suite").exists() else _suite(folder / "suite")
-    words = ["ladder", "build", library, "--suite", suite, "--folder", folder / "one", *options]
-    status = main([str(word) for word in words])
+    words = ["ladder", "run", library, "--suite", suite, "--folder", folder / "one", *options]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asv, "run", lambda _, __, rung, *___, **____: _gave(rung.name))
+        status = main([str(word) for word in words])
     return status, read_ladder(folder / "one") if (folder / "one" / "ladder.json").exists() else None
 
 
@@ -64,17 +67,16 @@ def test_a_ladder_is_the_same_without_upload_dates(serve, packages, tmp_path, ca
     assert {rung.dated_by for rung in ladder.rungs} == {"build"}
 
 
-def test_an_index_may_be_a_folder(packages, tmp_path, capsys, monkeypatch):
+def test_an_index_may_be_a_folder(packages, tmp_path, monkeypatch):
     """Pages of HTML beside the files, as pip and uv take it: a ladder is built, with the dates of the files."""
     served = Index(packages, dates=False)
     served.address = _folder_index(packages, tmp_path / "mirror").as_uri()
     served.configure(monkeypatch, tmp_path / "uv")
     status, ladder = _build(tmp_path, "--from", "21.3", "--hold", "six==1.16.0")
-    said = capsys.readouterr().out
 
     assert (status, [rung.date[:10] for rung in ladder.rungs]) == (0, ["2021-11-18", "2022-12-07", "2023-01-08"])
     assert _locks(tmp_path, ladder)[0]["pyparsing"] == "3.0.6"
-    assert "The date of packaging 21.3, 22.0, 23.0 is when its files were built." in said
+    assert "The date of packaging 21.3, 22.0, 23.0 is when its files were built." in ladder.about_dates
 
 
 def test_a_folder_without_the_library(tmp_path, monkeypatch):
@@ -111,15 +113,14 @@ def _folder_index(uploads, folder):
     return folder / "simple"
 
 
-def test_the_build_says_where_dates_are_from(serve, packages, tmp_path, capsys):
-    """In a line of its own, and in none where the index tells them."""
+def test_a_ladder_says_where_dates_are_from(serve, packages, tmp_path):
+    """Not where the index tells them."""
     for tells in (True, False):
         serve(packages, dates=tells)
         (folder := tmp_path / str(tells)).mkdir()
-        _build(folder, "--from", "22.0")
-        said = capsys.readouterr().out
+        _, ladder = _build(folder, "--from", "22.0")
 
-        assert ("The date of packaging 22.0, 23.0 is when its files were built." in said) is not tells
+        assert ("The date of packaging 22.0, 23.0 is when its files were built." in ladder.about_dates) is not tells
 
 
 def test_a_file_gives_dates(serve, tmp_path, capsys):
@@ -129,7 +130,7 @@ def test_a_file_gives_dates(serve, tmp_path, capsys):
     given = tmp_path / "dates.csv"
     given.write_text("name,version,date\nlib,1.0,2021-02-03\nLib,2.0.0,2022-03-04T05:06:07+00:00\n")
     suite = _suite(tmp_path / "other", "", inherits=True)
-    refused = main(["ladder", "build", "lib", "--from", "1.0", "--suite", str(suite)])
+    refused = main(["ladder", "run", "lib", "--from", "1.0", "--suite", str(suite)])
     said = capsys.readouterr().err
     found = index.chosen("lib", "1.0", "", [], (), read_dates(given))
 
@@ -150,7 +151,7 @@ def test_a_given_date_moves_the_cut_off(serve, packages, tmp_path, capsys):
     assert _locks(tmp_path, ladder)[0]["pyparsing"] == "3.0.4"  # packaging 21.3 refuses 3.0.5
 
 
-def test_what_has_no_date_is_named(serve, packages, tmp_path, capsys):
+def test_what_has_no_date_is_named(serve, packages, tmp_path):
     """A dependency whose files tell nothing is taken as it fits, and the ladder says so."""
     needy = wheel(tmp_path, "needy", "1.0", needs=["dateless"], built=DAY)
     dateless = wheel(tmp_path, "dateless", "7.0", built=MIDNIGHT)
@@ -159,7 +160,7 @@ def test_what_has_no_date_is_named(serve, packages, tmp_path, capsys):
 
     assert _locks(tmp_path, ladder)[0]["dateless"] == "7.0"
     assert ladder.rungs[0].undated == ("dateless",)
-    assert "Packages without a known date: dateless. They may be newer" in capsys.readouterr().out
+    assert "Packages without a known date: dateless. They may be newer" in ladder.about_dates
 
 
 @pytest.mark.parametrize(

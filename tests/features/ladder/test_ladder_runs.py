@@ -1,10 +1,8 @@
 """Which runs of a ladder count: what could not be run again is no answer, what was made elsewhere none of here."""
 
-import io
 import json
 import math
 import re
-import shlex
 import shutil
 import tomllib
 from collections import namedtuple
@@ -12,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
-from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _suite
+from test_ladder import _benchmarks, _gave, _git, _indexed, _ladder, _perfsuite, _story, _suite
 
 from perfsuite.cli.main import main
 from perfsuite.environments.environments import installed
@@ -23,7 +20,7 @@ from perfsuite.features.ladder import asv_results as results
 from perfsuite.features.ladder import asv_site as site
 from perfsuite.features.ladder import asv_worker as _asv
 from perfsuite.features.ladder.asv_results import Value
-from perfsuite.features.ladder.commands.ladder.run import summary
+from perfsuite.features.ladder.commands.ladder import run as ladder_run
 from perfsuite.features.ladder.ladder import called
 from perfsuite.features.ladder.series_steps import SeriesStep
 from perfsuite.records import codec
@@ -131,46 +128,36 @@ def test_what_can_be_run_is_confirmed_all_the_same(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def offline(own_index, tmp_path_factory):
-    """A counter that 22.0 of packaging moves: published without the index, then with it."""
+    """A counter that 22.0 of packaging moves: run again without uv's packages before it was checked, then with them."""
     root = tmp_path_factory.mktemp("offline")
     text = "def track_names():\n    import packaging.version\n    return len(dir(packaging.version))\n"
     suite, folder = _suite(root / "suite", text), root / "one of two"
-    built = _perfsuite(
-        "ladder", "build", "packaging", "--from", "21.3", "--to", "22.0", "--suite", suite, "--folder", folder
-    )
-    ran = _perfsuite("ladder", "run", folder)
-    shutil.rmtree(folder / "env")
-    done, told = [built, ran], []
+    _perfsuite("ladder", "run", "packaging", "--releases", "21.3,22.0", "--suite", suite, "--folder", folder)
+    for name in ("env", "checks"):
+        shutil.rmtree(folder / name)
+    done, told = [], []
     for variables in ({"UV_OFFLINE": "1", "UV_CACHE_DIR": str(root / "empty")}, {}):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
-            done.append(_perfsuite("ladder", "publish", folder))
+            done.append(_perfsuite("ladder", "run", folder))
         told.append(json.loads((folder / "html" / "story.json").read_text()))
     return folder, done, told
 
 
-@pytest.mark.slow
-def test_the_next_command_can_be_pasted(offline):
-    """Also where the ladder's folder has a blank."""
-    folder, (built, *_), _ = offline
-    command = built.stdout.strip().split("\n")[-1].removeprefix("next: ")
-
-    assert shlex.split(command) == ["perfsuite", "ladder", "run", str(folder)]
-
-
 def test_without_the_index_nothing_is_refuted(offline):
-    """The alarm is told as one that was not run again, with the reason, and the exit code is 1."""
-    _, (_, ran, done, _), (told, _) = offline
+    """The alarm is told as one that was not run again, with the reason and the command; the exit code is 1."""
+    folder, (done, _), (told, _) = offline
 
-    assert [ran.returncode, done.returncode] == [0, 1]
+    assert done.returncode == 1
     assert [change["status"] for change in told["changes"]] == ["unchecked"]
-    assert re.search(r"packaging 2\S+ cannot run: .+1 alarm not checked", done.stdout)
+    assert re.search(r"packaging 2\S+ cannot run: .+  1 alarm not checked, again: ", done.stdout)
+    assert f"perfsuite ladder run '{folder}'\n" in done.stdout
     assert "not confirmed by" not in done.stdout
 
 
 def test_with_the_index_back_it_is_confirmed(offline):
-    """The next publishing runs it again."""
+    """The next run tries it again."""
     done, told = offline[1][-1], offline[2][-1]
 
     assert done.returncode == 0
@@ -259,8 +246,10 @@ def _ran(folder, monkeypatch, *options):
         added.append(kind == asv.RunKind.MORE)
         return results.made_here(made, _gave(rung.name, values={"b": {"": Value(value=1.0)}}))
 
+    _indexed(monkeypatch, ["1", "2"])
     monkeypatch.setattr(asv, "run", run)
     monkeypatch.setattr(asv, "configure", lambda *_: None)
+    monkeypatch.setattr(ladder_run, "_report", lambda *_: [])
     main(["ladder", "run", str(folder), *options])
     return added
 
@@ -295,7 +284,9 @@ def test_run_says_why_rungs_run_again(change, said, tmp_path, monkeypatch, capsy
 
 def test_samples_are_added_to_a_current_run_alone(tmp_path, monkeypatch):
     """--fresh adds to samples of the same suite; those of another state of it are replaced."""
-    codec.write(tmp_path / "ladder.json", _ladder(tmp_path, names="1"))
+    made = _ladder(tmp_path, names="1")
+    definition = msgspec.structs.replace(made.definition, last="1")
+    codec.write(tmp_path / "ladder.json", msgspec.structs.replace(made, definition=definition))
     _benchmarks(tmp_path, b="")
     added = _ran(tmp_path, monkeypatch, "--fresh") + _ran(tmp_path, monkeypatch, "--fresh")
     helper = tmp_path / "suite" / "helper.py"
@@ -350,8 +341,7 @@ time_skipped.setup = _never
 def test_only_what_says_so_does_not_apply(own_index, tmp_path):
     """NaN and infinity are failures, each with its reason in the log; NotImplementedError in a setup is none."""
     suite, folder = _suite(tmp_path / "suite", NUMBERS), tmp_path / "one"
-    _perfsuite("ladder", "build", "six", "--from", "1.16.0", "--to", "1.16.0", "--suite", suite, "--folder", folder)
-    done = _perfsuite("ladder", "run", folder)
+    done = _perfsuite("ladder", "run", "six", "--releases", "1.16.0", "--suite", suite, "--folder", folder)
     values = results.last_run(folder, ladder.read_ladder(folder), "1.16.0").values
 
     assert values["versions.track_loss"] == values["versions.track_rate"] == {"": Value(value=None)}
@@ -399,17 +389,6 @@ def test_a_ladder_s_name_is_a_word_of_the_shell(tmp_path, monkeypatch):
 
     assert called(ladder.HOME.absolute() / "torch-data_loading") == "torch-data_loading"
     assert called(tmp_path / "sp 2") == f"'{tmp_path / 'sp 2'}'"
-
-
-def test_a_rung_that_was_not_run_names_the_command(tmp_path):
-    """With the ladder's own name, as another may lie beside it."""
-    folder = tmp_path / "sp 2"
-    folder.mkdir()
-    made, out = _ladder(folder, names="1"), io.StringIO()
-    status = summary(folder, made, made.rungs, Console(file=out))
-
-    assert status == 1
-    assert out.getvalue() == f"lib 1 has not been run. perfsuite ladder run '{folder}'\n"
 
 
 @pytest.mark.parametrize(

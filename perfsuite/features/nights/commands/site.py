@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = "Monthly files of `perfsuite results`, reports of pytest --perf-report, or folders of them."
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help=text)
     parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="The folder to write.")
-    text = "Link the releases of a library to its ladder's site (perfsuite ladder publish); may be repeated."
+    text = "Link the releases of a library to its ladder's site (perfsuite ladder run); may be repeated."
     parser.add_argument("--ladder", action="append", default=[], metavar="LIBRARY=URL", help=text)
     add_shared(parser, BASELINES)
     parser.set_defaults(kernels=None)

@@ -13,8 +13,7 @@ from perfsuite.features.ladder import asv_results as results
 from perfsuite.features.ladder.asv_results import Key, Run, show
 from perfsuite.features.ladder.bench import Judge, RungBench, RungRun
 from perfsuite.features.ladder.bisection import BisectionAnswer, bisect, other_held
-from perfsuite.features.ladder.commands.ladder.run import add_ladder
-from perfsuite.features.ladder.ladder import Ladder, find_ladder, locked, read_built
+from perfsuite.features.ladder.ladder import Ladder, called, find_ladder, locked, read_built
 from perfsuite.features.ladder.story import show_value
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -28,7 +27,7 @@ HELP = "Find the release that changed a series, or the two releases that change 
 
 
 class Answers(Record, frozen=True, kw_only=True):
-    """A whole bisection; ``refused`` are series without an answer, with the reason. Format 1: 2026-11, first."""
+    """A whole bisection; ``refused`` are series without an answer, with the reason."""
 
     format: int = 1
     date: str
@@ -39,7 +38,7 @@ class Answers(Record, frozen=True, kw_only=True):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    add_ladder(parser)
+    parser.add_argument("ladder", nargs="?", default="", metavar="LADDER", help="Its name or folder (the only one).")
     parser.add_argument("--series", required=True, metavar="NAME", help=_SERIES)
     parser.add_argument(
         "--from", dest="good", default="", metavar="VERSION", help="A rung without the change (the lowest)."
@@ -102,14 +101,14 @@ def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: s
         for key, value in done.by_key() if done else ():
             known.setdefault(key, []).append(value.value)
     if not known:
-        raise UsageError(f"Neither {good} nor {bad} has results yet: perfsuite ladder run.")
+        raise UsageError(f"Neither {good} nor {bad} has results yet: perfsuite ladder run {called(folder)}.")
     exact = [key for key in known if show(key) == arguments.series]
     if exact:
         return exact
     name = arguments.series
     meant = [key for key in known if key[0] == name or f"'{name}'" in key[1].split(", ")]
     if not meant:
-        raise UnknownName("series", name, map(show, known), "See the names in the table of `perfsuite ladder publish`.")
+        raise UnknownName("series", name, map(show, known), "See the names in the table of `perfsuite ladder run`.")
     noisy = {name: benchmark.noisy for name, benchmark in results.benchmarks(folder, ladder).items()}
     differing = [key for key in meant if Judge(known[key][0], known[key][-1], noisy[key[0]]).differs()]
     if not differing:
