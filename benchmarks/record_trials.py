@@ -24,7 +24,7 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.run.sides import RUNNING, Side
-from perfsuite.show.text.words import comparison_summary
+from perfsuite.show.text.verdict_words import comparison_summary
 
 DATA = Path(__file__).parent / "data" / "trials.jsonl"
 CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2")

@@ -17,7 +17,7 @@ from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import Status, Verdict
 from perfsuite.show.result_views import view_of
 from perfsuite.show.text.run_summary import entries, status
-from perfsuite.show.text.words import accept_text
+from perfsuite.show.text.verdict_words import accept_text
 
 _LEFT = pytest.StashKey[CellResult]()
 _FIRST = pytest.StashKey[CellResult]()

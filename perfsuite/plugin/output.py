@@ -27,7 +27,7 @@ from perfsuite.run.environment_changes import lacks_code
 from perfsuite.show.result_views import view_of
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.run_summary import line
-from perfsuite.show.text.words import ignored_text, trace_text
+from perfsuite.show.text.verdict_words import ignored_text, trace_text
 from perfsuite.system.units import listed, show_ratio, show_several, some
 
 UNCOMMITTED = (

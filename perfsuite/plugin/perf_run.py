@@ -49,7 +49,7 @@ from perfsuite.settings.options import HARDWARE, PREDICT
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import announcement_text, round_text, wait_text
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import headline, summary
+from perfsuite.show.text.verdict_words import headline, summary
 from perfsuite.system.deadline import OutOfTime, check, limit
 from perfsuite.system.machine import refuse_emulated
 from perfsuite.system.units import printable, show_rough

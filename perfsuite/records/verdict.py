@@ -1,4 +1,4 @@
-"""The verdict on one cell, as data: show/text/words.py makes sentences of it, and nothing reads those back."""
+"""The verdict on one cell, as data: show/text/ makes sentences of it, and nothing reads those back."""
 
 from perfsuite.records.change import Change, TrialReport
 from perfsuite.records.reasons import Reason

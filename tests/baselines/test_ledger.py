@@ -19,7 +19,7 @@ from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.sample import Reading
-from perfsuite.show.text.words import text_of_change
+from perfsuite.show.text.trial_words import text_of_change
 
 CONSENT = Acceptance(how="--perf-update=regressed", metrics=METRICS, reason="a new kernel", commit="def")
 PEAK = "peak_memory_bytes"

@@ -13,9 +13,10 @@ from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.memory.oom import last_with, parts_at_refusal
 from perfsuite.records.result import Result
 from perfsuite.run.runner import Runner
+from perfsuite.show.text.line_words import note_text
 from perfsuite.show.text.run_summary import HEADROOM, rows
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import headline, note_text
+from perfsuite.show.text.verdict_words import headline
 
 ON_GPUS = "t5_tiny-zero3-h200_x2"
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfsuite.records.change import Change
 from perfsuite.run.culprits import culprits
-from perfsuite.show.text.words import cause_text
+from perfsuite.show.text.trial_words import cause_text
 
 CHANGES = [Change(f"lib{number}", "1", "2") for number in range(40)]
 

@@ -20,8 +20,8 @@ from perfsuite.compare.terms import terms_of
 from perfsuite.launch.hardware_here import describe
 from perfsuite.records.measurement import Launch
 from perfsuite.settings.keys import BUSY_SHARE
+from perfsuite.show.text.line_words import note_text
 from perfsuite.show.text.reasons import other_machine_words
-from perfsuite.show.text.words import note_text
 from perfsuite.system import machine
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "drifting_nights.py"

@@ -22,7 +22,7 @@ from perfsuite.features.upgrade.effects import (
 from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
-from perfsuite.show.text.words import change_text, note_text, sides_text
+from perfsuite.show.text.line_words import change_text, note_text, sides_text
 
 A, B, C = (Change(name, "1", "2") for name in "abc")
 

@@ -6,7 +6,8 @@ from gate_samples import METRICS, baseline, measurement
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.judge import judge
 from perfsuite.records.sample import Reading
-from perfsuite.show.text.words import accept_text, headline, note_text
+from perfsuite.show.text.line_words import note_text
+from perfsuite.show.text.verdict_words import accept_text, headline
 
 ERROR = Catalog().all("metric")["update_error"]
 MOST = {"lm_head.weight": 1_500_000, "model.norm.weight": 20_000}

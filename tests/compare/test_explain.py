@@ -19,8 +19,8 @@ from perfsuite.records.measurement import Launch
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, expand, fold, part_name
 from perfsuite.records.verdict import Line, Status
+from perfsuite.show.text.line_words import evidence_text, moves_text, note_text
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import evidence_text, moves_text, note_text
 from perfsuite.system.units import BYTES
 
 MIB = 2**20

@@ -16,7 +16,7 @@ from perfsuite.compare.scope import changes
 from perfsuite.compare.terms import DEDICATED
 from perfsuite.rank.flags import OWN, variables
 from perfsuite.run.runner import Runner
-from perfsuite.show.text.words import text_of_change
+from perfsuite.show.text.trial_words import text_of_change
 
 RING = {"GLOO_DEVICE_TRANSPORT": "tcp", "torch threads": "1"}
 NONE = {"torch threads": "2"}

@@ -32,7 +32,8 @@ from perfsuite.run.asked import Asked
 from perfsuite.run.question import Question
 from perfsuite.run.sides import Sides
 from perfsuite.run.trial import Trial
-from perfsuite.show.text.words import change_text, limit_text, note_text, trial_of, tried_text
+from perfsuite.show.text.line_words import change_text, limit_text, note_text, tried_text
+from perfsuite.show.text.trial_words import trial_of
 from perfsuite.system.units import NUMBER
 
 CELL = "gpt2_tiny-single-cpu_x1"

@@ -16,15 +16,9 @@ from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import OPEN, ORDER, RED, Line, Status, Verdict
-from perfsuite.show.text.words import (
-    accept_text,
-    change_text,
-    headline,
-    limit_text,
-    note_text,
-    sides_text,
-    text_of_change,
-)
+from perfsuite.show.text.line_words import change_text, limit_text, note_text, sides_text
+from perfsuite.show.text.trial_words import text_of_change
+from perfsuite.show.text.verdict_words import accept_text, headline
 from perfsuite.system.units import COUNT
 
 BASELINE = baseline()

@@ -19,8 +19,10 @@ from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import GREEN, OPEN, RED
 from perfsuite.show.html.run_report import run_document
+from perfsuite.show.text.line_words import sides_text
 from perfsuite.show.text.markdown import standing
-from perfsuite.show.text.words import accept_text, comparison_summary, headline, sides_text, text_of_change
+from perfsuite.show.text.trial_words import text_of_change
+from perfsuite.show.text.verdict_words import accept_text, comparison_summary, headline
 from perfsuite.system.units import WHOLE
 
 CALLS = Metric(name="python_calls", title="Python calls/step", unit=WHOLE, hold="exact", materiality=OF_A_STEP)

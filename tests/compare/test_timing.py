@@ -23,8 +23,9 @@ from perfsuite.records.change import Change
 from perfsuite.records.measurement import OWN_CODE, Launch, Measurement
 from perfsuite.records.reasons import Slower
 from perfsuite.records.verdict import OPEN, RED, Line
+from perfsuite.show.text.line_words import change_text, detects_text, limit_text, note_text
 from perfsuite.show.text.reasons import words_of
-from perfsuite.show.text.words import change_text, detects_text, limit_text, note_text, text_of_change
+from perfsuite.show.text.trial_words import text_of_change
 from perfsuite.system.units import NUMBER, SECONDS
 
 TIME = Metric(name="step_time_seconds", title="step time", unit=SECONDS, hold="time")

@@ -26,9 +26,9 @@ from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import GREEN, RED, Consent, Verdict
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.show.text.line_words import note_text
 from perfsuite.show.text.run_summary import asides
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import note_text
 
 OF_MODEL = {"model_flop", "flops_per_rank", "mfu", "hfu"}
 MODEL = """\

@@ -6,7 +6,7 @@ from gate_samples import METRICS, baseline, measurement
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.judge import judge
 from perfsuite.records.sample import Reading
-from perfsuite.show.text.words import headline
+from perfsuite.show.text.verdict_words import headline
 
 WRONG = Catalog().all("metric")["wrongly_loaded_tensors"]
 

@@ -22,7 +22,7 @@ from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.reasons import NotRuledOut, Slower
 from perfsuite.run.environment_changes import changes_since
-from perfsuite.show.text.words import text_of_change
+from perfsuite.show.text.trial_words import text_of_change
 
 BUILD = "cf30153c4c13"
 USUAL = Installed(

@@ -14,7 +14,7 @@ from perfsuite.environments.requirements import is_pinned
 from perfsuite.errors import UsageError
 from perfsuite.records.change import Change
 from perfsuite.run.sides import Sides, sides
-from perfsuite.show.text.words import brought_text
+from perfsuite.show.text.trial_words import brought_text
 
 
 @pytest.fixture

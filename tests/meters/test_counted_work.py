@@ -37,8 +37,8 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind, block_size, last_kinds
 from perfsuite.records.verdict import RED
 from perfsuite.run.runner import Runner, Settings
+from perfsuite.show.text.line_words import moves_text, note_text
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import moves_text, note_text
 
 GPT2 = "gpt2_tiny-single-cpu_x1"
 MODELING = "transformers.models.gpt2.modeling_gpt2"

@@ -17,7 +17,7 @@ import pytest
 from perfsuite.cli.main import main
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
-from perfsuite.show.text.words import headline
+from perfsuite.show.text.verdict_words import headline
 from perfsuite.system import machine
 from perfsuite.system.machine import version_of
 

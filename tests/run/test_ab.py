@@ -21,7 +21,8 @@ from perfsuite.environments.environments import Environment, with_releases
 from perfsuite.environments.sides import at_revision
 from perfsuite.records.sample import Reading
 from perfsuite.show.text.comparison import explanation_lines, render_ab
-from perfsuite.show.text.words import comparison_summary, note_text
+from perfsuite.show.text.line_words import note_text
+from perfsuite.show.text.verdict_words import comparison_summary
 
 
 def status_of(comparison: Comparison, metric: str) -> str:

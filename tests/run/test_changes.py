@@ -23,7 +23,7 @@ from perfsuite.run.against import changes_to
 from perfsuite.run.environment_changes import changes_since, code_change, lacks_code, own_code
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.run.imports import hash_of
-from perfsuite.show.text.words import text_of_change
+from perfsuite.show.text.trial_words import text_of_change
 
 HERE = metadata.version("msgspec")
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t"]

@@ -32,7 +32,7 @@ from perfsuite.run.kept_pairs import LASTS_SECONDS, KeptPairs
 from perfsuite.run.question import A, B, Question, traits_of
 from perfsuite.run.runner import Settings
 from perfsuite.run.sides import Side, Sides
-from perfsuite.show.text.words import text_of_change
+from perfsuite.show.text.trial_words import text_of_change
 from perfsuite.system.deadline import OutOfTime, limit
 from perfsuite.system.units import SECONDS
 

@@ -40,8 +40,9 @@ from perfsuite.run.asked import Asked, together
 from perfsuite.run.sides import Side
 from perfsuite.run.trial import INTERRUPTED, Trial
 from perfsuite.show.text.rounds import announcement_text, round_text
+from perfsuite.show.text.trial_words import trial_of
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import accept_text, headline, trial_of
+from perfsuite.show.text.verdict_words import accept_text, headline
 from perfsuite.system.deadline import limit
 
 PATCHED = NEW | {"python": "3.12.9"}

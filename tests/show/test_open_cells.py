@@ -11,7 +11,7 @@ from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, LineInterval, Move, Status, Verdict
 from perfsuite.show.text.open_cells import MOST_OPEN, open_times
 from perfsuite.show.text.run_summary import asides, rows
-from perfsuite.show.text.words import trial_of
+from perfsuite.show.text.trial_words import trial_of
 from perfsuite.system.units import SECONDS
 
 OPENED = Verdict(

@@ -47,8 +47,8 @@ from perfsuite.show.html.document import Document, Section, Table, render
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import moved, names_of
 from perfsuite.show.html.run_report import run_document, verdict_of
+from perfsuite.show.text.line_words import note_text, range_text
 from perfsuite.show.text.markdown import render_brief
-from perfsuite.show.text.words import note_text, range_text
 from perfsuite.system import units
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"

@@ -21,9 +21,11 @@ from perfsuite.records.verdict import (
     TraceKind,
     Verdict,
 )
+from perfsuite.show.text.line_words import limit_text, note_text
 from perfsuite.show.text.reasons import most_in, words_of
+from perfsuite.show.text.trial_words import trial_of
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import limit_text, note_text, trace_text, trial_of
+from perfsuite.show.text.verdict_words import trace_text
 from perfsuite.system.enums import StrEnum
 from perfsuite.system.units import BYTES, ERROR, SECONDS, WHOLE
 

@@ -11,7 +11,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.judge import judge
 from perfsuite.run.runner import Runner, Settings
-from perfsuite.show.text.words import headline
+from perfsuite.show.text.verdict_words import headline
 
 CELL = "gpt2_tiny-ddp-h100_x2"
 

@@ -16,7 +16,7 @@ from perfsuite.records.verdict import RED
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.settings.kernels import NATIVE, PORTABLE
 from perfsuite.settings.keys import KERNELS
-from perfsuite.show.text.words import accept_text, headline
+from perfsuite.show.text.verdict_words import accept_text, headline
 
 AVX2 = "fpu fma avx2"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl"

@@ -44,7 +44,7 @@ from perfsuite.show.html.document import write
 from perfsuite.show.text.comparison import render_ab
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.rounds import round_text
-from perfsuite.show.text.words import brought_text
+from perfsuite.show.text.trial_words import brought_text
 from perfsuite.system.machine import refuse_emulated
 from perfsuite.system.paths import check_output
 from perfsuite.system.units import show_several

@@ -16,7 +16,7 @@ from perfsuite.records.change import ChangeKind
 from perfsuite.records.result import CellResult, Result
 from perfsuite.records.suspects import place_of
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import headline
+from perfsuite.show.text.verdict_words import headline
 
 DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 PROPERTY = DATA | str.maketrans({":": "%3A", ",": "%2C"})

@@ -16,7 +16,7 @@ from perfsuite.compare.explain import explain
 from perfsuite.errors import FileError
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.sample import Reading
-from perfsuite.show.text.words import moves_text
+from perfsuite.show.text.line_words import moves_text
 from perfsuite.system.changing import changing
 
 Evidence = dict[str, dict[str, Any]]

@@ -18,7 +18,9 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.result import CellResult, Result
 from perfsuite.records.sample import is_number
 from perfsuite.records.verdict import RED, Status, Verdict
-from perfsuite.show.text.words import cause_text, change_text, changes_text, summary, trial_of
+from perfsuite.show.text.line_words import change_text
+from perfsuite.show.text.trial_words import cause_text, changes_text, trial_of
+from perfsuite.show.text.verdict_words import summary
 from perfsuite.system.changing import changing
 
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")

@@ -6,7 +6,7 @@ from typing import Any
 from perfsuite.features.predict.predicted_time import TITLES, entries, meaning
 from perfsuite.features.predict.result import PredictedResult
 from perfsuite.settings.options import PREDICT
-from perfsuite.show.text import words
+from perfsuite.show.text import line_words
 from perfsuite.show.text.tables import Body, fitted, headed, text_of, without
 from perfsuite.system.units import show_bytes
 
@@ -52,7 +52,13 @@ class PredictedView:
 
         one, lines = result.prediction, result.verdict.lines
         rows = [
-            [line.title, *words.sides_text(line), words.change_text(line), line.status, words.note_text(line)]
+            [
+                line.title,
+                *line_words.sides_text(line),
+                line_words.change_text(line),
+                line.status,
+                line_words.note_text(line),
+            ]
             for line in lines
         ]
         head = ["predicted number", "baseline", "now", "change", "verdict", "evidence"]

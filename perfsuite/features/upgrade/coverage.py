@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from perfsuite.features.upgrade.upgrade_outcome import Times, UpgradeReport
-from perfsuite.show.text.words import release_text
+from perfsuite.show.text.trial_words import release_text
 from perfsuite.system.units import listed, show_several
 
 NAMED = 3  # cells of a line

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from perfsuite.features.upgrade.effects import Kept
 from perfsuite.features.upgrade.trying import UpgradeBench, UpgradeTask
 from perfsuite.features.upgrade.upgrade_outcome import attempts
-from perfsuite.show.text.words import release_text
+from perfsuite.show.text.trial_words import release_text
 from perfsuite.system.deadline import left
 from perfsuite.system.units import show_remaining, show_several
 

@@ -7,7 +7,8 @@ from perfsuite.features.upgrade.coverage import times_lines
 from perfsuite.features.upgrade.effects import Finding
 from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.show.html.document import Command, Document, PageEntry, Section, Table, Tone
-from perfsuite.show.text.words import change_text, changes_text, note_text, sides_text
+from perfsuite.show.text.line_words import change_text, note_text, sides_text
+from perfsuite.show.text.trial_words import changes_text
 from perfsuite.system.units import show_part, show_several
 
 PARTLY = " Not everything was compared."

@@ -14,7 +14,7 @@ from perfsuite.records.result import CellResult
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import OPEN, Line, Move, Status
 from perfsuite.show.html.moved import Moved, in_quarantine, tone_of
-from perfsuite.show.text import words
+from perfsuite.show.text import line_words, trial_words, verdict_words
 from perfsuite.show.text.markdown import is_red
 from perfsuite.show.text.open_cells import NEVER, is_unexplained
 from perfsuite.show.text.reasons import words_of
@@ -64,8 +64,8 @@ class ShownCause:
             shown = "nothing shown" if line.interval else "slower without a change" if is_unexplained(line) else NEVER
             return f"{line.title}: {shown} in {count}"
         lines = [move.line for move in self.moved]
-        said = words.leak_text(lines) or f"{line.title} {spread(self.moved)}"
-        return f"{said}{words.at_text(lines)} in {count}"
+        said = verdict_words.leak_text(lines) or f"{line.title} {spread(self.moved)}"
+        return f"{said}{verdict_words.at_text(lines)} in {count}"
 
     @property
     def doubt(self) -> str:
@@ -77,10 +77,10 @@ class ShownCause:
         line = self.moved[0].line
         whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
         if is_unexplained(line):
-            return f"A change of {spread(self.moved)}{whose}: {words.note_text(line)}. There is nothing to try."
+            return f"A change of {spread(self.moved)}{whose}: {line_words.note_text(line)}. There is nothing to try."
         found = line.interval
         if found:
-            interval = f"he interval of {show_several(found.pairs, 'pair')}{whose} is {words.range_text(found)}"
+            interval = f"he interval of {show_several(found.pairs, 'pair')}{whose} is {line_words.range_text(found)}"
             if isinstance(line.reason, NotAllTried):
                 return f"T{interval}, but {words_of(line.reason)}."
             if not found.low <= 1 <= found.high:
@@ -88,7 +88,8 @@ class ShownCause:
                 doubt = "too few pairs decide it" if few else "perhaps too little to matter"
                 return f"T{interval}: a difference, but {doubt}."
             said = f"No difference was shown: t{interval}, which includes 0."
-            return f"{said} Such a change is not ruled out either. The two sides: {' → '.join(words.sides_text(line))}."
+            both = " → ".join(line_words.sides_text(line))
+            return f"{said} Such a change is not ruled out either. The two sides: {both}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
 
     @property
@@ -111,7 +112,7 @@ class ShownCause:
     def blamed(self) -> list[str]:
         """What the trials of its cells say about the cause, each sentence once."""
         trials = [one.verdict.trial for one in self.cells if one.verdict.trial]
-        blames = [words.cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
+        blames = [trial_words.cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
         return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(blames).most_common()]
 
     @property
@@ -178,8 +179,8 @@ def spread(moved: Sequence[Moved]) -> str:
     """``+7.0 %``, or ``+6.9 % to +7.1 %`` if the cells differ."""
     known = sorted((move for move in moved if move.change is not None), key=lambda move: abs(move.change or 0))
     if not known and moved[0].line.compared:
-        return " → ".join(words.sides_text(moved[0].line))  # from 0, no share is known
-    return " to ".join(dict.fromkeys(words.change_text(move.line) for move in (known[:1] + known[-1:])))
+        return " → ".join(line_words.sides_text(moved[0].line))  # from 0, no share is known
+    return " to ".join(dict.fromkeys(line_words.change_text(move.line) for move in (known[:1] + known[-1:])))
 
 
 def part_of(line: Line) -> str:
@@ -201,7 +202,7 @@ def sizes_of(moved: Sequence[Moved]) -> str:
     sizes = [move.line.moves[0].by for move in moved if part and part_of(move.line) == part]
     if not sizes or moved[0].line.metric != "peak_memory_bytes":
         return ""
-    return " to ".join(dict.fromkeys(words.signed(size, BYTES) for size in (min(sizes), max(sizes))))
+    return " to ".join(dict.fromkeys(line_words.signed(size, BYTES) for size in (min(sizes), max(sizes))))
 
 
 def operators(line: Line) -> list[str]:
@@ -251,7 +252,7 @@ def _without_numbers(results: Sequence[CellResult]) -> list[ShownCause]:
             cells=group,
             status=group[0].verdict.status,
             changed=tuple(group[0].verdict.changed),
-            reason=words.summary(group[0].verdict),
+            reason=verdict_words.summary(group[0].verdict),
         )
         for group in groups.values()
     ]

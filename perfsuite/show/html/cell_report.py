@@ -28,7 +28,7 @@ from perfsuite.show.html.moved import (
     versions_between,
 )
 from perfsuite.show.result_views import view_of
-from perfsuite.show.text import words
+from perfsuite.show.text import line_words, trial_words, verdict_words
 from perfsuite.show.text.verdict_text import last_lines
 
 BASELINE, NOW = "baseline", "now"
@@ -47,11 +47,11 @@ def cell_section(result: CellResult, metrics: Mapping[str, Metric], prefix: Mapp
     prefixes(), ``folder`` has the page.
     """
     verdict, (status, tone) = result.verdict, status_of(result)
-    sentences = [words.summary(verdict), *(f"Trial: {sentence}" for sentence in words.trial_of(verdict))]
+    sentences = [verdict_words.summary(verdict), *(f"Trial: {sentence}" for sentence in trial_words.trial_of(verdict))]
     if verdict.headroom:
-        sentences.append(f"Headroom: {words.headroom_text(verdict)}.")
+        sentences.append(f"Headroom: {verdict_words.headroom_text(verdict)}.")
     if verdict.changed:
-        sentences.append(f"Changed since the baseline: {words.changes_text(verdict.changed)}.")
+        sentences.append(f"Changed since the baseline: {trial_words.changes_text(verdict.changed)}.")
     if result.updated:
         sentences.append(f"Accepted into {result.updated}.")
     more = _measured(result, metrics) if isinstance(result, Result) else view_of(result).evidence(result)
@@ -71,7 +71,7 @@ def cell_section(result: CellResult, metrics: Mapping[str, Metric], prefix: Mapp
 
 def _trace(trace: EvidenceTrace, folder: Path) -> Html:
     """A sentence on a trace, whose file is a link if it is one: text of a stranger leads to no other place."""
-    said = words.trace_text(trace)
+    said = verdict_words.trace_text(trace)
     if trace.kind != TraceKind.PERFETTO or not PATH.fullmatch(trace.path):
         return join(["Trace: ", said, "."])
     link = tag("a", trace.path, href=quote(os.path.relpath(trace.path, folder)))
@@ -114,7 +114,7 @@ def commands(result: CellResult, prefix: Mapping[str, str]) -> list[Command]:
             text = shlex.join(["perfsuite", "ab", "--a", " ".join(sides), "--b", "here", verdict.cell])
             found.append(Command(what="compare with the old releases, in turn", text=text))
     if verdict.accept and not result.updated:
-        found.append(Command(what=f"accept it, {INTENDED}", text=words.accept_text(verdict)))
+        found.append(Command(what=f"accept it, {INTENDED}", text=verdict_words.accept_text(verdict)))
     return found
 
 
@@ -138,17 +138,17 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     for line in worst_first(result.verdict.lines):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
-        note = words.note_text(line)
+        note = line_words.note_text(line)
         tone = "muted" if line.status == Status.NOT_COMPARED else tone_of(line.status)
         rows.append(
             [
                 line.title,
-                *words.sides_text(line),
+                *line_words.sides_text(line),
                 change_entry(line),
-                words.limit_text(line),
+                line_words.limit_text(line),
                 noise,
                 PageEntry(line.status, tone=tone),
-                PageEntry("; ".join(filter(None, (note, words.detects_text(line)))), wide=bool(note)),
+                PageEntry("; ".join(filter(None, (note, line_words.detects_text(line)))), wide=bool(note)),
             ]
         )
     told = {line.metric for line in result.verdict.lines}

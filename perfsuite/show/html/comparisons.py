@@ -8,7 +8,7 @@ from perfsuite.compare.compare import ORDER, Comparison
 from perfsuite.show.html.cell_evidence import Evidence, kind_of
 from perfsuite.show.html.document import Document, PageEntry, Section, Table
 from perfsuite.show.html.moved import names_of, tone_of
-from perfsuite.show.text import words
+from perfsuite.show.text import line_words, trial_words, verdict_words
 from perfsuite.show.text.comparison import explanation_lines
 from perfsuite.show.text.verdict_text import last_lines
 from perfsuite.system.units import show_several
@@ -35,15 +35,15 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
     old, new, verdict = found.a, found.b, found.verdict
     rows: list[Sequence[str | PageEntry]] = []
     for line in verdict.lines:
-        note = words.note_text(line)
+        note = line_words.note_text(line)
         status = PageEntry(line.status, tone=tone_of(line.status) or "muted")
-        change = PageEntry(words.change_text(line), sort=line.change)
+        change = PageEntry(line_words.change_text(line), sort=line.change)
         rows.append(
             [
                 line.title,
-                *words.sides_text(line),
+                *line_words.sides_text(line),
                 change,
-                words.limit_text(line),
+                line_words.limit_text(line),
                 status,
                 PageEntry(note, wide=bool(note)),
             ]
@@ -51,9 +51,9 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
     head = ["metric", *SIDES, "change", "allowed", "verdict", "evidence"]
     tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
     evidence = Evidence(old, new, SIDES)
-    sentences = [words.comparison_summary(verdict)]
+    sentences = [verdict_words.comparison_summary(verdict)]
     if verdict.changed:
-        sentences.append(f"Differ: {words.changes_text(verdict.changed)}.")
+        sentences.append(f"Differ: {trial_words.changes_text(verdict.changed)}.")
     failures = [line for side in (old, new) for line in last_lines(side.failure)]
     return Section(
         heading=verdict.cell,

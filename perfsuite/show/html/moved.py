@@ -16,7 +16,7 @@ from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, RED, Line, Status
 from perfsuite.show.html.curve_chart import Band
 from perfsuite.show.html.document import Tone
-from perfsuite.show.text.words import change_text, range_text
+from perfsuite.show.text.line_words import change_text, range_text
 from perfsuite.system.units import show_ratio, show_several
 
 TONES: dict[str, Tone] = {

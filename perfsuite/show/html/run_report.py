@@ -32,9 +32,11 @@ from perfsuite.show.html.moved import (
     status_of,
     tone_of,
 )
+from perfsuite.show.text.line_words import note_text, sides_text, signed
 from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
 from perfsuite.show.text.run_summary import asides
-from perfsuite.show.text.words import accept_text, changes_text, note_text, sides_text, signed, summary, worst_text
+from perfsuite.show.text.trial_words import changes_text
+from perfsuite.show.text.verdict_words import accept_text, summary, worst_text
 from perfsuite.system.units import show_several
 
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0

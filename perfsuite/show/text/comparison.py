@@ -14,8 +14,10 @@ from collections.abc import Iterable, Iterator
 from perfsuite.compare.compare import Comparison, Explanation
 from perfsuite.compare.hurts import folded, worst_first
 from perfsuite.records.suspects import part_name
+from perfsuite.show.text.line_words import fact_text, signed
+from perfsuite.show.text.trial_words import changes_text
 from perfsuite.show.text.verdict_text import last_lines, table
-from perfsuite.show.text.words import changes_text, comparison_summary, fact_text, signed
+from perfsuite.show.text.verdict_words import comparison_summary
 from perfsuite.system.units import FACTS, show
 
 

@@ -15,8 +15,9 @@ from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.show.result_views import by_view
 from perfsuite.show.text.grid_words import moved_together
 from perfsuite.show.text.run_summary import by_process, rows, unmeasured
+from perfsuite.show.text.trial_words import text_of_change
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import summary, text_of_change
+from perfsuite.show.text.verdict_words import summary
 from perfsuite.system.units import show_part, show_several
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536

@@ -8,7 +8,7 @@ import msgspec
 from perfsuite.records.reasons import Slower, WithGroup
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Status, Verdict
-from perfsuite.show.text.words import change_text, note_text
+from perfsuite.show.text.line_words import change_text, note_text
 from perfsuite.system.units import show_several
 
 MOST_OPEN = 10  # cells whose open times are said; the report has all

@@ -4,7 +4,7 @@ import math
 
 from perfsuite.compare.rounds import Announcement, Round
 from perfsuite.show.text.grid_words import effect_text
-from perfsuite.show.text.words import before_text, brought_text, release_text
+from perfsuite.show.text.trial_words import before_text, brought_text, release_text
 from perfsuite.system.units import listed, show_rough, show_several, some
 
 

@@ -19,9 +19,11 @@ from perfsuite.records.reasons import NoTimes, OtherMachine
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import RED, Line, Status
 from perfsuite.show.text.grid_words import moved_together
+from perfsuite.show.text.line_words import note_text, tried_text
 from perfsuite.show.text.open_cells import open_counts
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
-from perfsuite.show.text.words import note_text, summary, text_of_change, tried_text, worst_text
+from perfsuite.show.text.trial_words import text_of_change
+from perfsuite.show.text.verdict_words import summary, worst_text
 from perfsuite.system.machine import EMULATED
 from perfsuite.system.units import show_bytes, show_change, show_ratio, show_several, some
 

@@ -12,21 +12,21 @@ from collections.abc import Callable, Sequence
 from perfsuite.compare.hurts import folded, worst_first
 from perfsuite.records.failure import Failure
 from perfsuite.records.verdict import RED, Line, Status, Verdict
-from perfsuite.show.text import words
+from perfsuite.show.text import line_words, trial_words, verdict_words
 
 GAP = "   "
 
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. It ends with the last output of the measurement's ``failure``."""
-    lines = [words.headline(verdict), *table(verdict), *not_compared(verdict)]
-    if headroom := words.headroom_text(verdict):
+    lines = [verdict_words.headline(verdict), *table(verdict), *not_compared(verdict)]
+    if headroom := verdict_words.headroom_text(verdict):
         lines.append(f"headroom: {headroom}")
     if verdict.changed:
-        lines.append(f"changed since the baseline: {words.changes_text(verdict.changed)}")
-    lines += [f"trial: {sentence}" for sentence in words.trial_of(verdict)]
-    lines += [f"trace: {words.trace_text(trace)}" for trace in verdict.traces]
-    if accept := words.accept_text(verdict):
+        lines.append(f"changed since the baseline: {trial_words.changes_text(verdict.changed)}")
+    lines += [f"trial: {sentence}" for sentence in trial_words.trial_of(verdict)]
+    lines += [f"trace: {verdict_words.trace_text(trace)}" for trace in verdict.traces]
+    if accept := verdict_words.accept_text(verdict):
         lines.append(f"accept:  {accept}")
     if verdict.status == Status.INCOMPARABLE and verdict.trial:
         lines.append("or ask nothing that needs another environment: --perf-trial=never")
@@ -38,7 +38,7 @@ def not_compared(verdict: Verdict) -> list[str]:
     titles: dict[str, list[str]] = {}
     for line in verdict.lines:
         if line.status == Status.NOT_COMPARED:
-            titles.setdefault(words.note_text(line), []).append(line.title)
+            titles.setdefault(line_words.note_text(line), []).append(line.title)
     return [f"not compared: {', '.join(names)} ({why})" for why, names in titles.items()]
 
 
@@ -59,24 +59,26 @@ def table(verdict: Verdict) -> list[str]:
     below = folded(verdict)
     names = {line.metric for line in below}
     rows = rows_of(verdict, [line for line in worst_first(verdict.lines) if line.metric not in names])
-    also = [f"{line.title} {words.change_text(line) or ' -> '.join(words.sides_text(line))}" for line in below]
+    also = [
+        f"{line.title} {line_words.change_text(line) or ' -> '.join(line_words.sides_text(line))}" for line in below
+    ]
     return rows + ([f"  also moved: {', '.join(also)}"] if also else [])
 
 
 def rows_of(verdict: Verdict, lines: Sequence[Line]) -> list[str]:
     """A row for each of these; columns are as wide as their widest text, numbers right, words left."""
-    allowed = [f"allowed {limit}" if (limit := words.limit_text(line)) else "" for line in lines]
+    allowed = [f"allowed {limit}" if (limit := line_words.limit_text(line)) else "" for line in lines]
     columns = [
         _column([line.title for line in lines], str.ljust),
-        *(_column([words.sides_text(line)[side] for line in lines], str.rjust) for side in (0, 1)),
-        _column([words.change_text(line) for line in lines], str.rjust),
+        *(_column([line_words.sides_text(line)[side] for line in lines], str.rjust) for side in (0, 1)),
+        _column([line_words.change_text(line) for line in lines], str.rjust),
         _column(allowed, str.ljust),
         _column([_status(line, verdict) for line in lines], str.ljust),
-        _column([words.detects_text(line) for line in lines], str.ljust),
+        _column([line_words.detects_text(line) for line in lines], str.ljust),
     ]
     rows = []
     for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):
-        said = words.note_text(line)
+        said = line_words.note_text(line)
         note = [f"({said})"] if said and line.status != Status.NOT_COMPARED else []
         cells = [f"  {title}", f"{old} -> {new}", *(text for text in rest if text), *note]
         rows.append(GAP.join(cells).rstrip())

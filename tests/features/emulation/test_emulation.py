@@ -22,7 +22,7 @@ from perfsuite.features.emulation.installed import installed_torch
 from perfsuite.features.emulation.running import Emulation, variables
 from perfsuite.features.predict.overhead import CONTEXT
 from perfsuite.launch.hardware_here import device_of, why_absent
-from perfsuite.show.text.words import headline
+from perfsuite.show.text.verdict_words import headline
 from perfsuite.system import machine
 from perfsuite.system.machine import Gpu
 

@@ -29,7 +29,9 @@ from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import read, read_report, write
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
-from perfsuite.show.text.words import accept_text, headline, note_text, text_of_change
+from perfsuite.show.text.line_words import note_text
+from perfsuite.show.text.trial_words import text_of_change
+from perfsuite.show.text.verdict_words import accept_text, headline
 
 BASELINE = PredictedBaseline(format=FORMAT, cell=CELL, date="2026-11-21", commit="", prediction=PREDICTION)
 

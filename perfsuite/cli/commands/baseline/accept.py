@@ -27,7 +27,7 @@ from perfsuite.records.result import Result
 from perfsuite.settings.keys import TIME_TOLERANCE
 from perfsuite.show.text.life import moved
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import ignored_text
+from perfsuite.show.text.verdict_words import ignored_text
 from perfsuite.system.units import show_several
 
 

@@ -18,9 +18,10 @@ from perfsuite.records.result import CellResult
 from perfsuite.records.verdict import RED, Line, Status
 from perfsuite.show.html.causes import KNOWN, causes, spread
 from perfsuite.show.html.moved import Moved
+from perfsuite.show.text.line_words import change_text, note_text, sides_text
 from perfsuite.show.text.markdown import ROOM, code, fence
+from perfsuite.show.text.trial_words import changes_text, release_text
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import change_text, changes_text, note_text, release_text, sides_text
 from perfsuite.system.units import show_several
 
 UPGRADE, CAUSE, GROUP = "upgrade", "cause", "group"

@@ -33,9 +33,9 @@ from perfsuite.run.choice import parse_shard
 from perfsuite.run.releases_compared import SETTINGS, Seen, load
 from perfsuite.settings.keys import CATALOG, PATIENCE, TIMEOUT
 from perfsuite.show.html.document import Command, Document, Section, Table, Tone
+from perfsuite.show.text.line_words import change_text
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.show.text.words import change_text
 from perfsuite.system.changing import changing
 from perfsuite.system.machine import refuse_emulated
 from perfsuite.system.paths import check_output

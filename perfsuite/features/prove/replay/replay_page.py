@@ -8,7 +8,7 @@ from perfsuite.features.prove.replay.regression import Needs, Regression, Regres
 from perfsuite.features.prove.replay.replay_outcome import BAD, Outcome, State, outcome_of
 from perfsuite.records.verdict import Line
 from perfsuite.run.releases_compared import Seen
-from perfsuite.show.text.words import line_text
+from perfsuite.show.text.line_words import line_text
 
 SYMBOLS = {
     State.CAUGHT: "✓",

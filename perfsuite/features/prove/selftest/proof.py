@@ -25,7 +25,7 @@ from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.measuring import Measuring, unwatched
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.show.text.verdict_text import render, rows_of
-from perfsuite.show.text.words import headline
+from perfsuite.show.text.verdict_words import headline
 from perfsuite.system.units import show_bytes, show_ratio
 from perfsuite.system.workspaces import Workspace
 

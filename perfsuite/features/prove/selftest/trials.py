@@ -22,7 +22,7 @@ from perfsuite.run.measuring import Measuring
 from perfsuite.run.question import Question
 from perfsuite.run.runner import Settings, Watch
 from perfsuite.run.sides import RUNNING, Side
-from perfsuite.show.text.words import comparison_summary
+from perfsuite.show.text.verdict_words import comparison_summary
 from perfsuite.system.units import show_ratio
 
 SETTINGS = Settings(steps=60, warmup=5)  # half of what a run takes, or the quick faults would last over 3 minutes

@@ -48,9 +48,10 @@ from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
 from perfsuite.settings.keys import CATALOG, KERNELS, TIME_TOLERANCE
 from perfsuite.settings.options import LONG
+from perfsuite.show.text.line_words import change_text, note_text, sides_text
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.show.text.words import brought_text, change_text, note_text, sides_text
+from perfsuite.show.text.trial_words import brought_text
 from perfsuite.system.deadline import OutOfTime, abandonable, limit
 from perfsuite.system.machine import refuse_emulated
 from perfsuite.system.paths import check_output
