@@ -18,7 +18,7 @@ from perfsuite.settings.options import OPTIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perfsuite.plugin.perf_run import PerfCell
+    from perfsuite.plugin.perf_cell import PerfCell
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -99,9 +99,11 @@ def pytest_configure(config: pytest.Config) -> None:
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
         from perfsuite.plugin.perf_run import PerfRun
+        from perfsuite.plugin.verdict_reports import VerdictReports
 
         run = PerfRun(config)
         parts = {"session": run, "selection": run.selection, "output": run.output, "settling": run.settling}
+        parts["reports"] = VerdictReports(run)
         for name, part in parts.items():
             config.pluginmanager.register(part, f"perfsuite.{name}")
         for hooks in features.modules("pytest_hooks"):

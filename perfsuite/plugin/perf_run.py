@@ -8,8 +8,6 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -18,27 +16,28 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cpu_kernels import kernels_key
 from perfsuite.catalog.processes import PROCESSES
-from perfsuite.catalog.project import read_project, today
+from perfsuite.catalog.project import read_project
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.hardware_here import why_missing
 from perfsuite.launch.leases import Holder, hear_waits
 from perfsuite.launch.places import place_of
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
-from perfsuite.plugin.cell_result import attach, fail, leave, leave_out, left, result_of, without_measurement
+from perfsuite.plugin.cell_result import leave, leave_out, left, without_measurement
+from perfsuite.plugin.failing import Failing, Marked
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.output import Output
 from perfsuite.plugin.parametrization import catalog_of, cell_of
+from perfsuite.plugin.perf_cell import PerfCell, PerfVerdict
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.plugin.settling import Settling
-from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.result import CellResult, Result
+from perfsuite.records.result import Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
 from perfsuite.run.answering import Answering
-from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted, commit_of
+from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.run.measuring import Measuring
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
@@ -52,48 +51,9 @@ from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.verdict_words import headline, summary
 from perfsuite.system.deadline import OutOfTime, check, limit
 from perfsuite.system.machine import refuse_emulated
-from perfsuite.system.units import printable, show_rough
+from perfsuite.system.units import show_rough
 
 ENDED = "{}, and the cell that was running was ended"
-Marked = TypeVar("Marked", bound=CellResult)
-
-
-class PerfVerdict(Exception):
-    """A red verdict; its text is exactly the report's. ``message`` is that of a cell without one."""
-
-    def __init__(self, text: str, message: str = "") -> None:
-        super().__init__(text)
-        self.message = message
-
-    @classmethod
-    def without(cls, cell: Cell, message: str) -> PerfVerdict:
-        """Of a cell that has no result."""
-        return cls(f"{cell.id}: {message}", message)
-
-
-@dataclass(frozen=True)
-class PerfCell:
-    """The value of the fixture: one cell, which the test can measure and compare with its baseline.
-
-    ``absent`` says why its hardware is not here; such a cell is predicted instead of calling its test.
-    """
-
-    cell: Cell
-    session: PerfRun
-    request: pytest.FixtureRequest
-    absent: str = ""
-
-    @property
-    def id(self) -> str:
-        return self.cell.id
-
-    def check(self) -> Measurement:
-        """Train the cell, judge it, record it, and raise PerfVerdict if the verdict is red.
-
-        A cell that cannot run on this machine or with these versions is skipped with the reason. If the test also uses
-        the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
-        """
-        return self.session.check(self.cell, self.request)
 
 
 class PerfRun:
@@ -120,9 +80,10 @@ class PerfRun:
             self.recovered = "" if is_worker(config) or config.option.collectonly else self.store.recover()
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
+        self.failing = Failing(self.project, self.store.root, self.options.fail_open)
         self.selection = Selection(config, self.options, self.store, self.project)
         self.selection.equal = bool(against) and not self.changes
-        self.output = Output(config, self.options, self.store, self.selection, self.is_red)
+        self.output = Output(config, self.options, self.store, self.selection, self.failing.is_red)
         self.settling = Settling(self)
         config.add_cleanup(hear_waits(self._waits))
         self.begin = time.monotonic()
@@ -180,11 +141,11 @@ class PerfRun:
         collect = before.verdict.collect if before else result.verdict.collect
         verdict = msgspec.structs.replace(result.verdict, collect=collect)
         result = msgspec.structs.replace(result, verdict=verdict, seconds=seconds, updated=self._relative(result))
-        return self._marked(result)
+        return self.failing.marked(result)
 
     def text_if_red(self, result: Result) -> str:
         """The text of a test that fails by this result; empty if it does not."""
-        return render(result.verdict, result.measurement.failure) if self.is_red(result) else ""
+        return render(result.verdict, result.measurement.failure) if self.failing.is_red(result) else ""
 
     def _waits(self, holder: Holder | None, seconds: float) -> None:
         held = time.time() - holder.since if holder else 0.0
@@ -253,7 +214,7 @@ class PerfRun:
 
     def _finish(self, result: Marked, request: pytest.FixtureRequest) -> Marked:
         """Leave the result for the report. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
-        result = self._marked(result)
+        result = self.failing.marked(result)
         leave(request.node, result, self.output.metrics)
         if isinstance(result, Result) and "benchmark" in request.fixturenames and result.measurement.outcome == "fits":
             replay(request, result.measurement)
@@ -261,7 +222,7 @@ class PerfRun:
 
     def _told(self, result: Marked) -> Marked:
         """The result, if the test goes on. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
-        if self.is_red(result):
+        if self.failing.is_red(result):
             raise PerfVerdict(render(result.verdict, result.failure))
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
@@ -273,27 +234,6 @@ class PerfRun:
         if budget is None:
             return contextlib.nullcontext()
         return limit(self.begin + budget - time.monotonic(), f"the {show_rough(budget)} of --perf-budget")
-
-    def fails(self, result: CellResult) -> bool:
-        """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
-        status = result.verdict.status
-        return status in RED or (status in OPEN and self.options.fail_open)
-
-    def is_red(self, result: CellResult) -> bool:
-        """Whether its test fails."""
-        return self.fails(result) and not result.updated and not result.quarantined
-
-    def _marked(self, result: Marked) -> Marked:
-        """The result with its date and commit, and with the cell's quarantine if it fails."""
-        verdict, until = result.verdict, ""
-        entry = self.project.quarantine_of(verdict.cell)
-        if entry and self.fails(result):
-            if entry.holds(today()):
-                until = str(entry.until)
-            else:
-                verdict = msgspec.structs.replace(verdict, quarantine_ended=str(entry.until))
-        date, commit = timestamp(), commit_of(self.store.root)
-        return msgspec.structs.replace(result, verdict=verdict, date=date, commit=commit, quarantined=until)
 
     def _collects(self, request: pytest.FixtureRequest) -> str:
         """The command that collects the cell's test: its file may be in no default, its hardware from an option."""
@@ -360,39 +300,6 @@ class PerfRun:
 
     def _why_not(self, cell: Cell) -> str:
         return self.places.at(cell.hardware.nodes).why_absent(cell.hardware, self.catalog) or why_missing(cell.strategy)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback, and fails its test
-        whatever the test made of it. A cell that ends without a result, for whatever reason, gets a red one.
-        """
-        report, error = (yield), call.excinfo
-        attach(item, report)
-        if error is not None and error.errisinstance(PerfVerdict):
-            fail(report, printable(str(error.value)))
-        elif why := self._why_untrue(item, report):
-            fail(report, why)
-        told = result_of(report) or not report.failed or report.when == "teardown"
-        cell = None if told else cell_of(item)
-        if cell is not None and error is not None:
-            crash = error.exconly(tryshort=True).partition("\n")[0]
-            message = error.value.message if isinstance(error.value, PerfVerdict) else crash
-            result = without_measurement(cell, self.catalog, printable(message))
-            leave(item, msgspec.structs.replace(result, date=timestamp()))
-            attach(item, report)
-        return report
-
-    def _why_untrue(self, item: pytest.Item, report: pytest.TestReport) -> str:
-        """Why a phase of a test that did not fail proves nothing: its test never called check(), or hid the verdict."""
-        cell = cell_of(item)
-        if cell is None or report.failed or FIXTURE not in getattr(item, "fixturenames", ()):
-            return ""
-        result = result_of(report)
-        if result is None and report.when == "call" and report.passed and item.nodeid not in self.checked:
-            return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
-        if result is None or not self.is_red(result):
-            return ""
-        return f"{cell.id}: the cell is red, and the test hid its verdict: {headline(result.verdict)}"
 
     def pytest_sessionfinish(self) -> None:
         """End the rank servers."""
