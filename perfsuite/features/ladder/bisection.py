@@ -45,7 +45,7 @@ class FoundChange(Record, frozen=True, kw_only=True):
 class BisectionAnswer(Record, frozen=True, kw_only=True):
     """The answer for one series. ``corners`` are the four of a pair: (low, low), (high, low), (low, high), (high, high)
     of the ladder's library and the other. ``unpaired`` says why it is unknown whether ``found`` alone causes it, if
-    that was asked. Format 1: 2026-11, first.
+    that was asked.
     """
 
     format: int = 1

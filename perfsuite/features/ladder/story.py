@@ -14,12 +14,11 @@ from perfsuite.features.ladder.asv_results import Benchmark, Run, show
 from perfsuite.features.ladder.ladder import LOCK, Ladder, Rung
 from perfsuite.features.ladder.rung_evidence import why
 from perfsuite.features.ladder.series_steps import SeriesStep
-from perfsuite.records.formats import timestamp
+from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.record import Record
-from perfsuite.show.text.words import note_text
+from perfsuite.show.text.line_words import note_text
 from perfsuite.system.units import show_bytes, show_change, show_count, show_time, show_whole
 
-FORMAT = 1
 FINE = 1.01  # below this ratio, a counter's difference is shown too
 FACTOR = 2.0  # from this ratio on, a change is shown as "times" instead of in percent
 NOT_RUN = "It has not been run here with the present suite, or with what it now inherits."
@@ -119,7 +118,7 @@ class RungState(Record, frozen=True, kw_only=True):
 
 
 class Story(Record, frozen=True, kw_only=True):
-    """The content of ``story.json``. Format 1: 2026-11, first."""
+    """The content of ``story.json``."""
 
     format: int = FORMAT
     date: str
