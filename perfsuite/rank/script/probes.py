@@ -72,6 +72,7 @@ class ProvedScript:
         self.ended = False  # the script by itself
         self._begun = 0.0
         self._digests: tuple[int, dict[str, str]] = (-1, {})
+        self._shards: dict[int, dict[str, Tensor]] = {}  # of each model: fully_shard puts whole ones in their place
         self.on_import: dict[str, list[Callable[[ModuleType], None]]] = defaultdict(list)  # what changes a library
         watched.updates = not proving.frozen
         for change in proving.changes:
@@ -141,23 +142,29 @@ class ProvedScript:
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Those of the modules that are trained, by their names in the script. A tied one has its first name."""
-        yield from self._named("named_parameters")
+        for first, model in self._by_prefix():
+            yield from ((first + plain(name), one) for name, one in self._parameters_of(model))
 
     def buffers(self) -> Iterator[tuple[str, Tensor]]:
         """The buffers of the same modules."""
-        yield from self._named("named_buffers")
+        for first, model in self._by_prefix():
+            yield from ((first + plain(name), one) for name, one in inner_model(model).named_buffers())
 
     @property
     def is_updating(self) -> bool:
         """Whether the step that runs changes the weights."""
         return self.watched.updates
 
-    def _named(self, what: str) -> Iterator[tuple[str, Tensor]]:
+    def _by_prefix(self) -> Iterator[tuple[str, Module]]:
         models = self.models()
         for model in models:
-            first = f"{type(inner_model(model)).__name__}." if len(models) > 1 else ""
-            for name, one in getattr(inner_model(model), what)():
-                yield first + plain(name), one
+            yield (f"{type(inner_model(model)).__name__}." if len(models) > 1 else ""), model
+
+    def _parameters_of(self, model: Module) -> Iterator[tuple[str, Tensor]]:
+        """As the optimizer has them: the shards, also while fully_shard has gathered them."""
+        inner = inner_model(model)
+        shards = self._shards.get(id(inner), {})
+        return ((name, shards.get(name, one)) for name, one in inner.named_parameters())
 
     def models(self) -> list[Module]:
         """The outermost modules that are trained: an optimizer has one of their parameters, or DeepSpeed's engine."""
@@ -165,7 +172,7 @@ class ProvedScript:
         models = self.watched.models
         if self.watched.engine is not None:
             return models
-        return [one for one in models if any(id(parameter) in optimized for parameter in one.parameters())]
+        return [one for one in models if any(id(parameter) in optimized for _, parameter in self._parameters_of(one))]
 
     def digests(self) -> dict[str, str]:
         """Of all parameters and buffers as they are between two steps: computed once for each."""
@@ -190,6 +197,10 @@ class ProvedScript:
         return call
 
     def _forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        if id(inner := inner_model(model)) not in self._shards:
+            named = inner.named_parameters()
+            self._shards[id(inner)] = {name: one for name, one in named if hasattr(one, "_local_tensor")}
+
         def around(inner: Callable[[], Any], probe: Probe) -> Callable[[], Any]:
             return partial(probe.around_forward, model, args, kwargs, inner)
 

@@ -22,6 +22,12 @@ from perfsuite.records.job import LibraryChange
 
 DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+TRAINER = "transformers.trainer"
+ACCUMULATION = {  # module of a library → its class that is told how many micro-batches a step has, and by what
+    "accelerate.accelerator": ("Accelerator", "gradient_accumulation_steps"),
+    "lightning.pytorch.trainer.trainer": ("Trainer", "accumulate_grad_batches"),
+    "pytorch_lightning.trainer.trainer": ("Trainer", "accumulate_grad_batches"),
+}
 DEEPSPEED, DEEPSPEED_CONFIG = "deepspeed.runtime.engine", "deepspeed.runtime.config"
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53  # unit roundoffs of what adds up the products of float32 and coarser, and float64
 TF32 = 2.0**-11
@@ -185,9 +191,9 @@ def batch_times(torch: Any, script: ProvedScript, value: str) -> None:
         def making(self: Any, dataset: Any, batch_size: Any = 1, *args: Any, **kwargs: Any) -> None:
             sampler = kwargs.get("batch_sampler")
             if type(sampler) is BatchSampler and sampler not in known:
-                sampler.batch_size = int(sampler.batch_size * factor)
+                sampler.batch_size = max(1, int(sampler.batch_size * factor))
             elif sampler is None and batch_size is not None:
-                batch_size = int(batch_size * factor)
+                batch_size = max(1, int(batch_size * factor))
             script.changed = True
             init(self, dataset, batch_size, *args, **kwargs)
             if self.batch_sampler is not None:
@@ -201,6 +207,39 @@ def batch_times(torch: Any, script: ProvedScript, value: str) -> None:
 
     replace(DataLoader, "__init__", make)
     _change_deepspeed(script, larger)
+
+
+def accumulates(torch: Any, script: ProvedScript, value: str) -> None:
+    """The Trainer, accelerate and Lightning accumulate more micro-batches by a factor, each of fewer rows by it."""
+    factor = int(value)
+    batch_times(torch, script, str(1 / factor))
+
+    def told(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        def make(init: Callable[..., None]) -> Callable[..., None]:
+            def making(self: Any, *args: Any, **kwargs: Any) -> None:
+                if kwargs.get("gradient_accumulation_plugin") is None:
+                    kwargs[name] = factor * kwargs.get(name, 1)
+                init(self, *args, **kwargs)
+
+            return making
+
+        return make
+
+    def of_trainer(init: Callable[..., None]) -> Callable[..., None]:
+        def making(self: Any, model: Any = None, args: Any = None, *others: Any, **kwargs: Any) -> None:
+            if args is not None:
+                args.gradient_accumulation_steps *= factor
+            init(self, model, args, *others, **kwargs)
+
+        return making
+
+    script.on_import[TRAINER].append(lambda module: replace(module.Trainer, "__init__", of_trainer))
+    for name, (kind, option) in ACCUMULATION.items():
+        script.on_import[name].append(functools.partial(_told, kind, told(option)))
+
+
+def _told(kind: str, make: Callable[..., Any], module: ModuleType) -> None:
+    replace(getattr(module, kind), "__init__", make)
 
 
 def _change_deepspeed(script: ProvedScript, change: Callable[[dict[str, Any]], Any]) -> None:

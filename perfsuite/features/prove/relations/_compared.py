@@ -95,7 +95,9 @@ class Rounding:
 
 
 def _tensors(rank: Gradients, what: str) -> list[dict[str, Sketch]]:
-    return [rank.update] if what == "update" else [step.gradients for step in rank.steps[:STEPS]]
+    if what == "gradients":
+        return [step.gradients for step in rank.steps[:STEPS]]
+    return [rank.update if what == "update" else rank.given]
 
 
 def check_steps(*sides: Sequence[Gradients]) -> None:

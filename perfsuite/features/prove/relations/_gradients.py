@@ -45,6 +45,7 @@ class GradientProbe(Probe):
         self.lines: dict[str, str] = {}
         self.modules: dict[str, _Trace] = {}
         self.update: dict[str, Sketch] = {}
+        self.given: dict[str, Sketch] = {}
         self._gradients: dict[str, Sketch] = {}
         self._kept: dict[str, float] = {}  # the least of each gradient that a backward of this step found there
         self._rows: list[str] = []
@@ -116,6 +117,7 @@ class GradientProbe(Probe):
                 steps=self.steps,
                 modules=[one.record(self.scale) for one in self.modules.values()],
                 update=self.update,
+                given=self.given,
                 epsilon=self.epsilon,
                 weights=self.weights,
                 dropout=self.script.dropout,
@@ -172,6 +174,9 @@ class GradientProbe(Probe):
         moved = [one for group in optimizer.param_groups for one in group["params"] if id(one) in names]
         coarse = [names[id(one)] for one in moved if one.is_floating_point() and self._eps(one.dtype) > SINGLE]
         self.weights_low = self.weights_low or coarse
+        if self.script.is_updating and not self.given and self.watched.engine is None:
+            found = ((name, self._gradient(one)) for name, one in self._parameters())
+            self.given = {name: sketch(gradient) for name, gradient in found if gradient is not None}
         return update()
 
     def _gradient(self, parameter: Any) -> Any:
@@ -219,7 +224,7 @@ class GradientProbe(Probe):
         self._note_precision(model)
         self._rows += fingerprints({"args": args, **kwargs})
         before = _random_state(torch)
-        with _Traces(self, model, kwargs.get(MASK) if not self.steps else None, on=not self.steps):
+        with _Traces(self, model, {"args": args, **kwargs}, on=not self.steps):
             result = call()
         self.random |= any(not torch.equal(*two) for two in zip(before, _random_state(torch)))  # noqa: B905
         return result
@@ -231,11 +236,15 @@ class GradientProbe(Probe):
         dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
         if torch.is_autocast_enabled(device):
             dtypes.add(torch.get_autocast_dtype(device))
-        coarsest = max(dtypes, key=self._eps, default=torch.float32)
-        if self._eps(coarsest) > SINGLE:
-            self.low = str(coarsest).removeprefix("torch.")
+        self.note_dtype(max(dtypes, key=self._eps, default=torch.float32))
         tf32 = device == "cuda" and torch.get_float32_matmul_precision() != "highest"
-        self.epsilon = max(self.epsilon, self._eps(coarsest), 2**-10 if tf32 else 0.0)
+        self.epsilon = max(self.epsilon, 2**-10 if tf32 else 0.0)
+
+    def note_dtype(self, dtype: Any) -> None:
+        """Something is computed in it. FSDP's policy of precision shows in what modules give alone."""
+        if self._eps(dtype) > max(SINGLE, self.epsilon):
+            self.low = str(dtype).removeprefix("torch.")
+        self.epsilon = max(self.epsilon, self._eps(dtype))
 
 
 class _Trace:
@@ -271,8 +280,10 @@ def _is_compiled(model: Module) -> bool:
 class _Traces:
     """Inside, what the modules of a model give is noted. A compiled model has none that are called."""
 
-    def __init__(self, probe: GradientProbe, model: Module, mask: Any, on: bool) -> None:
+    def __init__(self, probe: GradientProbe, model: Module, inputs: Mapping[str, Any], on: bool) -> None:
+        mask = inputs.get(MASK)
         self.probe, self.model, self.mask = probe, model, None if mask is None else mask.bool()
+        self.rows = next((len(one) for _, one in tensors_in(inputs) if one.dim()), 1)
         self.on = on and not (probe.compiles and (_graphs() or _is_compiled(model)))
         self.handles: list[Any] = []
 
@@ -291,6 +302,9 @@ class _Traces:
         if not tensors:
             return
         value = tensors[0]
+        self.probe.note_dtype(value.dtype)
+        if len(value) == 1 != self.rows:  # of no row, as of positions
+            return
         trace = self.probe.modules.setdefault(name, _Trace(name, self.probe.script.line()))
         trace.output = trace.output + row_sketch(local(value), self.mask)
         if value.requires_grad:

@@ -13,6 +13,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.relation import CannotTry, Judged, Proof, ProveRequest, Relation, Remark, typed
+from perfsuite.features.prove.relations._changes import accumulates, change
 from perfsuite.features.prove.relations._compared import (
     DOUBTS,
     STEPS,
@@ -26,6 +27,7 @@ from perfsuite.features.prove.relations._compared import (
 from perfsuite.features.prove.relations._gradients import PROBE
 from perfsuite.records.gradients import Gradients
 
+PARTS = 2  # into which a batch is split where no option says it
 KEYS = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")  # of a DeepSpeed config
 BATCH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu", "micro_batch_size", "batch_size")
 ACCUMULATION = (
@@ -125,19 +127,33 @@ def _prove(asked: ProveRequest) -> Proof:
         both = splits(asked.words, names)
         commands = [with_split(asked.words, split, asked.folder, names) for split in both]
     except UsageError as error:
-        raise CannotTry(Remark(what="options", subject=str(error))) from error
+        return (yield from _by_libraries(asked, error))
     ways = [frozen(asked, words=words) for words in commands]
     own, moved, *seen = yield [*own_and_rounded(asked), *ways]
     whole, parts = (typed(one, Gradients) for one in seen)
     return _judge(whole, parts, both[1][1], Rounding(typed(own, Gradients), typed(moved, Gradients)))
 
 
+def _by_libraries(asked: ProveRequest, error: UsageError) -> Proof:
+    """Without options: the Trainer, accelerate or Lightning get others than the script passes."""
+    seen = yield [*own_and_rounded(asked), frozen(asked, change(accumulates, str(PARTS)))]
+    own, moved, parts = (typed(one, Gradients) for one in seen)
+    if _micro_batches(own) * PARTS != _micro_batches(parts):
+        raise CannotTry(Remark(what="options", subject=str(error)))
+    return _judge(own, parts, PARTS, Rounding(own, moved))
+
+
+def _micro_batches(ranks: Sequence[Gradients]) -> int:
+    """The most of a step."""
+    return max((step.micro_batches for rank in ranks for step in rank.steps[:STEPS]), default=0)
+
+
 def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding: Rounding) -> Judged:
     found = compared(whole, parts, rounding)
     if any(step.uncleared for rank in (*whole, *parts) for step in rank.steps):
         return RELATION.broken([Remark(what="uncleared")])
-    counts = [{step.micro_batches for rank in side for step in rank.steps[:STEPS]} for side in (whole, parts)]
-    doubts = [*found.undoubted, *(["micro_batches"] if max(counts[0]) * times != max(counts[1]) else [])]
+    followed = _micro_batches(whole) * times == _micro_batches(parts)
+    doubts = [*found.undoubted, *([] if followed else ["micro_batches"])]
     if doubts or (found.doubts and not found.agree):
         raise CannotTry(Remark(what=(*doubts, *found.doubts)[0], number=found.difference, expected=found.allowed))
     aside = [Remark(what="dropout")] if any(rank.dropout for rank in (*whole, *parts)) else []

@@ -26,6 +26,7 @@ from perfsuite.records.record import Record
 TRIES = 3  # forwards whose tokens are exchanged
 FEWEST = 4  # tokens of a row
 MASK = "attention_mask"
+IGNORED = -100  # what is no label, in torch
 SHARE = 0.9  # of the labels that must be the input's tokens
 KINDS = ("future", "neighbours", "padding")
 
@@ -66,21 +67,23 @@ class CausalProbe(Probe):
         self._ids: Any = None
         self._mask: Any = None
         self._logits: Any = None  # of the loss inside of a model
-        self._watches_loss = True
+        self._watches_loss, self._sharded = True, False
         replace(torch.nn.functional, "cross_entropy", self._losing)
 
     def _losing(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         def losing(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
             if self._ids is not None and not target.is_floating_point():
                 if self._watches_loss and self.torch.is_grad_enabled():
-                    self._read_labels(target, kwargs.get("ignore_index", -100))
+                    self._read_labels(target, kwargs.get("ignore_index", IGNORED))
                 self._logits = input
             return loss(input, target, *args, **kwargs)
 
         return losing
 
-    def _read_labels(self, target: Any, ignored: int) -> None:
-        """By how much the labels are shifted from the tokens, and whether some are of padding."""
+    def _read_labels(self, target: Any, ignored: int, by_model: int = 0) -> None:
+        """By how much the labels are shifted from the tokens, and whether some are of padding. Those that a model of
+        transformers gets, it shifts itself.
+        """
         ids, mask = self._ids, self._mask
         if target.numel() % len(ids):
             return
@@ -93,7 +96,7 @@ class CausalProbe(Probe):
                 continue
             if float((same & counts).sum() / counts.sum()) < SHARE:
                 continue
-            self.shift = shift
+            self.shift = shift + by_model
             self.loss_line = self.loss_line or self.script.line()
             self.labels += int(counts.sum())
             if mask is not None:
@@ -112,17 +115,19 @@ class CausalProbe(Probe):
         mask = kwargs.get(MASK)
         self._ids = ids.detach().clone()
         self._mask = mask.bool() if mask is not None and mask.shape == ids.shape else None
-        before = self.torch.get_rng_state()
-        result = call()
         self.model_line = self.model_line or self.script.line()
-        if any(map(_is_shard, model.parameters())):  # a forward between another one and its backward gathers them
-            self.failed = "its parameters are sharded. Start it with DistributedDataParallel, or on one rank"
-            return result
-        with self.watched.away(), self._left_alone(model, before):
+        # Before the forward: one between it and its backward would gather shards again.
+        self._sharded = any(map(_is_shard, model.parameters()))
+        with self.watched.away(), self._left_alone(model, self.torch.get_rng_state()):
             try:
-                self._exchange(inner_model(model), args, kwargs, ids, dict(tensors_in([args, kwargs])))
+                whole = model if self._sharded else inner_model(model)
+                self._exchange(whole, args, kwargs, ids, dict(tensors_in([args, kwargs])))
             except Exception as error:  # a model may be called in one way only
                 self.failed = f"{type(error).__name__}: {error}"
+        result = call()
+        labels = kwargs.get("labels")
+        if self.shift < 0 and labels is not None and labels.shape == ids.shape:  # its loss may be a kernel of its own
+            self._read_labels(labels, IGNORED, 1)
         return result
 
     def _may_be_ids(self, tensor: Any) -> bool:
@@ -157,10 +162,9 @@ class CausalProbe(Probe):
             wanted["neighbours"] = (~last & real, last & real)
         if self._mask is not None and not bool(self._mask.all()):
             wanted["padding"] = (~real, real)
-        for kind, (exchanged, seen) in wanted.items():
-            if kind in self.exchanges or not exchanged.any() or not seen.any():
-                continue
-
+        useful = {kind for kind, (exchanged, seen) in wanted.items() if exchanged.any() and seen.any()}
+        for kind in self._on_all_ranks(useful - set(self.exchanges)):
+            exchanged, seen = wanted[kind]
             low, high = ids.min(), ids.max()
             other = torch.where(exchanged, torch.where(ids == high, low, high), ids)
             changed = _with(args, ids, other), _with(kwargs, ids, other)
@@ -168,6 +172,14 @@ class CausalProbe(Probe):
             with rounding_of(torch):
                 rounded = self._called(model, args, kwargs, seen)
             self._compare(kind, own, moved, rounded)
+
+    def _on_all_ranks(self, kinds: set[str]) -> list[str]:
+        """Those that all ranks can try: ranks that share a model call it as often."""
+        if not self._sharded:
+            return [kind for kind in KINDS if kind in kinds]
+        found: list[Any] = [None] * self.script.world_size
+        self.torch.distributed.all_gather_object(found, sorted(kinds))
+        return [kind for kind in KINDS if all(kind in one for one in found)]
 
     def _compare(self, kind: str, own: dict[str, Any], moved: dict[str, Any], rounded: dict[str, Any]) -> None:
         shares = {name: self._share(own[name], moved[name]) for name in own if name in moved}
@@ -196,7 +208,8 @@ class CausalProbe(Probe):
 
             return note
 
-        handles = [one.register_forward_hook(leave(plain(name))) for name, one in model.named_modules() if name]
+        inner = inner_model(model).named_modules()
+        handles = [one.register_forward_hook(leave(plain(name))) for name, one in inner if name]
         self.torch.set_rng_state(self._random)
         self._logits = None
         try:

@@ -1,6 +1,7 @@
 """data: an epoch reads each sample once, over all ranks and workers; epochs differ in order, and workers in numbers.
 
-Samples of a dataset with indices are known by their index, those of a stream by their content.
+Samples of a dataset with indices are known by their index, those of a stream by their content. A rank may have a part
+of its own, whose indices say nothing to others: samples of several ranks are the same if their content is, too.
 """
 
 import functools
@@ -18,6 +19,7 @@ import msgspec
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
 from perfsuite.features.prove.relations._gradients import fingerprints
+from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
@@ -30,9 +32,12 @@ PARALLEL = ("DistributedDataParallel", "DeepSpeedEngine", "FullyShardedDataParal
 
 
 class Epoch(Record, frozen=True, kw_only=True):
-    """One pass over a loader, as far as it was read. ``samples`` are indices or fingerprints, in their order."""
+    """One pass over a loader, as far as it was read. ``samples`` are indices or fingerprints, in their order, and
+    ``contents`` fingerprints of each one's whole numbers, which no augmentation changes; of all if it has none.
+    """
 
     samples: list[str]
+    contents: list[str]
     complete: bool
 
 
@@ -65,6 +70,7 @@ class _Pass:
     def __init__(self, loader: Any, line: str) -> None:
         self.loader, self.line = loader, line
         self.samples: list[str] = []
+        self.contents: list[str] = []
         self.drawn: list[list[str]] = []  # the indices of batches that are not read yet
         self.batches = 0
         self.complete = self.trains = False
@@ -144,10 +150,16 @@ class DataProbe(Probe):
                 one.batches += 1
                 has_indices = bool(one.drawn) and not _is_stream(one.loader)
                 one.samples += one.drawn.pop(0) if has_indices else fingerprints({"batch": batch})
+                one.contents += self._contents(batch)
                 self._last = one
             return batch
 
         return reading
+
+    def _contents(self, batch: Any) -> list[str]:
+        tensors = dict(tensors_in(batch))
+        whole = {name: one for name, one in tensors.items() if one.dim() and not one.is_floating_point()}
+        return fingerprints(whole or tensors)
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """What was read last is for training if a backward follows."""
@@ -235,7 +247,9 @@ def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
         batches=batches,
         workers=loader.num_workers,
         shuffles=None if stream else _shuffles(loader),
-        epochs=[Epoch(samples=one.samples[:MOST], complete=one.complete) for one in passes],
+        epochs=[
+            Epoch(samples=one.samples[:MOST], contents=one.contents[:MOST], complete=one.complete) for one in passes
+        ],
     )
 
 
@@ -299,7 +313,7 @@ def _times(samples: Sequence[str]) -> int:
 def _of_ranks(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
     """Over ranks, which read parts of the first epoch."""
     first = same[0]
-    epochs = [one.epochs[0].samples for one in same]
+    epochs = [_known_to_all(one.epochs[0]) for one in same]
     batches = min(len(samples) for samples in epochs)
     about: dict[str, Any] = {"subject": first.dataset, "line": first.line}
     if batches >= 1 and all(samples[:batches] == epochs[0][:batches] for samples in epochs):
@@ -314,6 +328,13 @@ def _of_ranks(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
     padded = len(same) * max(one.batch for one in same)  # samplers fill up the last batch of each rank
     if shared > padded or (shared and batches * len(same) <= first.rows / 2):
         yield Remark(what="ranks_overlap", number=shared, **about)
+
+
+def _known_to_all(epoch: Epoch) -> list[str]:
+    """The samples with their content, if each has one."""
+    if len(epoch.contents) != len(epoch.samples):
+        return epoch.samples
+    return [f"{sample} {content}" for sample, content in zip(epoch.samples, epoch.contents, strict=True)]
 
 
 def _of_workers(draws: dict[str, list[str]], workers: int) -> Iterator[Remark]:

@@ -35,6 +35,8 @@ def _prove(asked: ProveRequest) -> Proof:
     found, what = compared(plain, own, rounding), "gradients"
     if found.undoubted or (found.doubts and not found.agree):
         raise CannotTry(Remark(what=(*found.undoubted, *found.doubts)[0]))
+    if found.agree and all(rank.given for rank in (*own, *moved, *plain)):
+        found, what = compared(plain, own, rounding, "given"), "given"
     if found.agree:
         found, what = compared(plain, own, rounding, "update"), "update"
     line = own[0].lines.get("backward" if what == "gradients" else "update", "")
@@ -57,7 +59,9 @@ RELATION = Relation(
         "gradients": "gradients of {other} differ from those of one rank in float32 by {number} of their norm, most in "
         "{subject}, where rounding explains {expected}",
         "update": "gradients agree, but the update of {other} differs from that of one rank in float32 by {number} of "
-        "its norm (rounding explains {expected}). Most is in {subject}: is each gradient clipped by the norm of all?",
+        "its norm, most in {subject} (rounding explains {expected})",
+        "given": "gradients agree, but those that the optimizer of {other} gets differ from those of one rank by "
+        "{number} of their norm, most in {subject} (rounding explains {expected}): is each clipped by the norm of all?",
     },
     prove=_prove,
 )

@@ -20,8 +20,10 @@ from perfsuite.features.prove.relation import (
     grouped,
     typed,
 )
+from perfsuite.features.prove.relations._changes import DROPOUT
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.probes import Probe, ProvedScript, plain
+from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.record import Record
 
@@ -42,6 +44,9 @@ class Modes(Record, frozen=True, kw_only=True):
     changed_step: int  # the step after which an evaluation changed parameters or buffers
     changed: list[str]
     changed_line: str
+    drops_step: int  # the step after which an evaluation called a function of dropout
+    drops: list[str]
+    drops_line: str
 
 
 class ModeProbe(Probe):
@@ -57,6 +62,17 @@ class ModeProbe(Probe):
         self._evaluating = ""  # the line of an evaluation since the last update
         self._before: dict[str, str] = {}
         self._on: set[str] = set()  # the modules that are in training mode in this forward
+        self._quiet = False  # a forward runs in which no module is in training mode
+        for name in DROPOUT:
+            replace(torch.nn.functional, name, self._dropping)
+
+    def _dropping(self, drop: Callable[..., Any]) -> Callable[..., Any]:
+        def dropping(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
+            if self._quiet and training and p:
+                self._note("drops", [drop.__name__], self.script.line())
+            return drop(input, p, training, *args, **kwargs)
+
+        return dropping
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """Training, or an evaluation of the same module."""
@@ -113,7 +129,11 @@ class ModeProbe(Probe):
         active = [name for name in _sensitive(self.torch, inner_model(model)) if name in {*map(plain, names)}]
         if active:
             self._note("on", active, line)
-        return call()
+        self._quiet = not names
+        try:
+            return call()
+        finally:
+            self._quiet = False
 
     def _after_evaluation(self) -> None:
         """Training goes on: all is as it was after the update before."""
@@ -135,7 +155,7 @@ class ModeProbe(Probe):
     def facts(self) -> Any:
         """A record, Modes."""
         fields: dict[str, Any] = {}
-        for what in ("off", "on", "changed"):
+        for what in ("off", "on", "changed", "drops"):
             step, names, line = self.found.get(what, (0, [], ""))
             fields |= {f"{what}_step": step, what: names, f"{what}_line": line}
         facts = Modes(
@@ -167,6 +187,7 @@ def _judge(seen: Seen) -> Judged:
         ("off", first.off_step, first.off, first.off_line),
         ("on", first.on_step, first.on, first.on_line),
         ("changed", first.changed_step, first.changed, first.changed_line),
+        ("drops", first.drops_step, first.drops, first.drops_line),
     ):
         name = "always_off" if what == "off" and first.always_off else what
         wrong += grouped(name, names, step=step, line=line)
@@ -191,6 +212,8 @@ RELATION = Relation(
         "always_off": "{subject} trains in evaluation mode from the first step on, without its dropout and BatchNorm: "
         "call model.train()",
         "on": "the evaluation after step {step} runs in training mode: {subject} is active. Call model.eval()",
+        "drops": "the evaluation after step {step} drops values at random: {subject}() is told to train. Pass "
+        "training=self.training",
         "changed": "the evaluation after step {step} changes {subject}, which training reads",
     },
     prove=by_own_run(_judge),

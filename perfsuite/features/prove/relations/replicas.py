@@ -25,10 +25,12 @@ SHARDED_FROM = 3  # the stage of ZeRO whose parameters are shards
 class Replica(Record, frozen=True, kw_only=True):
     """One rank: digests by name, before the first step (number 0) and after some. ``keeps`` says what keeps parameters
     equal, empty if nothing was seen to. ``apart`` are names that may differ: shards and running statistics.
+    ``gradients`` are digests of the gradients with which a step ends, before they are clipped.
     """
 
     keeps: str
     digests: dict[int, dict[str, str]]
+    gradients: dict[int, dict[str, str]]
     state: dict[str, str]
     apart: list[str]
     line: str
@@ -40,6 +42,7 @@ class ReplicaProbe(Probe):
     def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
         super().__init__(torch, script)
         self.digests: dict[int, dict[str, str]] = {}
+        self.gradients: dict[int, dict[str, str]] = {}
         self.keeps = self.line = ""
         self.apart: set[str] = set()
         self._first: dict[str, str] = {}
@@ -73,6 +76,13 @@ class ReplicaProbe(Probe):
         }
         self.apart |= {name for name, one in self.script.buffers() if id(one) in statistics}
 
+    def before_optimizer(self) -> None:
+        """What averages gradients has done so."""
+        step = self.script.step + 1
+        if self.keeps in WHOLE and step <= COMPARED and step not in self.gradients:
+            named = self.script.parameters()
+            self.gradients[step] = {name: digest(one.grad) for name, one in named if one.grad is not None}
+
     def iterated(self, skipped: bool) -> None:
         """A step has ended on this rank."""
         if self.script.world_size > 1 and self.script.step < COMPARED:
@@ -84,7 +94,14 @@ class ReplicaProbe(Probe):
         if self.script.world_size > 1:
             self.digests[self.script.step] = self.script.digests_now()
             state = dict(self._state())
-        replica = Replica(keeps=self.keeps, digests=self.digests, state=state, apart=sorted(self.apart), line=self.line)
+        replica = Replica(
+            keeps=self.keeps,
+            digests=self.digests,
+            gradients=self.gradients,
+            state=state,
+            apart=sorted(self.apart),
+            line=self.line,
+        )
         return msgspec.to_builtins(replica, str_keys=True)
 
     def _state(self) -> Iterator[tuple[str, str]]:
@@ -136,9 +153,21 @@ def _parameters(ranks: Sequence[Replica], steps: Sequence[int], names: Sequence[
     since = {name: next(step for step in steps if _differs(ranks, step, name)) for name in last}
     if not first.keeps and len(last) > len(names) / 2:
         return grouped("alone", last, step=min(since.values()), line=first.line)
+    if gradients := _gradients(ranks, last):
+        step, names = gradients
+        return grouped("gradients", names, step=step, line=first.line)
     earliest = min(since.values())
     begun = [name for name in last if since[name] == earliest]
     return grouped("differs" if earliest else "begins", begun, step=earliest, line=first.line)
+
+
+def _gradients(ranks: Sequence[Replica], names: Sequence[str]) -> tuple[int, list[str]] | None:
+    """The first step in which gradients of these parameters are not equal, and which."""
+    for step in sorted(ranks[0].gradients):
+        found = [rank.gradients.get(step, {}) for rank in ranks]
+        if differing := [name for name in names if len({one.get(name) for one in found}) > 1]:
+            return step, differing
+    return None
 
 
 RELATION = Relation(
@@ -155,6 +184,8 @@ RELATION = Relation(
         "unknown": "ranks begin with other numbers in {subject}, and nothing keeps them equal: which ones ought to be "
         "equal is not known. Wrap the model in DistributedDataParallel, or set the same seed on all ranks",
         "differs": "{subject} differs between ranks since step {step}",
+        "gradients": "ranks train apart: nothing averages the gradient of {subject} in step {step}. Is it added after "
+        "the model is wrapped, or its backward under no_sync()?",
         "begins": "{subject} differs between ranks before the first step",
         "alone": "ranks train apart since step {step}: {subject} differ, and nothing averages gradients. Is the model "
         "wrapped in DistributedDataParallel, and called through the wrapper?",

@@ -5,6 +5,7 @@ the script's own option. Its first step must begin like the step after the save.
 """
 
 import argparse
+import gc
 import hashlib
 import os
 import random
@@ -33,9 +34,10 @@ from perfsuite.features.prove.relation import (
 )
 from perfsuite.features.prove.relations._changes import change
 from perfsuite.features.prove.relations._gradients import fingerprints
+from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.boot import started_with
-from perfsuite.rank.script.probes import Probe, ProvedScript, digest
+from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.record import Record
@@ -50,9 +52,12 @@ MOST_BYTES = 2 * 2**30  # of a checkpoint that is copied
 
 
 class ResumeStep(Record, frozen=True, kw_only=True):
-    """How a step begins: digests by name, the learning rates, the rows that it reads, and its loss as a text."""
+    """How a step begins: digests by name, the learning rates, the rows that it reads, and its loss as a text.
+    ``copies`` are those of other models of the same class, as an average of the weights is.
+    """
 
     weights: dict[str, str] = {}
+    copies: dict[str, str] = {}
     state: dict[str, str] = {}
     rates: list[float] = []
     rows: list[str] = []
@@ -88,6 +93,7 @@ class ResumeProbe(Probe):
         self.options: dict[str, bool] = {}
         self.draws = False
         self._saves = False
+        self._copies: list[Module] | None = None
         copy = started_with.get("PERFSUITE_COPY", "").partition(os.pathsep)[0]
         self._folder = Path(copy or ".").resolve()
         self._before = self._contents()
@@ -144,12 +150,29 @@ class ResumeProbe(Probe):
         if not step:
             with self.watched.away():
                 step |= {"weights": self.script.digests_now(), "state": self._state(), "random": _random(self.torch)}
+                step |= {"copies": self._digests_of_copies()}
             step |= {"rows": [], "rates": []}
         step["rows"] += fingerprints({"args": args, **kwargs})
         before = self.torch.get_rng_state()
         result = call()
         self.draws |= not self.torch.equal(before, self.torch.get_rng_state())
         return result
+
+    def _digests_of_copies(self) -> dict[str, str]:
+        """What a script makes of its model by copying it: an average, a teacher, a target. They are looked for once,
+        when the first step begins.
+        """
+        if self._copies is None:
+            trained = [inner_model(one) for one in self.script.models()]
+            parts = {id(part) for one in trained for part in one.modules()}
+            kinds = {type(one) for one in trained}
+            modules = [one for one in gc.get_objects() if isinstance(one, self.torch.nn.Module)]
+            self._copies = [one for one in modules if type(one) in kinds and id(one) not in parts] if trained else None
+        return {
+            f"{type(model).__name__}.{plain(name)}": digest(one)
+            for model in self._copies or ()
+            for name, one in model.named_parameters()
+        }
 
     def _state(self) -> dict[str, str]:
         names = {id(one): name for name, one in self.script.parameters()}
@@ -230,13 +253,16 @@ def saves_soon(torch: ModuleType, script: ProvedScript, value: str) -> None:
 def resumes(torch: ModuleType, script: ProvedScript, value: str) -> None:
     """The library is told to resume from this path, whatever the script passes."""
 
-    def make(keyword: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(keyword: str, given: Any = value) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def with_keyword(run: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda *args, **kwargs: run(*args, **kwargs | {keyword: value})
+            return lambda *args, **kwargs: run(*args, **kwargs | {keyword: given})
 
         return with_keyword
 
-    script.on_import[TRAINER].append(lambda module: replace(module.Trainer, "train", make("resume_from_checkpoint")))
+    # The Trainer looks for its last checkpoint itself: other files may lie beside it.
+    script.on_import[TRAINER].append(
+        lambda module: replace(module.Trainer, "train", make("resume_from_checkpoint", True))
+    )
     for name in LIGHTNING:
         script.on_import[name].append(lambda module: replace(module.Trainer, "fit", make("ckpt_path")))
 
@@ -321,7 +347,9 @@ def _differs(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
     if moved:
         anew = all(its.weights.get(name) == begun.weights.get(name) for name in moved)
         return grouped("anew" if anew else "weights", moved, **about)
-    wrong = grouped("state", [name for name in mine.state if its.state.get(name) != mine.state[name]], **about)
+    lost = [name for name in mine.copies if its.copies.get(name) != mine.copies[name]]
+    wrong = grouped("copies", lost, **about)
+    wrong += grouped("state", [name for name in mine.state if its.state.get(name) != mine.state[name]], **about)
     wrong += _rates(one, other)
     read = {row for step in one.steps[: one.saved] for row in step.rows}
     if mine.rows != its.rows and not read.intersection(mine.rows):  # else an epoch begins here, in any order
@@ -352,6 +380,8 @@ RELATION = Relation(
         "weights": "{subject} is not as it was when step {step} began: is all of the model saved and loaded?",
         "state": "the optimizer's state of {subject} is not restored for step {step}: is the optimizer saved and "
         "loaded?",
+        "copies": "a copy of the model is not restored for step {step}, such as {subject}: is the average of weights "
+        "saved and loaded?",
         "rates": "the learning rate of step {step} is {number} when resumed, and {expected} when not: is the "
         "scheduler saved and loaded?",
         "rows_again": "resumed, step {step} reads rows that were read before: are the batches of the epoch skipped?",

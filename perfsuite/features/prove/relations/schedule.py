@@ -1,10 +1,12 @@
 """schedule: a learning-rate scheduler makes one step for each update of its optimizer, or one for each epoch.
 
-Skipped updates do not count, and the schedule does not end before training.
+Skipped updates do not count, and the schedule ends with training: not before it, and not long after it. An average of
+weights follows each update once.
 """
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -17,13 +19,17 @@ from perfsuite.rank.script.watched import replace
 from perfsuite.records.record import Record
 
 FEWEST = 3  # updates
+LENGTHS = ("total_steps", "T_max")  # attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR
+LENGTH = "num_training_steps"  # of the schedules of transformers
+TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
 INITIAL = "_initial_step"  # the step that a scheduler makes while it is made
 
 
 class Schedule(Record, frozen=True, kw_only=True):
     """One scheduler. ``counts`` are its steps after each iteration, ``early`` those before the first one. ``inner`` is
-    that of a scheduler inside of another. ``rates`` are its optimizer's learning rates in the updates.
+    that of a scheduler inside of another. ``rates`` are its optimizer's learning rates in the updates. ``length`` is
+    the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back.
     """
 
     kind: str
@@ -34,11 +40,17 @@ class Schedule(Record, frozen=True, kw_only=True):
     inner: bool
     steps_known_optimizer: bool
     rates: list[float]
+    length: int
+    turns: bool
 
 
 class Schedules(Record, frozen=True, kw_only=True):
-    """``skipped`` are the iterations without an update, by their number from 0."""
+    """``skipped`` are the iterations without an update, by their number from 0. ``averaged`` is how often an average of
+    weights was updated in one iteration at most.
+    """
 
+    averaged: int
+    average_line: str
     schedulers: list[Schedule]
     iterations: int
     skipped: list[int]
@@ -52,7 +64,8 @@ class _Followed:
         self.scheduler, self.made = scheduler, made
         self.line = ""
         self.counts: list[int] = []
-        self.now = self.early = 0
+        self.now = self.early = 0  # steps since the last update, and before the first
+        self.ahead = 0  # after the update of a step that has not ended
         self.inner = False
         self.rates: list[float] = []
 
@@ -67,12 +80,24 @@ class ScheduleProbe(Probe):
         self.iterations = 0
         self._depth = 0
         self._stepped: list[Any] = []  # inside of an outermost call
-        self._updated = True
+        self._updated = False  # in the step that has not ended: DeepSpeed's engine then steps its scheduler
+        self.averages: Counter[tuple[int, int]] = Counter()  # by iteration and average
+        self.average_line = ""
         kinds = torch.optim.lr_scheduler
         replace(kinds.LRScheduler, "__init__", self._making)
         for kind in [one for one in vars(kinds).values() if isinstance(one, type)]:
             if issubclass(kind, kinds.LRScheduler) and "step" in vars(kind):
                 replace(kind, "step", self._stepping)
+        replace(torch.optim.swa_utils.AveragedModel, "update_parameters", self._averaging)
+
+    def _averaging(self, update: Callable[..., None]) -> Callable[..., None]:
+        def averaging(average: Any, *args: Any, **kwargs: Any) -> None:
+            if self.iterations:
+                self.averages[self.iterations, id(average)] += 1
+                self.average_line = self.script.line()
+            update(average, *args, **kwargs)
+
+        return averaging
 
     def _making(self, make: Callable[..., None]) -> Callable[..., None]:
         def making(scheduler: Any, *args: Any, **kwargs: Any) -> None:
@@ -114,7 +139,10 @@ class ScheduleProbe(Probe):
             if not self._depth and self._stepped:
                 first, *others = self._stepped
                 followed = self._follow(first)
-                followed.now += 1
+                if self._updated:
+                    followed.ahead += 1
+                else:
+                    followed.now += 1
                 followed.line = self.script.line()
                 for one in others:
                     if one is not first:
@@ -132,7 +160,9 @@ class ScheduleProbe(Probe):
         for one in self.followed.values():
             if _inner(one.scheduler.optimizer) is optimizer:
                 one.rates.append(max(float(group["lr"]) for group in optimizer.param_groups))
-        return update()
+        result = update()
+        self._updated = self.watched.engine is not None
+        return result
 
     def iterated(self, skipped: bool) -> None:
         """Steps of schedulers from here on follow this update."""
@@ -144,8 +174,9 @@ class ScheduleProbe(Probe):
                 one.counts.append(one.now)
             else:
                 one.early = one.now
-            one.now = 0
+            one.now, one.ahead = one.ahead, 0
         self.iterations += 1
+        self._updated = False
 
     def facts(self) -> Any:
         """A record, Schedules. What follows the last update may be cut off."""
@@ -159,16 +190,29 @@ class ScheduleProbe(Probe):
                 inner=one.inner,
                 steps_known_optimizer=self._is_known(one.scheduler.optimizer),
                 rates=one.rates,
+                length=_length(one.scheduler),
+                turns=hasattr(one.scheduler, TURNS),
             )
             for one in self.followed.values()
         ]
         facts = Schedules(
-            schedulers=schedulers, iterations=self.iterations, skipped=self.skipped, ended=self.script.ended
+            averaged=max(self.averages.values(), default=0),
+            average_line=self.average_line,
+            schedulers=schedulers,
+            iterations=self.iterations,
+            skipped=self.skipped,
+            ended=self.script.ended,
         )
         return msgspec.to_builtins(facts)
 
     def _is_known(self, optimizer: Any) -> bool:
         return self.watched.engine is not None or id(_inner(optimizer)) in self.watched.optimizers
+
+
+def _length(scheduler: Any) -> int:
+    found = [getattr(scheduler, name, 0) for name in LENGTHS]
+    found += [getattr(one, "keywords", {}).get(LENGTH, 0) for one in getattr(scheduler, "lr_lambdas", ())]
+    return int(max(found))
 
 
 def _inner(optimizer: Any) -> Any:
@@ -181,6 +225,8 @@ def _inner(optimizer: Any) -> Any:
 def _judge(seen: Seen) -> Judged:
     facts = typed(seen, Schedules)[0]
     outer = [one for one in facts.schedulers if not one.inner]
+    if facts.averaged > 1:
+        return RELATION.broken([Remark(what="averaged", number=facts.averaged, line=facts.average_line)])
     if not outer:
         raise CannotTry(Remark(what="none"))
     if facts.iterations < FEWEST:
@@ -213,6 +259,11 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
         return Remark(what="zero", subject=one.kind, step=first, number=zeros, line=one.line or one.made)
     if facts.ended and not stepped:
         return Remark(what="never", subject=one.kind, number=facts.iterations, line=one.made)
+    about: dict[str, Any] = {"number": stepped, "expected": one.length, "line": one.line or one.made}
+    if one.turns and stepped > one.length + 1:
+        return Remark(what="turns", subject=one.kind, **about)
+    if facts.ended and stepped * 2 < one.length <= facts.iterations * 2 and stepped * 2 < facts.iterations:
+        return Remark(what="short", subject=one.kind, **about)
     return None
 
 
@@ -244,6 +295,12 @@ RELATION = Relation(
         "sometimes": "{subject} makes up to {number} steps for one update: is it called in two places?",
         "skipped": "{subject} made a step after each of {number} skipped updates: ask the GradScaler whether "
         "it skipped",
+        "averaged": "an average of weights is updated {number} times for one update of the weights: is it called for "
+        "each micro-batch, or in two places?",
+        "turns": "{subject} falls for {expected} steps and then rises again, and it made {number}: does its length "
+        "count epochs, and its step() updates?",
+        "short": "{subject} is made for {expected} steps, and makes {number} in all of training: does its length count "
+        "updates, and its step() epochs?",
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },

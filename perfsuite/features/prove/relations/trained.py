@@ -4,7 +4,7 @@ A frozen one does not move in an update, and tied ones stay tied. Sharded parame
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -52,12 +52,14 @@ class ParameterTrace(Record, frozen=True, kw_only=True):
 
 
 class ParameterTraces(Record, frozen=True, kw_only=True):
-    """Of one rank. ``by_hand``: something else than a torch optimizer updates, so what is in one is not known."""
+    """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for each
+    parameter. ``by_hand``: something else than a torch optimizer updates, so what is in one is not known."""
 
     parameters: dict[str, ParameterTrace]
     updates: int
     strangers: int  # parameters of optimizers that no trained module has
     untied: str = ""
+    hidden: list[tuple[str, str]] = []
     by_hand: bool = False
     step_line: str = ""  # the user's, in which gradients are clipped or the optimizer steps
     optimizer_line: str = ""  # in which the first optimizer was made
@@ -85,6 +87,8 @@ class TrainedProbe(Probe):
         self.made_line = ""
         self._read = False  # the gradients of this step
         self._recorded = 0  # forwards
+        self.strays: _Strays | None = None
+        self.hidden: list[tuple[str, str]] = []  # class and line of modules that no model has
         replace(torch.optim.Optimizer, "__init__", self._making)
 
     def _making(self, make: Callable[..., None]) -> Callable[..., None]:
@@ -103,7 +107,7 @@ class TrainedProbe(Probe):
         if any(type(one).__name__ == "OptimizedModule" for one in model.modules()):
             return call()
         self._recorded += 1
-        with _Hooks(self.script, model, self.calls):
+        with _Hooks(self.script, model, self.calls), _Strays(self.script, model) as self.strays:
             return call()
 
     def before_backward(self) -> None:
@@ -119,6 +123,8 @@ class TrainedProbe(Probe):
         if self._read:
             return
         self._read = True
+        if self.strays is not None and not self.hidden:
+            self.hidden = list(self.strays.trained())
         self.line = self.line or self.script.line()
         for name, one in self._trained():
             if one.grad is None:
@@ -195,6 +201,7 @@ class TrainedProbe(Probe):
                 updates=self.updates,
                 strangers=strangers,
                 untied=self.untied,
+                hidden=self.hidden,
                 by_hand=engine or not self.watched.optimizers,
                 step_line=self.line,
                 optimizer_line=self.made_line,
@@ -207,6 +214,37 @@ class TrainedProbe(Probe):
     def _largest(self, gradient: Any) -> float:
         here = elements_of(local(gradient))
         return float(here.detach().abs().max()) if here.numel() else 0.0
+
+
+class _Strays:
+    """Inside, modules are noted that run in a model, but are no part of it: a list hides them. ``found`` are their
+    parameters, by the class of the first module and the user's line.
+    """
+
+    def __init__(self, script: ProvedScript, model: Module) -> None:
+        self.script = script
+        self.parts = set(map(id, model.modules()))
+        self.found: dict[int, tuple[Any, str, str]] = {}
+
+    def __enter__(self) -> "_Strays":
+        def enter(module: Module, args: Any) -> None:
+            if id(module) not in self.parts:
+                for one in module.parameters(recurse=False):
+                    self.found.setdefault(id(one), (one, type(module).__name__, self.script.line()))
+
+        self.handle = self.script.torch.nn.modules.module.register_module_forward_pre_hook(enter)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.handle.remove()
+
+    def trained(self) -> Iterator[tuple[str, str]]:
+        """The class and line of each parameter that gets a gradient, and that no optimizer has."""
+        optimized = self.script.optimized
+        return ((kind, line) for key, (one, kind, line) in self.found.items() if self._is_lost(key, one, optimized))
+
+    def _is_lost(self, key: int, parameter: Any, optimized: Mapping[int, Any]) -> bool:
+        return parameter.requires_grad and parameter.grad is not None and key not in optimized
 
 
 class _Call:
@@ -297,6 +335,9 @@ def _judge(seen: Seen) -> Judged:
     merged = {name: [rank.parameters[name] for rank in ranks if name in rank.parameters] for name in first.parameters}
     trained = {name: some for name, some in merged.items() if some[0].trains}
     wrong = [*_about_gradients(trained, first), *_about_optimizers(trained, first), *_about_moves(trained, merged)]
+    if first.hidden:
+        kind, line = first.hidden[0]
+        wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
     if first.untied:
         wrong.append(Remark(what="untied", subject=first.untied))
     aside = grouped("unused", [name for name, some in trained.items() if _unused(some)]) if not wrong else []
@@ -372,6 +413,8 @@ RELATION = Relation(
         "zero": "the gradient of {subject} is exactly 0 in each step: is it masked, or multiplied by 0?",
         "absent": "the optimizer does not have {subject}: gradients reach it, and nothing moves it. If that is meant, "
         "call requires_grad_(False)",
+        "hidden": "{number} parameters get gradients, and no model has them: {subject} is called in the forward and "
+        "was not registered. Keep modules in nn.ModuleList or nn.ModuleDict",
         "stale": "the optimizer does not have {subject}, but {number} parameters that no module has: was it made "
         "before the model was replaced or wrapped?",
         "twice": "two optimizers have {subject}: it is updated twice in each step",
