@@ -12,7 +12,7 @@ PerfsuiteError            base; its text says what was wrong and what to do
 Defined where they are raised: CellFailed (launch/launcher.py: the ranks left no result), GatherError
 (compare/gather.py: their results do not make a measurement), NotAccepted (gatekeeper.py: a FileError for a baseline
 that was not written), NoAnswer (rank/forked.py: a RankError for a count that failed), OutOfTime (system/deadline.py: a
-limit is used up) and, for pytest, PerfVerdict (plugin/perf_cell.py: the verdict is red).
+limit is used up) and, for pytest, PerfVerdict (plugin/fixture.py: the verdict is red).
 """
 
 import difflib

@@ -18,7 +18,7 @@ from perfsuite.settings.options import OPTIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perfsuite.plugin.perf_cell import PerfCell
+    from perfsuite.plugin.fixture import PerfCell
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

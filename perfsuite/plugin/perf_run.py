@@ -25,10 +25,10 @@ from perfsuite.launch.places import place_of
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
 from perfsuite.plugin.cell_result import leave, leave_out, left, without_measurement
 from perfsuite.plugin.failing import Failing, Marked
+from perfsuite.plugin.fixture import PerfCell, PerfVerdict
 from perfsuite.plugin.options import Options
 from perfsuite.plugin.output import Output
 from perfsuite.plugin.parametrization import catalog_of, cell_of
-from perfsuite.plugin.perf_cell import PerfCell, PerfVerdict
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.plugin.settling import Settling

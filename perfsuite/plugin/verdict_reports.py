@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from perfsuite.plugin.cell_result import attach, fail, leave, result_of, without_measurement
+from perfsuite.plugin.fixture import PerfVerdict
 from perfsuite.plugin.parametrization import cell_of
-from perfsuite.plugin.perf_cell import PerfVerdict
 from perfsuite.plugin.settings import FIXTURE
 from perfsuite.records.formats import timestamp
 from perfsuite.show.text.verdict_words import headline
