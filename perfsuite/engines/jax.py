@@ -33,6 +33,7 @@ class CompiledStep(Trainer):
 
     def __init__(self, session: Session, model: Module) -> None:
         super().__init__(session, model)
+        self.whole = sum(one.numel() for one in model.parameters())  # parameters of all ranks
         _initialize(session)
         import jax
 
@@ -85,8 +86,8 @@ class CompiledStep(Trainer):
         expected = sum(
             one.size // (1 if one.sharding.is_fully_replicated else ranks) for one in self.parameters.values()
         )
-        if here != expected or (here < self.session.parameters) != (self.divides and ranks > 1):
-            raise WrongEngine(f"A rank must keep {expected:,} parameters of {self.session.parameters:,}, not {here:,}.")
+        if here != expected or (here < self.whole) != (self.divides and ranks > 1):
+            raise WrongEngine(f"A rank must keep {expected:,} parameters of {self.whole:,}, not {here:,}.")
         return {"module": self.session.job.model.family, "backend": jax.default_backend(), "parameters": here}
 
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
@@ -179,7 +180,7 @@ def _initialize(session: Session) -> None:
     pin_to_cpu()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(place[0], session.world_size, session.rank)
-    session.left.callback(jax.distributed.shutdown)
+    session.departure.callback(jax.distributed.shutdown)
 
 
 def _is_linear(module: Module) -> bool:

@@ -153,7 +153,7 @@ def main() -> None:
     with open(orders["reports"], "w", encoding="utf-8") as pipe:
         pipe.write(json.dumps(report))
     if session:
-        session.left.close()
+        session.departure.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(session is None)

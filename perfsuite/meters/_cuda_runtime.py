@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.rank.memory.whereabouts import watch
-from perfsuite.rank.meter import Meter, by_part
+from perfsuite.rank.meter import by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
-from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import MOST, locate
 
 PHASE, MODULE, END = "perfsuite phase: ", "perfsuite module: ", "perfsuite end"  # names of marks
@@ -48,42 +47,19 @@ class HostEvent:
 Calls = Counter[tuple[str, str, str, str]]  # by the runtime's function, phase, operator and module
 
 
-class CudaRuntime(Meter):
-    """Counts some of the runtime's functions. The first of these meters profiles the step, for all of them."""
-
-    watches = StepKind.PROFILED
-    metric: str
-    functions: Collection[str]
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.profiles = session.runtime_calls is None and session.job.device == "cuda"
-        if self.profiles:
-            session.runtime_calls = Counter()
-
-    def watching(self) -> contextlib.AbstractContextManager[None]:
-        if not self.profiles:
-            return contextlib.nullcontext()
-        return profiled(self.session, self.trainer.model, self.session.runtime_calls)
-
-    def readings(self) -> dict[str, Reading]:
-        calls = self.session.runtime_calls
-        return {} if calls is None else {self.metric: reading(calls, self.functions)}
-
-
 @contextlib.contextmanager
-def profiled(session: Session, model: Any, calls: Any) -> Iterator[None]:
+def profiled(session: Session, model: Any, calls: Calls) -> Iterator[None]:
     """Inside, torch's profiler records; then all calls of the runtime are added to ``calls``."""
     from torch.profiler import ProfilerActivity, profile
 
     mark = functools.partial(_mark, PHASE)
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with profile(activities=activities) as profiler, watch(model, functools.partial(_mark, MODULE), session):
-        session.listeners.append(mark)
+        session.phases.listen(mark)
         try:
             yield
         finally:
-            session.listeners.remove(mark)
+            session.phases.forget(mark)
             _mark("", END)  # the profiler synchronizes the device when it stops
     calls.update(runtime_calls(events_of(profiler.events() or [])))
 

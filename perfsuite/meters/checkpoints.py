@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from perfsuite.catalog.definitions import OF_A_CHECKPOINT, OF_A_PEAK, Metric
 from perfsuite.errors import PerfsuiteError, RankError, Unsupported
 from perfsuite.meters.host import begin_high_water_mark, high_water_mark
-from perfsuite.meters.memory import live_bytes, open_source
 from perfsuite.rank.build_model import build_model, prepare, seed_steps
+from perfsuite.rank.memory.recorder import live_bytes, open_source
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
@@ -66,10 +66,7 @@ class Checkpoints(Meter):
 
 
 def _own(session: Session) -> Session:
-    own = dataclasses.replace(session, listeners=list(session.listeners))  # faults add their own
-    if "mesh" in session.__dict__:
-        own.__dict__["mesh"] = session.mesh
-    return own
+    return dataclasses.replace(session, phases=session.phases.copy())  # faults listen, too
 
 
 class _Measured:

@@ -51,13 +51,13 @@ class Coverage(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        self.session.listeners.append(self._mark)
+        self.session.phases.listen(self._mark)
 
     def _mark(self, phase: str) -> None:
         now = time.perf_counter()
         if self.stage:
             self.seconds_of[self.stage] += now - self.stage_begun
-        named = EVALUATION if self.trainer.watched.evaluates else self.session.phase
+        named = EVALUATION if self.trainer.watched.evaluates else self.session.phases.phase
         self.stage, self.stage_begun = named if named in STAGED else "", now
 
     def _made(self, seconds: float, slowed: bool) -> None:
@@ -82,7 +82,7 @@ class Coverage(Meter):
         if step:
             self._made(seconds, slowed=False)
         else:
-            self.session.listeners.append(self._mark)
+            self.session.phases.listen(self._mark)
         self.last_ended = time.perf_counter()
 
     def readings(self) -> dict[str, Reading]:

@@ -8,7 +8,7 @@ import itertools
 
 from perfsuite.catalog.definitions import OF_A_PEAK, Metric
 from perfsuite.errors import RankError
-from perfsuite.meters.memory import live_bytes, open_source
+from perfsuite.rank.memory.recorder import live_bytes, open_source
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading

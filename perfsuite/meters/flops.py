@@ -73,7 +73,7 @@ class Flops(Meter):
         self.model_flop = 0
         self.counts_step = session.job.model.task not in WITH_WEIGHTS  # model FLOPs too
         self.phase = ""
-        session.listeners.append(self.begins)
+        session.phases.listen(self.begins)
         self.peak = self._peak()  # before any memory is counted or capped
 
     def begins(self, phase: str) -> None:

@@ -62,7 +62,7 @@ class LineTimes(Meter):
 
     def _mark(self, phase: str) -> None:
         watched = self.trainer.watched
-        stage = self.session.phase if self.session.phase in NAMED else phase
+        stage = self.session.phases.phase if self.session.phases.phase in NAMED else phase
         self.phase = EVALUATION if watched.only_evaluates else stage
 
     def readings(self) -> dict[str, Reading]:
@@ -71,7 +71,7 @@ class LineTimes(Meter):
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step == 0:
             self.thread = threading.get_ident()
-            self.session.listeners.append(self._mark)
+            self.session.phases.listen(self._mark)
             threading.Thread(target=self._sample, daemon=True).start()
 
     def _sample(self) -> None:

@@ -9,26 +9,19 @@ each recorded step left, by operator and module.
 """
 
 import contextlib
-import functools
 import gc
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, Metric
 from perfsuite.catalog.processes import IN_TORCH
 from perfsuite.errors import RankError
-from perfsuite.meters._cuda_history import CudaHistory
 from perfsuite.meters._growth import goes_on, is_asked_at
 from perfsuite.meters.compilation import compiled_again
-from perfsuite.rank.memory.anatomy import Anatomy, Mark, dissect
-from perfsuite.rank.memory.cpu_allocator import CpuAllocator
 from perfsuite.rank.memory.leftovers import leftovers, leftovers_text
-from perfsuite.rank.memory.oom import parts_at_refusal
-from perfsuite.rank.memory.snapshot import keep_snapshot
-from perfsuite.rank.memory.whereabouts import watch
+from perfsuite.rank.memory.recorder import live_bytes
 from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome, Trainer
@@ -38,63 +31,34 @@ from perfsuite.records.suspects import fold
 from perfsuite.system.units import BYTES
 
 MIB = 2**20  # of garbage, which a small script has as well
-Source = CpuAllocator | CudaHistory  # where the bytes of a device are counted
-
-
-def open_source(session: Session) -> Source:
-    """Where the bytes of the rank's devices are counted."""
-    if session.job.device == "cpu":
-        return CpuAllocator()
-    return CudaHistory([device.index for device in session.devices], stacks=bool(session.job.traces))
-
-
-def live_bytes(source: Source) -> int:
-    """Bytes that stay alive: garbage in reference cycles is collected first."""
-    gc.collect()
-    return source.live_bytes
 
 
 class Memory(Meter):
-    """Begins to record before the model is built, so that every block's history is known."""
+    """Reads the record of the first steps, and what is alive after them."""
 
     processes = IN_TORCH
     launches = ("measured", "traced")
-    early = True
     order = Order.MEMORY
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.source = open_source(session)
-        self.source.set_capacity(session.job.capacity_bytes)
-        self.trainer: Any = None
-        self.marks: dict[int, Mark] = {}
-        self.recording = True
-        self.settled, self.watched = contextlib.ExitStack(), contextlib.ExitStack()
-        self.stepping = self.evaluated_once = False
-        self.setup_peaks = self.recorded_peaks = [0] * len(self.source.each)  # of each device
-        self.recorded_live = 0
+        assert session.memory, "recorded in each launch in which this meter reads"
+        self.record = session.memory
+        self.source = self.record.source
+        self.evaluated_once = False
         self.fed = 0  # bytes of the last batch, which differ from step to step if sequences are packed
+        self.recorded_live = 0  # bytes after the recorded steps, without their last batch
         self.steps = 0  # since the recording stopped
         self.kept: list[tuple[int, int]] = []  # steps, and bytes that a script has kept; first, then each unfenced step
-        self.parameters = 0  # bytes, also of a file that is mapped, which no allocator sees
         self.later_peaks: list[int] = []  # of each device, of all steps that are as the script or the engine makes them
         self.later_kept: list[int] = []
         self.later_steps: list[int] = []  # the peak of each step after the measured ones, of the fullest device
         self.left: list[tuple[int | None, int | None]] = []  # of each device: reserved and free bytes
-        self.source.record(True)
-        session.listeners.append(self.mark)
-        session.memory = self
-        session.undone.callback(self.settled.close)
+        session.phases.listen(self._mark)
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        self.settled.enter_context(self.source.settled())
-        self.watched.enter_context(watch(trainer.model, self.source.enter_module, self.session))
-        # A tensor in a reference cycle lives until Python collects it, which depends on the number of new objects.
-        # Recorded steps collect only at their beginning, so that a peak repeats itself.
-        if gc.isenabled():  # user code may have disabled it
-            gc.disable()
-            self.settled.callback(gc.enable)
+        self.record.prepared(trainer)
 
     @contextlib.contextmanager
     def feed(self, kind: StepKind) -> Iterator[None]:
@@ -109,8 +73,9 @@ class Memory(Meter):
             gc.collect()
         if kind == StepKind.TRACED:
             self.source.settle()  # the barrier before the step has a tensor of its own
-        elif self.recording and kind != StepKind.COMPILING:
-            self.stop_recording()
+        elif self.record.is_on and kind != StepKind.COMPILING:
+            self.record.stop()
+            self.recorded_live = self.record.live_bytes - self.fed
         if kind == StepKind.COUNTED:
             if not self.evaluated_once:
                 self._check_growth()
@@ -119,119 +84,41 @@ class Memory(Meter):
             self.source.set_capacity(None)  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
-    def mark(self, phase: str) -> None:
-        """A phase begins: note the category of each storage.
-
-        An evaluation may leave more alive than a step (ZeRO-3 keeps parameters gathered that a backward would
+    def _mark(self, phase: str) -> None:
+        """An evaluation may leave more alive than a step (ZeRO-3 keeps parameters gathered that a backward would
         release), so the steps are checked before the first evaluation; epochs.py compares epochs.
         """
         if phase == "evaluation" and not self.evaluated_once:
             self.evaluated_once = True
             self._check_growth()
-        if not self.recording:
-            return
-        self.source.enter_phase(self.session.outside(phase))
-        if self.trainer is None:
-            return
-        if phase == "batch" and not self.stepping:
-            self.stepping = True
-            self.setup_peaks = [one.peak_bytes for one in self.source.each]
-            self.source.reset_peak()
-        self.source.settle()
-        number = len(self.marks)
-        self.marks[number] = Mark(phase, self._named())
-        self.source.mark(number)
-
-    def _named(self) -> dict[int, str]:
-        """The storages that the trainer knows by name, by address."""
-        named: dict[int, str] = {}
-        parameters: dict[int, int] = {}
-        for category, tensor in self.trainer.storages():
-            address = tensor.untyped_storage().data_ptr()
-            if address:
-                named.setdefault(address, category)
-                if category == "parameters" and tensor.device.type == self.session.job.device:
-                    parameters[tensor.data_ptr()] = tensor.nbytes
-        self.parameters = max(self.parameters, sum(parameters.values()))
-        return named
-
-    def at_refusal(self) -> dict[str, int]:
-        """The bytes alive when memory ran out in a recorded step, by category; empty if unknown."""
-        if not self.recording or not self.stepping:
-            return {}
-        named = self._named()
-        self.source.record(False)
-        if self.session.job.traces:
-            keep_snapshot(self.session)
-        for one in self.source.each:
-            if refused := one.refused():
-                return parts_at_refusal(one.events(), self.marks, named, refused)
-        return {}
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
-        self.steps += not self.recording
+        self.steps += not self.record.is_on
         if self.session.strategy.engine.own and (self.steps == 1 or kind == StepKind.UNFENCED):
             gc.collect()
             self.kept.append((self.steps, self.source.kept_bytes))
-
-    def stop_recording(self) -> None:
-        """Stop the log. From here on, only bytes that stay alive are watched."""
-        self.recording = False
-        self.watched.close()
-        if self.session.job.capacity_bytes is None:  # under a capacity, all steps must use as much as the recorded ones
-            self.settled.close()
-        self.source.record(False)
-        self.recorded_peaks = [one.peak_bytes for one in self.source.each]
-        self.recorded_live = live_bytes(self.source) - self.fed
-
-    @functools.cached_property
-    def logs(self) -> list[list[tuple[int, int, str]]]:
-        """The log of the traced steps, of each device."""
-        return [one.events() for one in self.source.each]
-
-    @functools.cached_property
-    def anatomies(self) -> list[Anatomy]:
-        """Of the peak of each device."""
-        return [dissect(log, self.marks, self.session.strategy.engine.own) for log in self.logs]
-
-    @functools.cached_property
-    def fullest(self) -> int:
-        """Which device has the highest peak, the first of equals."""
-        peaks = [one.peak_bytes for one in self.anatomies]
-        return peaks.index(max(peaks))
-
-    @property
-    def events(self) -> list[tuple[int, int, str]]:
-        """The log of the fullest device."""
-        return self.logs[self.fullest]
-
-    @property
-    def times(self) -> list[int]:
-        """When each of these events happened, in nanoseconds since 1970."""
-        times: list[int] = self.source.each[self.fullest].times()
-        return times
 
     def readings(self) -> dict[str, Reading]:
         readings = over_devices([self._readings_of(number) for number in range(len(self.source.each))])
         if self.session.strategy.engine.own:
             grown = self._grown()
-            left = leftovers(self.events, self.marks) if grown else {}
+            left = leftovers(self.record.events, self.record.marks) if grown else {}
             kept = {f"kept: {place}": size for place, size in left.items()}
             self.has_grown = bool(grown)
             readings["grown_bytes"] = Reading(value=grown, parts=_some({"kept": grown}), suspects=kept)
             held = readings["parameters_bytes"].value
-            readings["parameters_bytes"] = Reading(value=max(held, self.parameters))
+            readings["parameters_bytes"] = Reading(value=max(held, self.record.parameters_bytes))
         return readings
 
     def _readings_of(self, number: int) -> dict[str, Reading]:
         """Those of one device."""
-        anatomy = self.anatomies[number]
-        self.source.each[number].prove_peak(anatomy.peak_bytes, self.recorded_peaks[number])
+        anatomy = self.record.anatomies[number]
+        self.source.each[number].prove_peak(anatomy.peak_bytes, self.record.peaks[number])
         peak = Reading(
             value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_suspects(anatomy.operations)
         )
         readings = {"peak_memory_bytes": peak}
-        readings["setup_memory_bytes"] = Reading(value=self.setup_peaks[number])
+        readings["setup_memory_bytes"] = Reading(value=self.record.setup_peaks[number])
         process = self.session.strategy.engine.process
         readings |= {
             f"{category}_bytes": Reading(value=anatomy.largest[category])
@@ -283,7 +170,7 @@ class Memory(Meter):
         if grown > 0:
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
-                f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.events, self.marks))}"
+                f"{TRACED_STEPS} steps. {leftovers_text(leftovers(self.record.events, self.record.marks))}"
                 f"{compiled_again()}"
             )
 

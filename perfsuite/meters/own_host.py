@@ -46,12 +46,13 @@ class OwnHost(Meter):
         self.steps = 0  # so far
         self.later_bytes: list[int] = []
         self.counts: list[tuple[str, int, int]] = []  # kind of the step that begins, steps before it, bytes
-        session.listeners.append(self._mark)
+        session.phases.listen(self._mark)
 
     def _bytes(self) -> int:
         """Of malloc and maps, but for tensors on a CPU."""
         memory, now, before = self.session.memory, self._mapped(), self.mapped_before
-        tensors = memory.source.live_bytes if memory and self.session.job.device == "cpu" else 0
+        on_cpu = memory and self.session.job.device == "cpu"
+        tensors = memory.source.live_bytes - memory.source.adopted_bytes if memory and on_cpu else 0
         maps = now.shared - before.shared + max(0, now.private - before.private - FLOOR)
         return malloced() + maps - tensors
 

@@ -62,7 +62,7 @@ class OwnLines(Meter):
         self.held: dict[str, int] = {}
         self.kind = ""
         self.has_begun = False  # the first forward of this step
-        session.listeners.append(self._mark)
+        session.phases.listen(self._mark)
 
     def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         self.kind, self.has_begun = kind, False
@@ -200,7 +200,7 @@ class OwnLines(Meter):
         """Bytes at the peak that are as large as the logits, in any dtype: they, their softmax, their gradient. Of
         logits that are no larger than what layers make, none is known by its size.
         """
-        memory: Any = self.session.memory  # that of memory.py, which the protocol does not promise
+        memory = self.session.memory
         others = max((size for width, size in self.widest.items() if width != self.vocabulary), default=0)
         if memory is None or self.logits < LARGER * max(1, others):
             return 0

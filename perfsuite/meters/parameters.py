@@ -9,10 +9,13 @@ from perfsuite.system.units import COUNT
 class Parameters(Meter):
     """A rank refuses a model that says another number than it has: then there is nothing to compare."""
 
+    def built(self, parameters: int) -> None:
+        self.number = parameters
+
     def readings(self) -> dict[str, Reading]:
         if self.session.job.model.parameters:
             return {}
-        return {"parameters": Reading(value=self.session.parameters)}
+        return {"parameters": Reading(value=self.number)}
 
 
 METER = Parameters

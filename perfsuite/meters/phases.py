@@ -40,12 +40,12 @@ class Phases(Meter):
         super().__init__(session)
         self.moments: list[tuple[str, Any]] = []
         self.steps: list[list[tuple[str, Any]]] = []
-        session.listeners.append(self._mark)
+        session.phases.listen(self._mark)
 
     def _mark(self, phase: str) -> None:
         if phase == "batch":
             self.moments = []
-        named = phase in PHASES and self.session.phase
+        named = phase in PHASES and self.session.phases.phase
         self.moments.append((named or _BEGINS.get(phase, ""), self._now()))
 
     def _now(self) -> Any:

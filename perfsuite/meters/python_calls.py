@@ -28,6 +28,7 @@ from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.rank.installed import tops
 from perfsuite.rank.loaded import is_installed
 from perfsuite.rank.meter import Meter, Order, by_part
+from perfsuite.rank.phases import StepPhases
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
@@ -63,7 +64,7 @@ class PythonCalls(Meter):
         counter = CallCounter()
         with _uncollected(), torch.autograd.set_multithreading_enabled(False), counter.counting():
             yield
-        self.session.called = frozenset(module for _, module in counter.known.values())
+        self.called = frozenset(module for _, module in counter.known.values())
         self.calls = counter.by_function(self.packages, self.session.strategy.engine.own)
 
     def readings(self) -> dict[str, Reading]:
@@ -71,7 +72,7 @@ class PythonCalls(Meter):
 
 
 class CallCounter:
-    """Counts the calls of Python functions in this thread, except those inside ``Session.mark`` and BY_CHANCE."""
+    """Counts the calls of Python functions in this thread, except those inside ``StepPhases.mark`` and BY_CHANCE."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()  # by the code's address: code objects compare by their contents, slowly
@@ -89,7 +90,7 @@ class CallCounter:
                 sys.setprofile(before)
 
     def _profile(self) -> Callable[[FrameType, str, Any], None]:
-        counts, known, mark = self.counts, self.known, Session.mark.__code__
+        counts, known, mark = self.counts, self.known, StepPhases.mark.__code__
         silent: FrameType | None = None
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:

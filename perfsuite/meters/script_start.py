@@ -25,12 +25,12 @@ class ScriptStart(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         if boot.started:
-            session.listeners.append(boot.started.listen)
+            session.phases.listen(boot.started.listen)
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
         if boot.started:
-            self.session.listeners.remove(boot.started.listen)
+            self.session.phases.forget(boot.started.listen)
 
     def readings(self) -> dict[str, Reading]:
         started = boot.started

@@ -83,7 +83,7 @@ class TensorLines(Meter):
         return self._at_peak(readings) | self._kept(readings)
 
     def _at_peak(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
-        memory: Any = self.session.memory
+        memory = self.session.memory
         if memory is None or PEAK not in readings:
             return {}
         lines: dict[str, Counter[str]] = defaultdict(Counter)

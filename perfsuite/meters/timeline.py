@@ -48,7 +48,7 @@ class Timeline(Meter):
         self.modules: list[tuple[str, int]] = []
         self.profiles: dict[str, Any] = {}  # of the last step of each kind
         self.running: Any = None
-        session.listeners.append(self._mark)
+        session.phases.listen(self._mark)
 
     def _mark(self, phase: str) -> None:
         if phase in ("batch", "compile"):

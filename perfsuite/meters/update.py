@@ -3,6 +3,8 @@ rank/reference_update.py says how both are made. A wrong reduction, accumulation
 even if the loss falls.
 """
 
+from collections.abc import Mapping
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.reference_update import compare_update
@@ -16,8 +18,8 @@ class Update(Meter):
     processes = ("training", "xla")
     alone = True
 
-    def readings(self) -> dict[str, Reading]:
-        update = compare_update(self.session)
+    def readings_after(self, others: Mapping[str, Reading]) -> dict[str, Reading]:
+        update = compare_update(self.session, self.session.job.model.parameters or int(others["parameters"].value))
         if update is None:
             return {}
         return {

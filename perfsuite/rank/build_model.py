@@ -12,7 +12,7 @@ from perfsuite.rank.torch_types import Module
 from perfsuite.rank.trainer import Trainer
 
 
-def build_model(session: Session, attention: str | None = None) -> Module:
+def build_model(session: Session, attention: str | None = None, meters: Sequence[Meter] = ()) -> Module:
     """The cell's model in training mode, on the rank's device, with all techniques applied.
 
     Every rank builds the same weights: the seed is the job's, not the rank's. ``attention`` None leaves the choice to
@@ -23,7 +23,9 @@ def build_model(session: Session, attention: str | None = None) -> Module:
     torch.manual_seed(session.job.seed)
     with session.device:
         model = _construct(session, attention)
-    session.parameters = check_parameters(session.job.model, model)
+    parameters = check_parameters(session.job.model, model)
+    for meter in meters:
+        meter.built(parameters)
     for choice in session.strategy.choices:
         if choice.technique.applies:
             model = choice.technique.applies(session, model)

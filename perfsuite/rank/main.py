@@ -5,6 +5,7 @@ where FOLDER contains the cell's job.json. One process per rank; the ranks find 
 """
 
 import contextlib
+import dataclasses
 import faulthandler
 import gc
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.rank.build_model import build_model, prepare, seed_steps
+from perfsuite.rank.memory.recorder import record_memory
 from perfsuite.rank.meter import Meter, kinds_of_meters, meters_of
 from perfsuite.rank.process_group import join
 from perfsuite.rank.results import report, sample_of
@@ -30,16 +32,18 @@ from perfsuite.records.step_kinds import StepKind
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     """Train the cell and return this rank's measurements."""
-    progress = list(session.listeners)
     meters = meters_of(session)
     evidence = drive(session, meters, kinds_of(session), phases_seconds)
     sample = sample_of(session, meters, evidence, phases_seconds)
     meters.clear()  # with them goes the trainer, whose memory another one needs
-    session.listeners[:], session.memory = progress, None
+    session.phases.forget_all()
+    if session.memory:
+        session.memory.release()
     gc.collect()
+    alone = dataclasses.replace(session, memory=None)
     with _timed("check", session, phases_seconds):
         for kind in kinds_of_meters(session):
-            sample.readings.update(kind(session).readings() if kind.alone else {})
+            sample.readings.update(kind(alone).readings_after(sample.readings) if kind.alone else {})
     return sample
 
 
@@ -50,9 +54,9 @@ def drive(
 
     ``kinds`` says what each step is for. Returns the evidence that the engine is the named one.
     """
-    with _timed("build", session, phases_seconds), session.opened.watching():
-        model = build_model(session)
-    with _timed("prepare", session, phases_seconds), session.opened.watching():
+    with _timed("build", session, phases_seconds), session.opened_files.watching():
+        model = build_model(session, meters=meters)
+    with _timed("prepare", session, phases_seconds), session.opened_files.watching():
         trainer, evidence = prepare(session, model, meters)
         for meter in meters:
             meter.prepared(trainer)
@@ -80,14 +84,14 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
             warm_up()
         job = codec.read(folder / JOB, Job)
         session = Session.open(job, rank, folder / SCRATCH)
-        session.listeners.append(progress.mark)
-        session.waits = progress.wait
+        session.phases.report_to(progress)
         with _timed("join", session, phases_seconds):
             join(session, folder)
+        session = dataclasses.replace(session, memory=record_memory(session))
         sample = measure(session, phases_seconds)
         progress.mark("result")
         codec.write(folder / f"rank{rank}.json", sample)
-        session.left.close()
+        session.departure.close()
         return 0
     except BaseException as error:
         report(error, folder, rank, progress.where, session)

@@ -64,7 +64,11 @@ class Meter:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.uncounted: dict[str, str] = {}  # metrics that cannot be counted here, with the reasons
+        self.called = frozenset[str]()  # modules of which a step has called functions
         self.has_grown = False  # whether readings have something that ends, or grows for ever: later steps tell
+
+    def built(self, parameters: int) -> None:
+        """The model is built with so many parameters, tied ones counted once; no technique has changed it yet."""
 
     def prepared(self, trainer: Trainer) -> None:
         """The engine is ready and checked; no step has run."""
@@ -91,6 +95,10 @@ class Meter:
     def readings(self) -> dict[str, Reading]:
         """All that was measured, by the metric's name. What is missing is in ``uncounted`` from now on."""
         raise NotImplementedError
+
+    def readings_after(self, others: Mapping[str, Reading]) -> dict[str, Reading]:
+        """All that a meter measures which stands ``alone``, when the ``others`` are known."""
+        return self.readings()
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         """That step of a script after all measured ones is done, and 0 is before the first. The readings are made."""

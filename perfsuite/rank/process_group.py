@@ -62,7 +62,7 @@ def join(session: Session, folder: Path) -> None:
     backend = "gloo" if session.job.device == "cpu" else "nccl"
     device = session.device if backend == "nccl" else None
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device)
-    session.left.callback(leave)
+    session.departure.callback(leave)
 
 
 def as_batch(thread: int = 0) -> None:

@@ -65,13 +65,14 @@ class Reference:
     packed: frozenset[str]
 
 
-def compare_update(session: Session) -> ReferenceUpdate | None:
-    """Make the step on both sides; None if there is nothing to compare: see ``_is_comparable``, and a model that draws
-    random numbers without dropout has no single update. All ranks return None, or none does. Collective.
+def compare_update(session: Session, parameters: int) -> ReferenceUpdate | None:
+    """Make the step of a model with so many ``parameters`` on both sides; None if there is nothing to compare: a large
+    model, see ``_is_comparable``, and a model that draws random numbers without dropout has no single update. All ranks
+    return None, or none does. Collective.
     """
     import torch
 
-    if not _is_comparable(session):
+    if parameters > MOST_PARAMETERS or not _is_comparable(session):
         return None
     checked = _checked(session)
     reference = _reference(checked)
@@ -87,14 +88,13 @@ def compare_update(session: Session) -> ReferenceUpdate | None:
 
 def _is_comparable(session: Session) -> bool:
     """Not a cell with a capacity, which the check's own tensors could exceed, nor one that leaves the library its
-    defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor a large model, nor
-    one on an emulated GPU, which computes small tensors alone.
+    defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor one on an emulated
+    GPU, which computes small tensors alone.
     """
     job = session.job
     if session.emulated:
         return False
-    small = session.parameters <= MOST_PARAMETERS
-    return job.capacity_bytes is None and session.recipe.stated and small and not session.compiles
+    return job.capacity_bytes is None and session.recipe.stated and not session.compiles
 
 
 def _checked(session: Session) -> Session:
@@ -104,7 +104,7 @@ def _checked(session: Session) -> Session:
         nodrop if choice.technique.slot == nodrop.technique.slot else choice for choice in session.strategy.choices
     ]
     optimizer = session.recipe.optimizer
-    checked = dataclasses.replace(
+    return dataclasses.replace(
         session,
         strategy=dataclasses.replace(session.strategy, choices=tuple(choices)),
         recipe=dataclasses.replace(
@@ -114,11 +114,8 @@ def _checked(session: Session) -> Session:
             schedule=None,
             same_batch=True,
         ),
-        listeners=list(session.listeners),  # faults add their own
+        phases=session.phases.copy(),  # faults listen, too
     )
-    if "mesh" in session.__dict__:
-        checked.__dict__["mesh"] = session.mesh
-    return checked
 
 
 def _alone(checked: Session) -> Session:
@@ -135,7 +132,7 @@ def _alone(checked: Session) -> Session:
         accumulation=checked.recipe.accumulation * checked.layout.data_ranks,
     )
     job = msgspec.structs.replace(checked.job, world_size=1, faults=[])
-    return Session(job, 0, catalog, strategy, recipe, Layout(), listeners=list(checked.listeners))
+    return Session(job, 0, catalog, strategy, recipe, Layout(), None, phases=checked.phases.copy())
 
 
 def _reference(checked: Session) -> Reference | None:

@@ -14,6 +14,8 @@ from perfsuite.rank.flags import flags
 from perfsuite.rank.installed import installed, reachable
 from perfsuite.rank.loaded import own_files, own_libraries
 from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
+from perfsuite.rank.memory.recorder import MemoryRecorder
+from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records import codec
@@ -35,18 +37,19 @@ def sample_of(
 ) -> RankSample:
     """What the meters read, when all steps are made."""
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
-    session.undone.close()  # the flags are to be the user's
-    in_steps = _evidence(lambda: reachable(session.called, session.strategy.engine.own), frozenset[str]())
+    session.changes.close()  # the flags are to be the user's
+    called = frozenset[str]().union(*(meter.called for meter in meters))
+    in_steps = _evidence(lambda: reachable(called, session.strategy.engine.own), frozenset[str]())
     return RankSample(
         rank=session.rank,
         readings=readings,
         engine=evidence,
         versions=versions(session),
         flags=flags(session.job.device, session.world_size, in_steps),
-        asked=session.asked.digests(),
+        asked=session.asked_variables.digests(),
         phases_seconds=phases_seconds,
         files=own_files(),
-        opened=[*session.opened.files, *own_libraries()],
+        opened=[*session.opened_files.files, *own_libraries()],
         installed=_evidence(lambda: installed(in_steps, session.packages), Installed()),
         memory_curve=memory_curve(session),
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},
@@ -74,9 +77,10 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
     memory = session.memory if session and out_of_memory else None
-    parts: dict[str, int] = _evidence(memory.at_refusal, {}) if memory else {}
+    nothing: dict[str, int] = {}
+    parts = _evidence(lambda: _at_refusal(session, memory), nothing) if session and memory else nothing
     if session:
-        _evidence(session.undone.close, None)  # the flags are to be the user's
+        _evidence(session.changes.close, None)  # the flags are to be the user's
     failure = Failure(
         kind=kind,
         rank=rank,
@@ -91,6 +95,15 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
         timed_steps=getattr(error, "timed_steps", None),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
+
+
+def _at_refusal(session: Session, memory: MemoryRecorder) -> dict[str, int]:
+    """The bytes by category when memory ran out; a launch that is traced keeps a snapshot of them."""
+    keeps = bool(session.job.traces) and memory.is_recording_steps
+    parts = memory.at_refusal()
+    if keeps:
+        keep_snapshot(session)
+    return parts
 
 
 def is_out_of_memory(error: BaseException) -> bool:

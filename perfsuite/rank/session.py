@@ -1,9 +1,7 @@
-"""A rank's context: its job, its place, its catalog, its device, and the listeners to its progress."""
+"""What a rank knows, and what serves its code: the facts of its cell, and the services that each own some state."""
 
 import contextlib
-import functools
 import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +12,8 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.rank.asked import AskedInputs, watch
-from perfsuite.rank.memory.source import MemoryRecord
 from perfsuite.rank.opened import Opened
+from perfsuite.rank.phases import StepPhases
 from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.rank.torch_types import DeviceMesh, DType, TorchDevice
 from perfsuite.records.job import Job
@@ -24,12 +22,12 @@ from perfsuite.system.machine import EMULATED
 if TYPE_CHECKING:
     from typing import Self
 
-Listener = Callable[[str], None]
+    from perfsuite.rank.memory.recorder import MemoryRecorder
 
 
-@dataclass
-class Session:
-    """One rank of one cell."""
+@dataclass(frozen=True)
+class RankFacts:
+    """One rank of one cell. ``scratch`` is a folder for files that are removed when the cell ends."""
 
     job: Job
     rank: int
@@ -37,33 +35,7 @@ class Session:
     strategy: Strategy
     recipe: Recipe
     layout: Layout
-    scratch: Path | None = None  # for files that are removed when the cell ends
-    listeners: list[Listener] = field(default_factory=list)
-    waits: Listener = lambda phase: None  # called from time to time while this rank waits, and does not hang
-    parameters: int = 0  # of the model as it was built, tied ones counted once
-    memory: MemoryRecord | None = None  # of the traced steps: meters/memory.py
-    phase: str = ""  # that a script names itself: it has the time, whatever runs in it
-    part: str = ""  # that a script names itself: it has the memory and the operators
-    runtime_calls: Counter[tuple[str, str, str, str]] | None = None  # meters/_cuda_runtime.py
-    # What meters changed in this process, taken back when the steps have ended, however they do.
-    undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    left: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # how this process leaves the others
-    opened: Opened = field(default_factory=Opened)  # files, until the steps begin
-    asked: AskedInputs = field(default_factory=watch)  # variables
-    called: frozenset[str] = frozenset()  # modules of which a step has called functions
-
-    @classmethod
-    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> "Self":
-        """Load the catalog that the parent used and resolve the strategy with it."""
-        for entry in job.import_path:
-            if entry not in sys.path:
-                sys.path.append(entry)
-        opened, asked = Opened(), watch()
-        with opened.watching():  # definition files of the user's may read others
-            catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
-            strategy = parse_strategy(job.strategy, catalog)
-        layout = lay_out(strategy, job.world_size * job.devices)
-        return cls(job, rank, catalog, strategy, recipe_of(strategy), layout, scratch, opened=opened, asked=asked)
+    scratch: Path | None
 
     @property
     def world_size(self) -> int:
@@ -83,14 +55,6 @@ class Session:
     def stage(self) -> int:
         """This rank's pipeline stage."""
         return self.rank // self.layout.stage_ranks
-
-    @functools.cached_property
-    def mesh(self) -> DeviceMesh:
-        """All ranks with named dimensions; its dimensions of width 1 cost nothing."""
-        from torch.distributed.device_mesh import init_device_mesh
-
-        widths = self.layout.of_ranks
-        return init_device_mesh(self.job.device, tuple(widths.values()), mesh_dim_names=tuple(widths))
 
     @property
     def device(self) -> TorchDevice:
@@ -133,21 +97,6 @@ class Session:
         """The distributions that the strategy and the model name, and torch."""
         return ("torch", *self.strategy.packages, *self.job.model.packages)
 
-    def mark(self, phase: str) -> None:
-        """Notify all listeners that a phase begins: "batch" (of the step that compiles, "compile"), "forward",
-        "backward", "optimizer" or "end".
-        """
-        for listener in self.listeners:
-            listener(phase)
-
-    def within(self, module: str) -> str:
-        """A module's path in the part that the script names: ``reward model.h.0.mlp``."""
-        return ".".join(filter(None, (self.part, module)))
-
-    def outside(self, phase: str) -> str:
-        """What operators outside of all modules belong to: the part, or the phase in brackets."""
-        return self.part or f"({self.phase or phase})"
-
     def synchronize(self) -> None:
         """Wait until each device has finished all of its work."""
         if self.job.device == "cuda":
@@ -155,3 +104,57 @@ class Session:
 
             for device in self.devices:
                 torch.cuda.synchronize(device)
+
+
+class RankMesh:
+    """All ranks with named dimensions, made once; its dimensions of width 1 cost nothing."""
+
+    def __init__(self) -> None:
+        self._mesh: DeviceMesh | None = None
+
+    def of(self, facts: RankFacts) -> DeviceMesh:
+        """The mesh of these facts. Collective the first time."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        if self._mesh is None:
+            widths = facts.layout.of_ranks
+            self._mesh = init_device_mesh(facts.job.device, tuple(widths.values()), mesh_dim_names=tuple(widths))
+        return self._mesh
+
+
+@dataclass(frozen=True)
+class Session(RankFacts):
+    """The facts of a rank with its services. Each service is made once, here or with the field that has it."""
+
+    opened_files: Opened = field(default_factory=Opened)  # until the steps begin
+    asked_variables: AskedInputs = field(default_factory=watch)
+    phases: StepPhases = field(default_factory=StepPhases)
+    meshes: RankMesh = field(default_factory=RankMesh)
+    memory: "MemoryRecorder | None" = None  # of the first steps; None: it is not recorded
+    # Closed when the steps have ended, however they do: takes back what meters have changed in this process.
+    changes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    # Closed when this process leaves the others.
+    departure: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @classmethod
+    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> "Self":
+        """Load the catalog that the parent used and resolve the strategy with it."""
+        for entry in job.import_path:
+            if entry not in sys.path:
+                sys.path.append(entry)
+        opened, asked = Opened(), watch()
+        with opened.watching():  # definition files of the user's may read others
+            catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
+            strategy = parse_strategy(job.strategy, catalog)
+        layout = lay_out(strategy, job.world_size * job.devices)
+        return cls(job, rank, catalog, strategy, recipe_of(strategy), layout, scratch, opened, asked)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """All ranks with named dimensions. Collective the first time."""
+        return self.meshes.of(self)
+
+    @property
+    def mark(self) -> Callable[[str], None]:
+        """Called with each phase as it begins: ``StepPhases.mark``."""
+        return self.phases.mark

@@ -85,7 +85,7 @@ class _Taker:
         self.due += 1
         while min(self.heard.values(), default=self.due) < self.due:
             if not wait_readable([self.inbox], TELL_SECONDS):
-                self.session.waits("turn")
+                self.session.phases.wait("turn")
                 continue
             said = os.read(self.inbox, MOST_BYTES)
             self.heard.update(said)

@@ -8,8 +8,8 @@ from gate_samples import GIB, METRICS, OOM, baseline, measurement, memory
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.compare.capacity import capacity_of, headroom, headroom_of
 from perfsuite.compare.judge import judge
-from perfsuite.meters._cuda_history import last_refusal, read_history
 from perfsuite.rank.memory.anatomy import Mark
+from perfsuite.rank.memory.cuda_history import last_refusal, read_history
 from perfsuite.rank.memory.oom import last_with, parts_at_refusal
 from perfsuite.records.result import Result
 from perfsuite.run.runner import Runner

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.errors import RankError
-from perfsuite.meters._cuda_history import read_history
 from perfsuite.rank.memory.anatomy import CATEGORIES, Mark, dissect
+from perfsuite.rank.memory.cuda_history import read_history
 
 Event = tuple[int, int, str]
 NAMED = ("parameters", "master_parameters", "optimizer_state", "gradients")

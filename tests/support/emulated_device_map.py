@@ -85,7 +85,7 @@ def allocates_on(number, size):
             if phase == "forward":
                 torch.empty(size, dtype=torch.uint8, device=session.devices[number])
 
-        session.listeners.append(listen)
+        session.phases.listen(listen)
 
     return fault
 

@@ -16,6 +16,7 @@ from unittest import mock
 from perfsuite.features.prove.selftest.faults import (
     _raise,
     at,
+    exchange,
     keeps_copies,
     killed,
     leak,
@@ -89,7 +90,7 @@ def unknown_operator(session, trainer, meters):
     library = torch.library.Library("perfsuite_faults", "DEF")
     library.define("own(Tensor x) -> Tensor")
     library.impl("own", lambda tensor: tensor.clone(), "CPU")
-    session.kept = library
+    object.__setattr__(session, "kept", library)
     _of_the_last_feed_forward(trainer, lambda output: torch.ops.perfsuite_faults.own(output.detach()) and None)
 
 
@@ -210,10 +211,8 @@ def another_loader(session, trainer, meters):
 
 def around_is_told(session, trainer, meters):
     """Whatever a technique puts around a step ends the cell, which shows that it was called."""
-    import dataclasses
-
     around = _raise_when_called("a technique was around the step")
-    session.recipe = dataclasses.replace(session.recipe, around=around)
+    exchange(session, around=around)
 
 
 def _raise_when_called(text):
@@ -386,7 +385,7 @@ def tells_order(session, trainer, meters):
 
     meters.append(Tells(session))
     trainer.step = stepped
-    session.synchronize = functools.partial(fence, synchronize)
+    object.__setattr__(session, "synchronize", functools.partial(fence, synchronize))
     dist.barrier = functools.partial(fence, barrier)
 
 
@@ -459,7 +458,7 @@ _hoarded: list[Any] = []
 def _of_each_step(session, act):
     """At the end of each step, from some step on that no short run reaches."""
     steps = itertools.count()
-    session.listeners.append(lambda phase: act() if phase == "end" and next(steps) > LATER else None)
+    session.phases.listen(lambda phase: act() if phase == "end" and next(steps) > LATER else None)
 
 
 def hoards_a_tensor(session, trainer, meters):
@@ -497,4 +496,4 @@ def lags(session, trainer, meters):
         while phase == "forward" and session.rank == 1 and time.thread_time() - begin < 0.05:
             pass
 
-    session.listeners.append(compute)
+    session.phases.listen(compute)

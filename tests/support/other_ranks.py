@@ -1,11 +1,12 @@
 """A checkpoint that a training on another number of ranks loads: "faults" of test_checkpoints.py."""
 
-import dataclasses
 import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
+
+from perfsuite.features.prove.selftest.faults import exchange
 
 # Ranks have a folder for temporary files of their own, so they get the name of this one with their environment.
 KEPT = Path(os.environ.setdefault("PERFSUITE_OTHER_RANKS", f"{tempfile.gettempdir()}/perfsuite-other-ranks"))
@@ -54,4 +55,4 @@ def loads(session, trainer, meters):
 def _with(session, **methods):
     """The format of the checkpoint gets these methods."""
     kind = session.recipe.checkpoint
-    session.recipe = dataclasses.replace(session.recipe, checkpoint=type(kind.__name__, (kind,), methods))
+    exchange(session, checkpoint=type(kind.__name__, (kind,), methods))

@@ -19,7 +19,7 @@ def moves_once(session, trainer, meters):
         rates = [group["lr"] for group in trainer.optimizer.param_groups]
         assert all(math.isclose(rate, wanted, rel_tol=1e-9, abs_tol=1e-15) for rate in rates), (step, rates, wanted)
 
-    session.listeners.append(begins)
+    session.phases.listen(begins)
 
 
 def stands_still(session, trainer, meters):

@@ -82,7 +82,7 @@ def last_micro_batch(session, trainer, meters):
 
 def forgets(session, trainer, meters):
     """Gradients are freed before every micro-batch, as by a zero_grad in the wrong place."""
-    session.listeners.append(lambda phase: trainer.optimizer.zero_grad() if phase == "forward" else None)
+    session.phases.listen(lambda phase: trainer.optimizer.zero_grad() if phase == "forward" else None)
 
 
 def not_divided(session, trainer, meters):

@@ -1,18 +1,18 @@
 """What the sources of a device's bytes have in common: CpuAllocator (rank/memory/cpu_allocator.py) and CudaHistory
-(meters/_cuda_history.py).
+(rank/memory/cuda_history.py).
 """
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
-
-from perfsuite.rank.memory.anatomy import Mark
+from typing import Any
 
 KEPT_STEPS = 2  # a batch lives until the next one replaces it, and may be made in the step before its own
 
 
 class MemorySource:
     """Counts the bytes of a rank's device, or of several. What one of the two does not have is as it is here."""
+
+    adopted_bytes = 0  # of them, what torch did not allocate, such as parts of a mapped file
 
     @property
     def each(self) -> Sequence[Any]:
@@ -41,6 +41,9 @@ class MemorySource:
     def count_library(self, name: str) -> None:
         """Count what this shared library allocates too."""
         raise NotImplementedError
+
+    def adopt(self, tensors: Mapping[int, int]) -> None:
+        """These tensors of a CPU are alive, by address in bytes, whoever allocated them."""
 
     def blocks(self) -> dict[int, int]:
         """The sizes of what is alive, by address."""
@@ -75,32 +78,3 @@ class MemorySource:
     def snapshot(self) -> dict[str, Any] | None:
         """torch's own snapshot of the memory, if it makes one."""
         return None
-
-
-class MemoryRecord(Protocol):
-    """What other meters and the rank's end read of the recorded steps' memory: meters/memory.py. A log has an event
-    (address, bytes, operator) for each allocation, release and mark.
-    """
-
-    @property
-    def source(self) -> MemorySource:
-        """What counts the bytes."""
-
-    @property
-    def marks(self) -> Mapping[int, Mark]:
-        """The beginnings of phases, by their numbers in the log."""
-
-    @property
-    def logs(self) -> Sequence[Sequence[tuple[int, int, str]]]:
-        """Of each device."""
-
-    @property
-    def events(self) -> Sequence[tuple[int, int, str]]:
-        """The log of the fullest device."""
-
-    @property
-    def times(self) -> Sequence[int]:
-        """When each of these events happened, in nanoseconds since 1970."""
-
-    def at_refusal(self) -> dict[str, int]:
-        """The bytes alive when memory ran out in a recorded step, by category; empty if unknown."""

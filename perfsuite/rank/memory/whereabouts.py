@@ -44,8 +44,8 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
     told = [""]
 
     def resume() -> None:
-        told[0] = session.part
-        tell(type(running[-1])(session.within(running[-1])))
+        told[0] = session.phases.part
+        tell(type(running[-1])(session.phases.within(running[-1])))
 
     def enter(name: str) -> None:
         running.append(name)
@@ -56,7 +56,7 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
         resume()
 
     def marked(_: str) -> None:
-        if told[0] != session.part:
+        if told[0] != session.phases.part:
             resume()
 
     def name_of(module: Module) -> str:
@@ -75,11 +75,11 @@ def watch(model: Module, tell: Callable[[str], None], session: Session) -> Itera
         register_optimizer_step_pre_hook(lambda optimizer, *_: enter(StepName(f"{type(optimizer).__name__}.step"))),
         register_optimizer_step_post_hook(leave),
     ]
-    session.listeners.append(marked)
+    session.phases.listen(marked)
     try:
         yield
     finally:
-        session.listeners.remove(marked)
+        session.phases.forget(marked)
         for handle in handles:
             handle.remove()
 
@@ -131,7 +131,7 @@ class Whereabouts:
         self.users = UsersLines()
         self.lines: dict[int, str] = {}  # of the user's code that made a node, by the node's number
         self.thread = threading.get_ident()  # autograd numbers by thread; CUDA's backward has its own
-        session.listeners.append(self._mark)
+        session.phases.listen(self._mark)
 
     def watch(self, model: Module) -> contextlib.AbstractContextManager[None]:
         """Inside, modules are tracked."""
@@ -148,7 +148,7 @@ class Whereabouts:
             if number != UNNUMBERED:
                 at = bisect.bisect_right(self.numbers, number)
                 self.last = self.makers[at - 1] if at else ""
-        return (self.last if node is not None else self.module) or self.session.outside(self.phase)
+        return (self.last if node is not None else self.module) or self.session.phases.outside(self.phase)
 
     def line(self, records: bool) -> str:
         """The user's innermost line or, in backward, the one whose forward made the node; empty if there is none.
@@ -165,7 +165,7 @@ class Whereabouts:
         return line
 
     def _mark(self, phase: str) -> None:
-        self.phase = self.session.phase or phase
+        self.phase = self.session.phases.phase or phase
 
     def _tell(self, name: str) -> None:
         import torch

@@ -7,6 +7,7 @@ rank ends at once, wherever the script is.
 
 import atexit
 import contextlib
+import dataclasses
 import faulthandler
 import importlib
 import os
@@ -22,6 +23,7 @@ import msgspec
 
 from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.errors import RankError
+from perfsuite.rank.memory.recorder import record_memory
 from perfsuite.rank.meter import Meter, kinds_of_meters, meters_of
 from perfsuite.rank.results import is_out_of_memory, report, sample_of
 from perfsuite.rank.script.boot import started_with
@@ -148,11 +150,11 @@ class Attached:
         self.folder = folder
         job = codec.read(folder / JOB, Job)
         self.session = Session.open(job, int(os.environ.get("RANK", "0")), folder / SCRATCH)
-        self.reading = self.session.undone.enter_context(contextlib.ExitStack())
-        self.reading.enter_context(self.session.opened.watching())
+        self.reading = self.session.changes.enter_context(contextlib.ExitStack())
+        self.reading.enter_context(self.session.opened_files.watching())
         self.early: list[Meter] = []
         self.begun_on = ""
-        self.watched = Watched(self.session.mark, self.iterated)
+        self.watched = Watched(self.session.phases.mark, self.iterated)
         self.rollouts = Rollouts(self.watched, self.as_stage)
         self.saves = Saves(self.watched, self.as_stage)
         self.loaders = Loaders(self.watched)
@@ -185,6 +187,7 @@ class Attached:
         """Watch the device's memory from here on."""
         self.begun_on = str(self.session.device)
         with self.watched.away():
+            self.session = dataclasses.replace(self.session, memory=record_memory(self.session))
             self.early = [kind(self.session) for kind in kinds_of_meters(self.session) if kind.early]
 
     def forked(self) -> None:
@@ -215,20 +218,18 @@ class Attached:
             self.iterated(False)
 
     @contextlib.contextmanager
-    def named(self, kind: str, name: str) -> Iterator[None]:
-        """Inside, the session knows the phase or the part. Listeners ask for it when they get a mark."""
-        before = getattr(self.session, kind)
-        setattr(self.session, kind, str(name))
-        self.watched.resume()
+    def named(self, kind: Literal["phase", "part"], name: str) -> Iterator[None]:
+        """Inside, the phase or the part has that name. Listeners ask for it when they get a mark."""
         try:
-            yield
+            with self.session.phases.named(kind, str(name)):
+                self.watched.resume()
+                yield
         finally:
-            setattr(self.session, kind, before)
             self.watched.resume()
 
     def as_stage(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Inside, a phase that a library has, if the script names none itself."""
-        free = self.watched.is_here and self.session.phase in ("", *STAGES)
+        free = self.watched.is_here and self.session.phases.phase in ("", *STAGES)
         return self.named("phase", name) if free else contextlib.nullcontext()
 
     def _iterated(self, skipped: bool) -> None:
@@ -288,12 +289,12 @@ class Attached:
 
         joined = dist.is_available() and dist.is_initialized()
         self.owner = os.getpid()
-        rank = self.session.rank = dist.get_rank() if joined else 0
+        rank = dist.get_rank() if joined else 0
         ranks = dist.get_world_size() if joined else 1
         self.progress = ProgressWriter(self.folder / f"rank{rank}.progress")
         self.progress.mark("batch")  # of the step that has ended
-        self.session.listeners.append(self.progress.mark)
-        self.session.waits = self.progress.wait
+        self.session = dataclasses.replace(self.session, rank=rank)
+        self.session.phases.report_to(self.progress)
         self.shared = Shared(self.folder, rank, self.session.world_size, self.progress.wait)
         self.reading.close()
         faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=False)  # asked for if the rank hangs
@@ -303,7 +304,8 @@ class Attached:
         part.rename(self.folder / PID.format(rank=rank))
         if ranks != self.session.world_size:
             device = HardwareName.parse(CellId.parse(self.session.job.cell).hardware).kind
-            self.session.rank %= self.session.world_size  # the first to report ends the others, which may be the cell's
+            # The first to report ends the others, which may be the cell's.
+            self.session = dataclasses.replace(self.session, rank=rank % self.session.world_size)
             raise Unfit(
                 f"The script trains on {ranks} {'rank' if ranks == 1 else 'ranks'}, but its cell has "
                 f"{self.session.world_size}: its hardware is {HardwareName(device, ranks)}.",
@@ -349,7 +351,7 @@ class Attached:
             self._write(sample)
             return
         assert self.progress
-        self.session.listeners[:] = [self.progress.mark]
+        self.session.phases.forget_all()
         self.trainer.reads_norm = False
         self.later = Later(self.folder, self._complete(sample), self.meters, self._done)
         self.later.begin(time.perf_counter() - self.begun)

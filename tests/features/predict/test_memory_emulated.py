@@ -60,7 +60,7 @@ def _session(device, compiles):
 
 CAP = """
 import torch
-from perfsuite.meters._cuda_history import PAGE, CudaHistory
+from perfsuite.rank.memory.cuda_history import PAGE, CudaHistory
 
 def fits(size):
     try:

@@ -53,7 +53,8 @@ def _traced(job: TraceJob) -> Trace:
     # Fake tensors are on the CPU, and so are the engines' requests: overrides.py makes it act like CUDA.
     session = Session.open(msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None), job.rank)
     # Padding decides whether there are masks, and so which attention kernel runs.
-    session.recipe = dataclasses.replace(session.recipe, padded=job.padded and session.recipe.padded)
+    recipe = dataclasses.replace(session.recipe, padded=job.padded and session.recipe.padded)
+    session = dataclasses.replace(session, recipe=recipe)
     if PROCESSES[session.strategy.engine.process].compiled:
         from perfsuite.features.predict.trace.ahead import compile_ahead
 

@@ -64,13 +64,13 @@ class AllocationTimeline(Meter):
             return
         self.recorder.timeline = self
         self.recorder.watchers.append(self._see)
-        self.session.listeners.append(self._phase)
+        self.session.phases.listen(self._phase)
         with contextlib.ExitStack() as self._patches:
             for name in SENDING:
                 if hasattr(dist.ProcessGroup, name):
                     self._patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._sending(name)))
             yield
-        self.session.listeners.remove(self._phase)
+        self.session.phases.forget(self._phase)
         self.recorder.watchers.remove(self._see)
         self.recorder.timeline = None
 

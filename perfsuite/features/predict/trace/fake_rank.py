@@ -40,7 +40,7 @@ class Marks(Meter):
         self.traced = (0, 0)  # events and marks of the traced steps
         self.setup = ""
         self._before = hashlib.sha256()
-        session.listeners.append(self.mark)
+        session.phases.listen(self.mark)
         recorder.watchers.append(self._follow)
 
     def mark(self, phase: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.features.prove.selftest.faults import exchange
 from perfsuite.rank.turns import align
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _after(session: Session, name: str, act: Callable[[Any, Path, Any], Any]) ->
         return act(trainer, folder, getattr(kind, name)(self, trainer, folder, **how))
 
     faulty = type(kind.__name__, (kind,), {name: method})
-    session.recipe = dataclasses.replace(session.recipe, checkpoint=faulty)
+    exchange(session, checkpoint=faulty)
 
 
 def optimizer_lost(session: Session, trainer: Any, meters: Any) -> None:

@@ -30,7 +30,12 @@ def at(session: Session, phase: str, step: int, action: Callable[[], object], ra
         if now == phase and steps == step and session.rank == rank:
             action()
 
-    session.listeners.append(listen)
+    session.phases.listen(listen)
+
+
+def exchange(session: Session, **fields: object) -> None:
+    """Change fields of the recipe, which nothing but a fault does once a rank is there."""
+    object.__setattr__(session, "recipe", dataclasses.replace(session.recipe, **fields))  # type: ignore[arg-type]
 
 
 def _raise(error: BaseException) -> None:
@@ -146,7 +151,7 @@ def leak(session: Session, trainer: Any, meters: Any) -> None:
     import torch
 
     kept: list[Any] = []
-    session.listeners.append(lambda phase: kept.append(torch.zeros(16)) if phase == "end" else None)
+    session.phases.listen(lambda phase: kept.append(torch.zeros(16)) if phase == "end" else None)
 
 
 def _extra(size: int, session: Session, trainer: Any, meters: Any) -> None:
@@ -164,14 +169,13 @@ def keeps_copies(session: Session, trainer: Any, meters: Any) -> None:
     def around() -> Any:
         return torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda kept: kept)
 
-    session.recipe = dataclasses.replace(session.recipe, around=around)
+    exchange(session, around=around)
 
 
 def small_device(session: Session, trainer: Any, meters: Any) -> None:
     """The device has 4 MB."""
-    for meter in meters:
-        if hasattr(meter, "recorded_peaks"):
-            meter.source.set_capacity(4_000_000)
+    if session.memory:
+        session.memory.source.set_capacity(4_000_000)
 
 
 def layer_lost(session: Session, trainer: Any, meters: Any) -> None:
@@ -218,7 +222,7 @@ def whole_shards(session: Session, trainer: Any, meters: Any) -> None:
     from perfsuite.rank.build_model import build_model
 
     mesh = init_device_mesh(session.job.device, (session.world_size, 1), mesh_dim_names=("lost", "shards"))
-    session.__dict__["mesh"] = mesh  # a cached property
+    session.meshes.of = lambda facts: mesh  # type: ignore[method-assign]
     trainer.__init__(session, build_model(session))
 
 
@@ -320,7 +324,7 @@ def recompiles(session: Session, trainer: Any, meters: Any, most: int = 1000) ->
             for layer in layers:
                 layer.name_of_step = str(min(step, most))
 
-    session.listeners.append(listen)
+    session.phases.listen(listen)
     listen("batch")  # so that the first step has one
 
 

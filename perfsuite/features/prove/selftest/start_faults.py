@@ -4,7 +4,6 @@ faults.py, in the rank; the processes that it starts are built with the faults t
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ def _other(session: Session, meters: Any, **methods: Callable[..., Any]) -> None
         return lambda self, *arguments: change(*arguments, getattr(kind, name)(self, *arguments))
 
     faulty = type(kind.__name__, (kind,), {name: changed(name, change) for name, change in methods.items()})
-    session.recipe = dataclasses.replace(session.recipe, start=faulty)
+    faults.exchange(session, start=faulty)
 
 
 def _with_package(session: Session, meters: Any, files: dict[str, str]) -> None:
