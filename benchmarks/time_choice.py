@@ -19,6 +19,7 @@ GIB = 2**30
 IRREGULAR = 1.5  # times as long as predicted: single iterations that something else disturbed
 FEWEST = 3  # layouts of a model, a batch and a number of devices
 FIRST = "4"  # micro-batches of simumax_b200's rows that are compared
+RESERVED = ("torchtitan", "torchao")  # print what the allocator reserved at most
 SHOWN = 0.05  # a regret from which on a group is listed
 
 
@@ -84,10 +85,10 @@ def printed() -> Iterator[Printed]:
         for line in lines(HERE / f"{name}.csv"):
             if line["status"] == "ok" and line["memory_gb"]:
                 yield Printed(name, nanotron_row(name, line), float(line["memory_gb"]))
-    for name in ("megatron_goldens", "torchtitan", "simumax_b200"):
+    for name in ("megatron_goldens", "torchtitan", "torchao", "simumax_b200"):
         for line, row in zip(lines(HERE / f"{name}.csv"), table(name), strict=True):
             if line["peak_gib"] and line.get("micro_batches", FIRST) == FIRST:  # others of the layout need the same
-                yield Printed(name, row, float(line["peak_gib"]), name != "torchtitan")
+                yield Printed(name, row, float(line["peak_gib"]), name not in RESERVED)
 
 
 def refused_cells() -> tuple[int, int, int, int]:

@@ -16,6 +16,11 @@ NODES = {"gb200": 4, "gb300": 4}
 NETWORKS = {"gb300": 100e9, "b300": 100e9}
 
 
+# Models whose recipes set use_precision_aware_optimizer and moments in bf16: src/megatron/bridge/recipes/deepseek/
+# deepseek_v3.py of NVIDIA-NeMo/Megatron-Bridge at 05d003fb89.
+PRECISION_AWARE = ("deepseek_v3",)
+
+
 def shape_of(model: str) -> Shape:
     """The shape of a model that the planner knows by name."""
     return planned(model, CATALOG, {}).shape
@@ -31,6 +36,7 @@ def bridge(path: Path) -> Iterator[Row]:
         options |= {name: line[name] for name in ("graphs", "gradient_bytes", "parameter_bytes")}
         options |= {"tensor_overlap": "all" if number["tensor_overlap"] else "backward"}
         options |= {"dispatch": line["dispatch"]} if line["dispatch"] else {}
+        options |= _optimizer(model)
         ranks, tokens = number["n_gpus"], number["global_batch"] * number["seq"]
         yield Row(
             table=path.stem, label=f"{model} {line['precision']} on {ranks} {device}, {line['release']}", device=device,
@@ -52,10 +58,14 @@ def bridge_other(path: Path) -> Iterator[Row]:
             table=path.stem, label=f"{model} {line['precision']} on {ranks} {device}, {release}", device=device,
             node=NODES.get(device, 8), stack="megatron_core", shape=replace(shape_of(model), extra=0),
             layout=words(number, "zero1"), sequence=number["seq"], batch=number["global_batch"],
-            precision=line["precision"], options={"release": max(release, RELEASES[0])},
+            precision=line["precision"], options={"release": max(release, RELEASES[0])} | _optimizer(model),
             network=NETWORKS.get(device, EFA), seconds=tokens / (ranks * float(line["tokens_per_s_per_gpu"])),
             family=model, release=release,
         )  # fmt: skip
+
+
+def _optimizer(model: str) -> dict[str, str]:
+    return {"optimizer": "adam_bf16"} if model in PRECISION_AWARE else {}
 
 
 def _switches(line: Mapping[str, str], *names: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ or a new generation are predicted by constants without any row of it. The interv
 import argparse
 import json
 import math
+import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -33,6 +34,7 @@ COVERED, COVERED_NEW = 0.9, 0.95  # what is new is unlike all that was left out,
 LEAST = 0.04  # logarithm: no interval is narrower to either side
 FEWEST = 3  # models below which nothing is said but that a step may be UNKNOWN times as long or as short
 UNKNOWN = 3.0
+WIDENINGS, DRAWS = 20, 60  # that are tried, and draws of models for each
 
 
 class Judged(NamedTuple):
@@ -91,25 +93,59 @@ def _without(start: Values, generation: str) -> Values:
     }
 
 
-def interval(found: Sequence[Judged], new: bool) -> tuple[float, float]:
+def interval(found: Sequence[Judged], new: bool, like: Sequence[Sequence[Judged]]) -> tuple[float, float]:
     """Measured by predicted, between which 90 % of new rows are, and 90 % if every model weighs the same: conformal.
 
-    Few models say little of another one, so that it is wider by Student's t of their number. What is ``new`` may be off
-    to the other side than what was left out, so that its interval reaches as far to both.
+    Few models say little of another one, so that it is wider: by what intervals of as many models need to hold 90 % of
+    the other models' rows, in regimes ``like`` it with more of them. What is ``new`` may be off to the other side than
+    what was left out, so that its interval reaches as far to both.
     """
-    counts = Counter((one.row.table, one.row.family) for one in found)
-    if len(counts) < FEWEST:
+    count = len(by_model(found))
+    if count < FEWEST:
         return round(1 / UNKNOWN, 3), UNKNOWN
-    by_model = sorted((-one.error, 1 / counts[one.row.table, one.row.family]) for one in found)
-    by_row = [(error, 1.0) for error, _ in by_model]
-    level = COVERED_NEW if new else COVERED
-    low = min(_quantile(weighed, (1 - level) / 2) for weighed in (by_model, by_row))
-    high = max(_quantile(weighed, (1 + level) / 2) for weighed in (by_model, by_row))
-    wider = float(t.ppf((1 + COVERED) / 2, len(counts) - 1) / norm.ppf((1 + COVERED) / 2))
-    low, high = wider * min(low, -LEAST), wider * max(high, LEAST)
-    if new:
-        low, high = min(low, -high), max(high, -low)
+    low, high = _reach(found, new, statistics.mean(widening(one, count, new) for one in like))
     return round(math.exp(low), 3), round(math.exp(high), 3)
+
+
+def widening(found: Sequence[Judged], count: int, new: bool) -> float:
+    """By which factor an interval of ``count`` models must be wider to hold 90 % of the rows of others, as the mean
+    over draws; at most by Student's t.
+    """
+    models = by_model(found)
+    count = min(count, len(models) - 1)
+    most = float(t.ppf((1 + COVERED) / 2, count - 1) / norm.ppf((1 + COVERED) / 2))
+    draw = random.Random(count)
+    draws = [draw.sample(sorted(models), count) for _ in range(DRAWS)]
+    for step in range(WIDENINGS + 1):
+        wider = 1 + (most - 1) * step / WIDENINGS
+        shares = []
+        for drawn in draws:
+            low, high = _reach([one for model in drawn for one in models[model]], new, wider)
+            others = (own for model, own in models.items() if model not in drawn)
+            shares += [statistics.mean(low <= -one.error <= high for one in own) for own in others]
+        if statistics.mean(shares) >= COVERED:
+            return wider
+    return most
+
+
+def by_model(found: Sequence[Judged]) -> dict[tuple[str, str], list[Judged]]:
+    """The rows of each model."""
+    models = defaultdict(list)
+    for one in found:
+        models[one.row.table, one.row.family].append(one)
+    return models
+
+
+def _reach(found: Sequence[Judged], new: bool, wider: float) -> tuple[float, float]:
+    """The ends of an interval, as logarithms, ``wider`` than the quantiles of the rows and of the models."""
+    counts = Counter((one.row.table, one.row.family) for one in found)
+    weighed_models = sorted((-one.error, 1 / counts[one.row.table, one.row.family]) for one in found)
+    rows = [(error, 1.0) for error, _ in weighed_models]
+    level = COVERED_NEW if new else COVERED
+    low = min(_quantile(weighed, (1 - level) / 2) for weighed in (weighed_models, rows))
+    high = max(_quantile(weighed, (1 + level) / 2) for weighed in (weighed_models, rows))
+    low, high = wider * min(low, -LEAST), wider * max(high, LEAST)
+    return (min(low, -high), max(high, -low)) if new else (low, high)
 
 
 def _quantile(weighed: Sequence[tuple[float, float]], level: float) -> float:
@@ -186,7 +222,11 @@ def errors_of(seen: Sequence[Judged]) -> tuple[dict[str, tuple[float, float]], d
         name: (len(by_regime[name]), len({(one.row.table, one.row.family) for one in by_regime[name]}))
         for name in names
     }
-    found = {name: interval(by_regime[name], name.endswith(NEW)) for name in names}
+    found = {}
+    for name in names:
+        unlike = name.endswith(NEW)
+        like = [by_regime[regime(base, unlike)] for base in (ONE_NODE, NODES)]  # which have most models
+        found[name] = interval(by_regime[name], unlike, like)
     for kind in KINDS:  # what is new in half precision is new in every kind of step
         for base in (ONE_NODE, NODES):
             own, half = found[regime(kind, True)], found[regime(base, True)]
@@ -202,13 +242,18 @@ def main() -> int:
     """Fit, validate, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="Write the constants.")
+    parser.add_argument("--errors", type=Path, metavar="FILE", help="Write the errors of rows that were left out.")
     arguments = parser.parse_args()
     rows = [row for name in CALIBRATION for row in table(name)]
     values = fit(rows)
     for group, one in values.items():
         print(group, {name: short(value) for name, value in one.items()})
     validated, folds = cross_validate(rows, values)
-    errors, counts = errors_of([*validated, *transfer(rows, values)])
+    seen = [*validated, *transfer(rows, values)]
+    if arguments.errors:
+        lines = (f"{one.regime},{one.row.table}/{one.row.family},{one.error:.5f}\n" for one in seen)
+        arguments.errors.write_text("".join(lines), encoding="utf-8")
+    errors, counts = errors_of(seen)
     for name, ends in errors.items():
         print(f"{name}: {counts[name][0]} rows of {counts[name][1]} models, measured by predicted {ends}")
     summary = {}

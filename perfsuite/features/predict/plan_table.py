@@ -9,6 +9,7 @@ from perfsuite.show.text.tables import bare_table
 from perfsuite.system.units import DAY, show_bytes, show_count, show_durations, show_ratio, show_seconds, show_whole
 
 SURE = 0.99  # a chance from which on it is not told
+TOLD = 0.0005  # of a step: what is less is 0.0 %
 SMALL = 0.01  # of the closed form: what a part is off by less is not told
 
 
@@ -98,12 +99,12 @@ def _risk(chance: float) -> str:
 
 
 def breakdown(plan: Plan) -> Table:
-    """The seconds of the best layout's step by cause, without those that it has none of."""
+    """The seconds of the best layout's step by cause, without those that are less than ``TOLD`` of it."""
     best = plan.layouts[0]
     table = bare_table("part of the step", "predicted", "share")
     for name, seconds in best.predicted_parts.items():
-        if seconds:
-            table.add_row(name, show_seconds(seconds), show_ratio(seconds / best.predicted_step_seconds))
+        if (share := seconds / best.predicted_step_seconds) >= TOLD:
+            table.add_row(name, show_seconds(seconds), show_ratio(share))
     return table
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.features.predict.commands import plan as plan_command
@@ -19,6 +20,8 @@ from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time import fitted
 from perfsuite.features.predict.time.constants import constants_of, machine_of
 from perfsuite.features.predict.time.message_times import MessageGroup, collective
+from perfsuite.features.predict.time.precision import weight_bytes
+from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.features.predict.time.step import Breakdown
 from perfsuite.features.predict.time.work import Rates
 from perfsuite.records import codec
@@ -75,7 +78,7 @@ UNKNOWN = "megatron_bridge_other"
 
 
 def test_what_ran_is_never_said_not_to_fit(tables):
-    """A published recipe may need more by the coarse form than there is: that is doubt, and no verdict. Nine in ten of
+    """A published recipe may need more by the coarse form than there is: that is doubt, and no verdict. 19 in 20 of
     them fit by it.
     """
     rows = [row for name in tables.READERS if name != UNKNOWN for row in tables.table(name)]
@@ -87,8 +90,36 @@ def test_what_ran_is_never_said_not_to_fit(tables):
     ]
 
     assert impossible == []
-    assert sum(share > 1 for share in shares) < 0.1 * len(shares)
+    assert sum(share > 1 for share in shares) < 0.05 * len(shares)
     assert max(shares) > memory.DOUBT - 0.1
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "layout", "stack"),
+    [
+        ("llama_8b", "h100_x1", "dp1 b1 ckpt", "megatron_core"),  # 16 bytes per parameter
+        ("llama_8b", "a100_40g_x2", "dp2 b1 ckpt zero3", "fsdp2"),
+        ("llama_70b", "h100_x8", "tp8 b1 ckpt zero1", "megatron_core"),
+        ("llama_70b", "h100_x8", "dp8 b1 ckpt zero3", "fsdp2"),
+        ("llama_70b", "gb300_x4n16", "dp64 b2 zero1", "megatron_core"),  # parameters and gradients fill it
+        ("llama_405b", "h100_x8n8", "dp64 b1 ckpt zero3", "torchtitan"),
+        ("gpt3_175b", "a100_80g_x8n8", "tp8 pp8 dp1 b8", "megatron_core"),
+        ("deepseek_v3", "h100_x8n16", "pp16 dp8 ep8 b1 ckpt zero1", "megatron_core"),
+    ],
+)
+def test_what_cannot_run_is_said_not_to_fit(model, hardware, layout, stack, capsys):
+    """By the command line. Their model state alone, or what they keep for backward, exceeds the devices."""
+    words = ["plan", model, f"--hardware={hardware}", "--tokens=1e9", f"--layout={layout}", f"--stack={stack}"]
+
+    assert main([*words, "--batch=512"]) == 1
+    assert "does not fit: it needs" in capsys.readouterr().out
+
+
+def test_cells_that_failed_are_refused(choice):
+    """Of the playbook's layouts that ended for lack of memory nearly all are left out, and many are said not to fit."""
+    _, _, failed, caught = choice.refused_cells()
+
+    assert caught >= 0.95 * failed
 
 
 def test_few_bits_need_less_than_half_precision(tables):
@@ -100,6 +131,30 @@ def test_few_bits_need_less_than_half_precision(tables):
         needed = [memory.needed_bytes(row.shape, setup, row.stack) for setup in (row.setup, half)]
 
         assert needed[0] < needed[1] or row.setup.precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("precision", "gathered", "capability", "held"),
+    [("bf16", 2, 9.0, 2), ("fp8", 2, 9.0, 4), ("fp8", 1, 9.0, 2), ("fp8", 1, 10.0, 1), ("mxfp8", 2, 10.0, 4.0625),
+     ("nvfp4", 2, 10.0, 3.125), ("nvfp4", 1, 10.0, 1.125)],
+)  # fmt: skip
+def test_weights_are_kept_in_the_format_of_their_products(precision, gathered, capability, held):
+    """By rows and by columns with scales; beside half precision, unless that is gathered in fp8."""
+    assert weight_bytes(precision, gathered, capability) == held
+
+
+def test_a_precision_aware_optimizer_keeps_half():
+    """Moments in bf16, and the 16 bits that a bf16 weight lacks: 6 bytes instead of 12. fp8 weights lack all 32."""
+    device, one = CATALOG.get("device", "b200"), SOFTWARE["megatron_core"]
+    plain = one.setup(device, {}, layout=Layout(replicas=8), sequence=4096)
+    aware = one.setup(device, {"optimizer": "adam_bf16"}, layout=Layout(replicas=8), sequence=4096)
+    fp8 = one.setup(
+        device, {"optimizer": "adam_bf16"}, layout=Layout(replicas=8), sequence=4096, precision="fp8", parameter_bytes=1
+    )
+
+    assert (plain.master_bytes + plain.moment_bytes, aware.master_bytes + aware.moment_bytes) == (12, 6)
+    assert (fp8.master_bytes, fp8.moment_bytes) == (4, 4)
+    assert aware.optimizer_bytes == plain.optimizer_bytes - 2 * 6
 
 
 def test_rows_are_read_whole(tables):
@@ -297,15 +352,15 @@ def test_what_allocators_reserve_by_the_coarse_memory(choice):
 
 
 def test_the_memory_of_large_models_is_as_printed(choice):
-    """Megatron-LM's tests with 11 and 15 billion parameters, and the median of torchtitan's peaks: within 5 %. Of what
-    ran, at most 3 % is refused.
+    """Megatron-LM's tests with 11 and 15 billion parameters: within 5 %. The median of what torchtitan reserved, in its
+    own tables and in torchao's: within 6 %. Of what ran, at most 3 % is refused.
     """
-    peaks = [abs(one.off) for one in choice.printed() if one.table == "torchtitan"]
+    peaks = [abs(one.off) for one in choice.printed() if one.table in choice.RESERVED]
     found = [one for one in choice.printed() if one.table == "megatron_goldens"]
     ran, refused, failed, caught = choice.refused_cells()
 
-    assert len(peaks) == 16
-    assert statistics.median(peaks) <= 0.05
+    assert len(peaks) == 22
+    assert statistics.median(peaks) <= 0.06
     assert len(found) == 7
     assert max(abs(one.off) for one in found) <= 0.05
     assert refused <= 0.03 * ran

@@ -9,6 +9,7 @@ from functools import partial
 from statistics import NormalDist
 
 from perfsuite.features.predict.time.adapters import BASES
+from perfsuite.features.predict.time.costs import MASTER
 from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
 from perfsuite.features.predict.time.held import held, stage_layers, trained
 from perfsuite.features.predict.time.precision import PRECISIONS
@@ -18,7 +19,6 @@ from perfsuite.features.predict.time.shape import LayerStack, Shape
 from perfsuite.features.predict.time.software import SOFTWARE, KeptTensors
 
 WHAT = ("parameters", "gradients", "optimizer")
-MASTER = 4  # bytes per parameter of the fp32 copy, beside the moments of Adam
 FUSED, KEPT = KeptTensors(), {name: one.kept for name, one in SOFTWARE.items()}
 # What the caching allocator reserves by the tensors that this form says. RESERVED is the median of the 48 cells of
 # nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. With FSDP2 eager layers leave more
@@ -26,9 +26,10 @@ FUSED, KEPT = KeptTensors(), {name: one.kept for name, one in SOFTWARE.items()}
 # the allocator: 1.09 on 128 devices, 1.14 on 8, and 1.20 on 8 with half of the batch.
 RESERVED, EAGER, SPREAD = 1.03, 1.14, 0.06
 LIKELY = 0.8  # the chance to fit from which on a layout is taken
-# The room that a recipe which ran may need by this form: the largest of the published ones needs 1.52 times it, since
-# what it recomputes is not published (nemotron_3_ultra of Megatron-Bridge). Beyond that a layout does not fit.
-DOUBT = 1.6
+# The room that a recipe which ran may need by this form: where a memory is printed the form has at most 1.12 times it,
+# and of the published recipes one needs 1.26 times its room (tensor parallelism over nodes, nanotron_multi_node.csv).
+# From DOUBT on a layout does not fit.
+DOUBT = 1.3
 FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 
 
@@ -50,19 +51,23 @@ def state_parts(shape: Shape, setup: Setup, kept: KeptTensors = FUSED) -> dict[s
     if kept.fp32_shards and "parameters" in setup.sharded:
         own = dense / setup.shards + experts / setup.expert_shards
         tables = shape.hidden * shape.vocabulary * 2 * (1 if shape.tied else 2) / setup.layout.tensor
-        gathered = tables + 2 * max(map(partial(_whole, setup), shape.stacks)) * 2
+        layers = 1 if kept.hosted else FLAT_LAYERS  # a loop of XLA gathers nothing for the next layer
+        gathered = tables + layers * max(map(partial(_whole, setup), shape.stacks)) * 2
         return {"parameters": MASTER * own, "optimizer": setup.moment_bytes * own, "gathered": gathered}
     found = dict.fromkeys((*WHAT, "gathered"), 0.0)
     whole = setup.parameter_bytes_moved != 0.0 and "parameters" not in setup.sharded
     beside = 2 if setup.gradient_bytes == 4 and whole else 0
+    tables = _tables(shape, setup)
     for count, shards in ((dense, float(setup.shards)), (experts, setup.expert_shards)):
         share = {what: 1 / shards if what in setup.sharded else 1.0 for what in WHAT}
-        found["parameters"] += 2 * count * share["parameters"]
+        share["optimizer"] /= setup.layout.replicas if kept.outer and setup.layout.shards > 1 else 1
+        found["parameters"] += (setup.weight_bytes * (count - tables) + 2 * tables) * share["parameters"]
+        tables = 0.0
         if setup.offload:
             found["gradients"] += 2 * count * share["gradients"] if "gradients" not in setup.sharded else 0.0
             continue
         found["gradients"] += count * (setup.gradient_bytes + beside) * share["gradients"]
-        found["optimizer"] += count * (MASTER + setup.moment_bytes) * share["optimizer"]
+        found["optimizer"] += count * (setup.master_bytes + setup.moment_bytes) * share["optimizer"]
     if setup.parameter_bytes_moved == 0.0:  # autograd gets a gradient that nobody reads, one of each shape
         found["gradients"] += 2 * max(stack.dense_parameters for stack in shape.stacks) / setup.layout.tensor
     if "parameters" in setup.sharded:
@@ -85,6 +90,12 @@ def _adapted(shape: Shape, setup: Setup, dense: float, experts: float) -> dict[s
     return found | {"gathered": gathered}
 
 
+def _tables(shape: Shape, setup: Setup) -> float:
+    """The elements of the vocabulary's tables on the fullest rank, which are in no product's format."""
+    both = setup.layout.pipeline == 1 and not shape.tied
+    return min(shape.hidden * shape.vocabulary * (2 if both else 1) / setup.layout.tensor, held(shape, setup)[0])
+
+
 def _whole(setup: Setup, stack: LayerStack) -> float:
     """The parameters of a gathered layer on one rank."""
     own = setup.experts * setup.expert_tensor
@@ -96,7 +107,7 @@ def host_bytes(shape: Shape, setup: Setup) -> float:
     if not setup.offload:
         return 0.0
     dense, experts = held(shape, setup)
-    return (MASTER + setup.moment_bytes + 4) * (dense / setup.shards + experts / setup.expert_shards)
+    return (setup.master_bytes + setup.moment_bytes + 4) * (dense / setup.shards + experts / setup.expert_shards)
 
 
 def layer_bytes(stack: LayerStack, setup: Setup, kept: KeptTensors = FUSED) -> float:

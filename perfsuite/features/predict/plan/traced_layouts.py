@@ -23,7 +23,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.system.machine import cores
 
 # What decides which layout it is, beside its name; and what its kernels decide, which a closed form can follow.
-DECIDES = ("sequence", "target", "precision", "sequence_parallel", "moment_bytes")
+DECIDES = ("sequence", "target", "precision", "sequence_parallel", "moment_bytes", "master_bytes")
 KERNELS = ("attention", "cross_entropy", "dropout", "gradient_bytes", "parameter_bytes_moved")
 # Parts of the closed form, with the categories of a trace that each is. Activations are all that is left.
 STATE = {

@@ -223,6 +223,11 @@ FUSED_ADAM = 28.0  # one kernel reads parameter, gradient and moments (16) and w
 
 
 MOMENTS = 8.0  # bytes per parameter of Adam's two moments in fp32
+MASTER = 4.0  # and of the fp32 copy of a parameter that it steps
+# In bf16, and of the copy the 16 bits that a bf16 parameter lacks: --use-precision-aware-optimizer of Megatron-core
+# with --exp-avg-dtype and --exp-avg-sq-dtype bf16, and store_param_remainders of Transformer Engine's FusedAdam
+# (core/optimizer/optimizer_config.py of NVIDIA/Megatron-LM, pytorch/optimizers/fused_adam.py).
+MOMENTS_BF16, REMAINDER = 4.0, 2.0
 MOMENTS_8BIT = 2 * (1 + 4 / 256)  # in 8 bits, with a scale in fp32 for each block of 256 (arXiv 2110.02861, section 2)
 
 

@@ -99,10 +99,13 @@ def _compile(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _optimizer(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    if _named("optimizer", value, {"adam": False, "adam8bit": True}):
-        moved = fields.get("optimizer_bytes", costs.MEGATRON_ADAM) - 2 * (costs.MOMENTS - costs.MOMENTS_8BIT)
-        return {"moment_bytes": costs.MOMENTS_8BIT, "optimizer_bytes": moved}
-    return {}
+    whole = costs.MOMENTS, costs.MASTER
+    master = costs.REMAINDER if fields.get("parameter_bytes", 2) == 2 else costs.MASTER  # fp8 has no bits in common
+    known = {"adam": whole, "adam8bit": (costs.MOMENTS_8BIT, costs.MASTER), "adam_bf16": (costs.MOMENTS_BF16, master)}
+    moments, master = _named("optimizer", value, known)
+    saved = sum(whole) - moments - master  # each is read and written
+    moved = fields.get("optimizer_bytes", costs.MEGATRON_ADAM) - 2 * saved
+    return {"moment_bytes": moments, "master_bytes": master, "optimizer_bytes": moved}
 
 
 def _release(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +143,7 @@ OPTIONS = {
         Option("sequence_parallel", "on|off", "tensor-parallel ranks divide norms and dropout", _sequence),
         _choice("prefetch", "prefetched", SWITCH, "backward gathers the next layer's parameters early"),
         Option("step", "adam|clip|zeros|…", f"what the step does in addition to Adam: {', '.join(STEP_PARTS)}", _step),
-        Option("optimizer", "adam|adam8bit", "moments have 8 bits, with a scale for each block", _optimizer),
+        Option("optimizer", "adam|adam8bit|adam_bf16", "formats of moments; bf16 is precision-aware", _optimizer),
         Option(
             "compile", "on|layers|off", "what is compiled: layers and cross entropy, layers alone, nothing", _compile
         ),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfsuite.catalog.definitions import Layout
-from perfsuite.features.predict.time.costs import MEGATRON_ADAM, MOMENTS
+from perfsuite.features.predict.time.costs import MASTER, MEGATRON_ADAM, MOMENTS
 from perfsuite.features.predict.time.shape import LayerStack
 
 ONE_RANK = Layout()
@@ -85,6 +85,8 @@ class Setup:
     parameter_bytes_moved: float | None = None
     optimizer_bytes: float = MEGATRON_ADAM  # what the optimizer moves for one parameter
     moment_bytes: float = MOMENTS  # of Adam's two moments, for one parameter
+    master_bytes: float = MASTER  # of the copy of one parameter that Adam steps
+    weight_bytes: float = 2.0  # of one weight of a layer as its products read it, in all formats that are kept
     offload: bool = False  # the optimizer's state is on the host, and steps there
 
     @property

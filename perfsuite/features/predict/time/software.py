@@ -15,7 +15,7 @@ import msgspec
 from perfsuite.catalog.definitions import Device
 from perfsuite.errors import UsageError
 from perfsuite.features.predict.time.options import RELEASES, check_release, option
-from perfsuite.features.predict.time.precision import PRECISIONS
+from perfsuite.features.predict.time.precision import PRECISIONS, weight_bytes
 from perfsuite.features.predict.time.setup import Setup
 
 FUSED_FROM = 8.0  # compute capability: older devices have fused attention in fp16 alone
@@ -53,8 +53,9 @@ class KeptTensors:
     its cross entropy holds.
 
     ``fused``: gate and activation are one kernel, with an expert's weight of a token. ``quantised``: products keep
-    their inputs in their own format.
+    their inputs and their weights in their own format.
 
+    ``outer``: shards of a part of the ranks (hybrid) have an optimizer whose state is divided over all.
     ``fp32_shards``: sharded parameters are in fp32 alone, and backward makes gradients anew. ``eager``:
     FSDP2 with pointwise kernels that are apart. ``hosted``: what is not recomputed with feed-forwards is on the host.
     """
@@ -67,6 +68,7 @@ class KeptTensors:
     fp32_shards: bool = False
     eager: bool = False
     hosted: bool = False
+    outer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,9 @@ class Software:
         fields["sequence_parallel"] = bool(fields.get("sequence_parallel")) and given["layout"].tensor > 1
         for name, value in options.items():
             fields |= option(name).read(value, fields)
+        if self.kept.quantised:
+            gathered = int(fields.get("parameter_bytes", 2))
+            fields["weight_bytes"] = weight_bytes(str(fields["precision"]), gathered, kind[2])
         if "base" in options and not fields.get("adapter"):
             raise UsageError("--set base is the format of frozen weights, and all train: add lora=16.")
         return Setup(**fields)
