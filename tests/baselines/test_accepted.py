@@ -72,7 +72,7 @@ def test_an_edited_number_is_found(store: Store, change, capsys: pytest.CaptureF
     edit(store, change)
 
     assert doubts(store) == [AcceptanceDoubt.EDITED]
-    assert main(["baseline", "history", "--check", "--baselines", str(store.root)]) == 1
+    assert main(["baseline", "show", "--check", "--baselines", str(store.root)]) == 1
     assert f"{samples.CELL}.json is not what the ledger accepted" in capsys.readouterr().out
 
 
@@ -102,7 +102,7 @@ def test_a_removed_file_keeps_the_last_line(store: Store, line: str, capsys: pyt
     ledger_before = store.ledger.read_bytes()
     store.path(other).unlink()
 
-    assert main(["baseline", "history", "--check", "--baselines", str(store.root)]) == 1
+    assert main(["baseline", "show", "--check", "--baselines", str(store.root)]) == 1
     assert "was taken back" not in capsys.readouterr().out
     assert store.ledger.read_bytes() == ledger_before and store.is_known(other)
 
@@ -111,7 +111,7 @@ def test_nothing_to_check_is_no_success(tmp_path: Path) -> None:
     """An empty folder, or a wrong one."""
     (tmp_path / "baselines").mkdir()
 
-    assert main(["baseline", "history", "--check", "--baselines", str(tmp_path / "baselines")]) == 1
+    assert main(["baseline", "show", "--check", "--baselines", str(tmp_path / "baselines")]) == 1
 
 
 def test_a_reason_accepts_files_as_they_are(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +127,7 @@ def test_a_reason_accepts_files_as_they_are(store: Store, capsys: pytest.Capture
 
 
 def test_the_committed_baselines_are_accepted() -> None:
-    """Those of this repository, as `baseline history --check` says in the gate."""
+    """Those of this repository, as `baseline show --check` says in the gate."""
     assert Store(COMMITTED).doubtful() == []
 
 
@@ -302,4 +302,4 @@ def test_a_damaged_ledger_is_no_acceptance(store: Store) -> None:
 
     with pytest.raises(FileError, match=r"ledger\.jsonl:1 is not a ledger entry"):
         store.doubtful()
-    assert main(["baseline", "history", "--check", "--baselines", str(store.root)]) == 2
+    assert main(["baseline", "show", "--check", "--baselines", str(store.root)]) == 2

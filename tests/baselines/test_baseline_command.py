@@ -508,7 +508,6 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
         ),
         (["show", "--baselines", "gone"], "--baselines names gone, which is not a folder"),
         (["show"], "has no baseline that matches"),
-        (["history"], "baselines/ledger.jsonl has no entry yet"),
         (["shwo"], "invalid choice: 'shwo'"),
     ],
 )
@@ -526,7 +525,7 @@ def test_bad_input_is_one_sentence(store, run, arguments, sentence):
     assert list(store.all()) == []
 
 
-# history
+# what the ledger says
 
 
 def accepted(store, *gibs):
@@ -536,45 +535,56 @@ def accepted(store, *gibs):
         store.save(new, old, Acceptance(how="a test", metrics=METRICS, reason=f"now {new.measurement.readings}"[:4]))
 
 
-def test_history_adds_up_what_was_accepted(store, run):
-    """20, 21, 22 GiB: twice, +10 % altogether; metrics that never moved are counted and not listed."""
+def test_show_adds_up_what_was_accepted(store, run):
+    """20, 21, 22 GiB: twice, +10 % altogether; metrics that never moved are not listed."""
     accepted(store, 20, 21, 22)
-    status, lines, _ = run("history")
+    status, lines, _ = run("show")
 
     assert status == 0
-    assert lines[1].split() == f"{CELL} peak memory 2 times 20.00 GiB 22.00 GiB +10.0 % now".split()
-    assert lines[-1] == "3 changes of 1 baseline; 1 of 4 metrics has moved."
+    assert lines[-3] == "Accepted changes have moved 1 metric:"
+    assert lines[-1].split() == f"{CELL} peak memory 2 times 20.00 GiB 22.00 GiB +10.0 % now".split()
 
 
-def test_history_finds_what_was_changed_past_the_ledger(store, run):
-    """A baseline edited by hand is named: its product is not all of its drift."""
+def test_of_other_cells_nothing_is_added_up(store, run):
+    """-k selects the cells of both tables."""
     accepted(store, 20, 21)
-    codec.write(store.path(CELL), here(baseline(peak_memory_bytes=memory(25 * GIB))))
+    other = named(here(baseline()), f"{CELL}-b8")
+    store.save(other, None, CONSENT)
 
-    assert f"{CELL}: peak_memory_bytes is not what the ledger last accepted" in "\n".join(run("history")[1])
+    assert "Accepted changes" in "\n".join(run("show", "-k", CELL)[1])
+    assert "Accepted changes" not in "\n".join(run("show", "-k", other.cell)[1])
 
 
-def test_history_of_a_torn_ledger_takes_the_rest_back(store, run):
+def test_show_names_what_was_changed_without_the_ledger(store, run):
+    """The product of the accepted changes is not all that it moved."""
+    accepted(store, 20, 21, 22)
+    lines = store.ledger.read_text().splitlines(keepends=True)
+    store.ledger.write_text(lines[0] + lines[2])
+
+    assert run("show")[1][-1] == f"{CELL}: peak_memory_bytes also changed without the ledger (1×): this is not all."
+
+
+def test_show_takes_back_a_torn_line_of_the_ledger(store, run):
     """What is whole is shown; a line that was cut is of a process that was killed, so it never counted."""
     accepted(store, 20, 21)
     with store.ledger.open("a") as file:
         file.write('{"format": 1')
-    status, lines, errors = run("history")
+    status, lines, errors = run("show")
 
     assert status == 0 and any("+5.0 %" in line for line in lines)
-    assert lines[0].startswith("baselines/ledger.jsonl: its last line was cut off by a process that was killed.")
+    assert any(line.startswith("baselines/ledger.jsonl: its last line was cut off by a process") for line in lines)
     assert errors == ""
     assert ledger.read(store.ledger)[1] == ""
 
 
 @pytest.mark.parametrize("ratio", ["-1.05", "0.0"])
-def test_history_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, ratio):
+def test_show_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, ratio):
     """Edited by hand: a sentence with file, line and field, and no logarithm of it."""
     accepted(store, 20, 21, 22)
     store.ledger.write_text(store.ledger.read_text().replace('"ratio":1.05', f'"ratio":{ratio}'))
-    status, lines, errors = run("history")
+    status, lines, errors = run("show")
 
-    assert status == 2 and lines[-1].startswith("2 changes of 1 baseline")
+    assert status == 2 and lines[3].startswith("1 baseline: ")
     told = f"baselines/ledger.jsonl:2 is damaged: metrics.peak_memory_bytes.ratio is {ratio}, but a ratio is above 0."
     assert errors == f"perfsuite: {told}\n"
 

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from perfsuite.cli.commands.baseline import accept as _accept
-from perfsuite.cli.commands.baseline import history as _history
 from perfsuite.cli.commands.baseline import survey as _survey
 from perfsuite.cli.shared_options import add_select, add_shared
 from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS, TIME_TOLERANCE
@@ -17,7 +16,7 @@ EXAMPLES = (
     "perfsuite baseline accept report.jsonl",
     'perfsuite baseline accept report.jsonl -k gpt2_tiny-zero3-cpu_x2 --reason "fp32 loss"',
     'perfsuite baseline prune --reason "the model is gone"',
-    "perfsuite baseline history --check",
+    "perfsuite baseline show --check",
     'perfsuite baseline accept -k gpt2_tiny --reason "merged by hand"',
 )
 PAGE = "baselines"
@@ -27,14 +26,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
-    show = actions.add_parser("show", help="Every baseline with its state: sound, stale, orphaned, incomparable, …")
+    text = "Every baseline with its state (sound, stale, …), and what accepted changes have moved."
+    show = actions.add_parser("show", help=text)
     add_select(show)
+    text = "Only fail unless every baseline is, to the byte, what the ledger accepted last."
+    show.add_argument("--check", action="store_true", help=text)
     add_shared(show, TIME_TOLERANCE)
     _add_tests(show, "Tests to collect with pytest: a baseline without a cell in them is orphaned too.")
     show.set_defaults(run=_survey.show)
 
     accept = actions.add_parser("accept", help="Accept measurements of a report, or files changed by hand.")
-    text = "A report of pytest --perf-report. Without one: the files that history --check names, as they are."
+    text = "A report of pytest --perf-report. Without one: the files that show --check names, as they are."
     accept.add_argument("report", type=Path, nargs="?", metavar="REPORT.jsonl", help=text)
     add_select(accept)
     _add_reason(accept, "accepted")
@@ -47,13 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_reason(prune, "removed")
     prune.set_defaults(run=_survey.prune)
 
-    history = actions.add_parser("history", help="How far accepted changes have moved each metric, from the ledger.")
-    add_select(history)
-    text = "Fail unless every baseline is, to the byte, what the ledger accepted last."
-    history.add_argument("--check", action="store_true", help=text)
-    history.set_defaults(run=_history.history)
-
-    for action in (show, accept, prune, history):
+    for action in (show, accept, prune):
         add_shared(action, BASELINES, KERNELS, CATALOG)
 
 

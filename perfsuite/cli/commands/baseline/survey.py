@@ -17,6 +17,7 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.commands.baseline.accepted_changes import check, print_moved
 from perfsuite.cli.shared_options import catalog_of, given, known_store_of, store_of, value_of
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.pool import own_runs, runs_of
@@ -95,7 +96,11 @@ def collect(tests: Sequence[str]) -> set[str]:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """The table, then the reasons with what to do. Returns 1 if a file cannot be read."""
+    """The table, the reasons with what to do, and what accepted changes have moved; or the check alone. Returns 1 if a
+    file cannot be read, or if the check fails.
+    """
+    if arguments.check:
+        return check(known_store_of(arguments))
     tolerance = value_of(arguments, TIME_TOLERANCE)
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
     table = bare_table("cell", "state", "recorded", "commit", "runs", "step time", "peak memory", DETECTS)
@@ -121,6 +126,7 @@ def show(arguments: argparse.Namespace) -> int:
             print(f"  add times from this machine: {_record(arguments, cells)} --perf-update=times")
         else:
             print(f'  record here: {_record(arguments, cells)} --perf-update=all --perf-reason="…"')
+    print_moved(store_of(arguments), {stored.cell for stored in found}.__contains__, catalog_of(arguments))
     return int(bool(unreadable))
 
 
