@@ -106,8 +106,6 @@ class Memory(Meter):
             kept = {f"kept: {place}": size for place, size in left.items()}
             self.has_grown = bool(grown)
             readings["grown_bytes"] = Reading(value=grown, parts=_some({"kept": grown}), suspects=kept)
-            held = readings["parameters_bytes"].value
-            readings["parameters_bytes"] = Reading(value=max(held, self.record.parameters_bytes))
         return readings
 
     def _readings_of(self, number: int) -> dict[str, Reading]:

@@ -28,6 +28,7 @@
 #include <new>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace {
@@ -53,6 +54,7 @@ struct Block {
   int64_t step;  // in which it was allocated
 };
 std::unordered_map<void*, Block> blocks;
+std::unordered_set<void*> adopted;  // those of them that somebody else allocated
 int64_t step = 0;
 std::vector<Event> events;
 std::unordered_map<std::string, int64_t> numbers = {{"", 0}};
@@ -96,6 +98,7 @@ bool fits_in(int64_t bytes) {
 }
 
 void keep(void* block, int64_t bytes) {
+  if (adopted.erase(block)) forget(block);  // its owner has released it since
   if (live > peak) peak = live;
   blocks[block] = {bytes, step};
   if (recording) events.push_back({(int64_t)block, bytes, operation, here(), now()});
@@ -381,6 +384,29 @@ void perfsuite_reset_peak() {
 }
 // Count a loaded library's aligned blocks too, from now on. Returns how many of its addresses were changed.
 int perfsuite_count_library(const char* name) { return dl_iterate_phdr(&count_calls, (void*)name); }
+bool lies_in_block(int64_t address) {
+  for (const auto& [begin, block] : blocks)
+    if (address >= (int64_t)begin && address < (int64_t)begin + block.bytes) return true;
+  return false;
+}
+// These `count` tensors (address and bytes of each) are alive, and the former ones no more: those that torch did not
+// allocate, such as parts of a mapped file. Returns the bytes of these.
+int64_t perfsuite_adopt(const int64_t* tensors, int64_t count) {
+  std::lock_guard<std::mutex> hold(guard);
+  std::unordered_set<void*> gone = adopted;
+  for (int64_t at = 0; at < count; ++at) gone.erase((void*)tensors[2 * at]);
+  for (void* block : gone) adopted.erase(block), forget(block);
+  for (int64_t at = 0; at < count; ++at) {
+    void* block = (void*)tensors[2 * at];
+    if (blocks.count(block) || lies_in_block(tensors[2 * at])) continue;
+    live += tensors[2 * at + 1];
+    keep(block, tensors[2 * at + 1]);
+    adopted.insert(block);
+  }
+  int64_t bytes = 0;
+  for (void* block : adopted) bytes += blocks[block].bytes;
+  return bytes;
+}
 // The blocks that are alive: address and bytes of each, as many as `most`. Returns how many there are.
 int64_t perfsuite_blocks(int64_t* to, int64_t most) {
   std::lock_guard<std::mutex> hold(guard);

@@ -5,7 +5,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,10 @@ class CpuAllocator(MemorySource):
 
     def __init__(self) -> None:
         self._library: Any = load()
-        for name in ("peak", "live", "event_count", "refused", "live_at_refusal", "capacity", "live_since", "blocks"):
+        for name in (
+            *("peak", "live", "event_count", "refused", "live_at_refusal", "capacity", "live_since", "blocks"),
+            "adopt",
+        ):
             getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
         self._library.perfsuite_operation.restype = ctypes.c_char_p
         self._library.perfsuite_install()
@@ -123,6 +126,12 @@ class CpuAllocator(MemorySource):
         """
         if not self._library.perfsuite_count_library(name.encode()):
             raise RankError(f"No loaded library whose path has {name} makes aligned blocks, so it cannot be counted.")
+
+    def adopt(self, tensors: Mapping[int, int]) -> None:
+        """Count these, by address in bytes, also if torch did not allocate them, until a call no longer has them."""
+        numbers = [number for one in tensors.items() for number in one]
+        buffer = (ctypes.c_int64 * len(numbers))(*numbers)
+        self.adopted_bytes = int(self._library.perfsuite_adopt(buffer, ctypes.c_int64(len(tensors))))
 
     def blocks(self) -> dict[int, int]:
         """Address and bytes of each block that is alive."""

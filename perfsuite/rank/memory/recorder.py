@@ -48,7 +48,6 @@ class MemoryRecorder:
         self.is_on = True
         self.setup_peaks = self.peaks = [0] * len(self.source.each)  # bytes of each device: of the set-up, of the steps
         self.live_bytes = 0  # at the end of the record, with the last batch
-        self.parameters_bytes = 0
         self._session, self._stepping = session, False
         self._trainer: Trainer | None = None
         self._settled, self._watched = contextlib.ExitStack(), contextlib.ExitStack()
@@ -87,7 +86,6 @@ class MemoryRecorder:
     def _named(self) -> dict[int, str]:
         """The storages that the trainer knows by name, by address. Those of a mapped file count from now on."""
         named: dict[int, str] = {}
-        parameters: dict[int, int] = {}
         on_cpu: dict[int, int] = {}
         assert self._trainer
         for category, tensor in self._trainer.storages():
@@ -97,10 +95,7 @@ class MemoryRecorder:
                 named.setdefault(address, category)
                 if tensor.device.type == "cpu":
                     on_cpu[address] = storage.nbytes()
-                if category == "parameters" and tensor.device.type == self._session.job.device:
-                    parameters[tensor.data_ptr()] = tensor.nbytes
         self.source.adopt(on_cpu)
-        self.parameters_bytes = max(self.parameters_bytes, sum(parameters.values()))
         return named
 
     @property
