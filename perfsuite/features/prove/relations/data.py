@@ -43,7 +43,7 @@ class Epoch(Record, frozen=True, kw_only=True):
 
 class LoaderFacts(Record, frozen=True, kw_only=True):
     """One training loader of a rank. ``rows`` is the dataset's length, 0 of a stream. ``shuffles`` is None if its
-    sampler is of an unknown class.
+    sampler is of an unknown class. ``tells``: a sample's content says which it is, as tokens do, and a label does not.
     """
 
     dataset: str
@@ -53,6 +53,7 @@ class LoaderFacts(Record, frozen=True, kw_only=True):
     batches: int
     workers: int
     shuffles: bool | None
+    tells: bool
     epochs: list[Epoch]
 
 
@@ -73,7 +74,7 @@ class _Pass:
         self.contents: list[str] = []
         self.drawn: list[list[str]] = []  # the indices of batches that are not read yet
         self.batches = 0
-        self.complete = self.trains = False
+        self.complete = self.trains = self.tells = False
 
 
 class DataProbe(Probe):
@@ -150,15 +151,16 @@ class DataProbe(Probe):
                 one.batches += 1
                 has_indices = bool(one.drawn) and not _is_stream(one.loader)
                 one.samples += one.drawn.pop(0) if has_indices else fingerprints({"batch": batch})
-                one.contents += self._contents(batch)
+                one.contents += self._contents(batch, one)
                 self._last = one
             return batch
 
         return reading
 
-    def _contents(self, batch: Any) -> list[str]:
+    def _contents(self, batch: Any, one: _Pass) -> list[str]:
         tensors = dict(tensors_in(batch))
         whole = {name: one for name, one in tensors.items() if one.dim() and not one.is_floating_point()}
+        one.tells = not whole or max((some[0].numel() for some in whole.values() if len(some)), default=0) >= FEWEST
         return fingerprints(whole or tensors)
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
@@ -247,6 +249,7 @@ def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
         batches=batches,
         workers=loader.num_workers,
         shuffles=None if stream else _shuffles(loader),
+        tells=all(one.tells for one in passes),
         epochs=[
             Epoch(samples=one.samples[:MOST], contents=one.contents[:MOST], complete=one.complete) for one in passes
         ],
@@ -313,7 +316,7 @@ def _times(samples: Sequence[str]) -> int:
 def _of_ranks(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
     """Over ranks, which read parts of the first epoch."""
     first = same[0]
-    epochs = [_known_to_all(one.epochs[0]) for one in same]
+    epochs = [_known_to_all(one.epochs[0], one.tells) for one in same]
     batches = min(len(samples) for samples in epochs)
     about: dict[str, Any] = {"subject": first.dataset, "line": first.line}
     if batches >= 1 and all(samples[:batches] == epochs[0][:batches] for samples in epochs):
@@ -330,10 +333,12 @@ def _of_ranks(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
         yield Remark(what="ranks_overlap", number=shared, **about)
 
 
-def _known_to_all(epoch: Epoch) -> list[str]:
-    """The samples with their content, if each has one."""
+def _known_to_all(epoch: Epoch, tells: bool) -> list[str]:
+    """The samples as other ranks know them: by their content, with their index where many have the same content."""
     if len(epoch.contents) != len(epoch.samples):
         return epoch.samples
+    if tells and len({*epoch.contents}) == len({*epoch.samples}):
+        return epoch.contents
     return [f"{sample} {content}" for sample, content in zip(epoch.samples, epoch.contents, strict=True)]
 
 
