@@ -1,5 +1,6 @@
 """Builds a model with random weights from its definition. The same code runs on a CPU, on CUDA and on fake tensors."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,18 @@ def seed_steps(session: Session) -> None:
     import torch
 
     torch.manual_seed(session.job.seed + 1 + session.rank // session.layout.tensor)
+
+
+def seed_script(seed: int) -> None:
+    """The seeds of a script that sets none: its numbers then repeat. Those that it sets come later, and count."""
+    import random
+
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
 
 
 def build_for_counting(session: Session) -> Module:

@@ -22,7 +22,9 @@ ACCESS = (  # what of torch is between a line that prints or reads a tensor and 
 )  # fmt: skip
 
 
-WRAPPERS = tuple(f"{PACKAGE}rank/script/{name}.py" for name in ("watched", "saves", "loaders", "rollouts"))
+WRAPPERS = tuple(
+    f"{PACKAGE}rank/script/{name}.py" for name in ("watched", "torch_hooks", "saves", "loaders", "rollouts")
+)
 
 
 def is_ours(file: str) -> bool:

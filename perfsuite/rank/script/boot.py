@@ -23,9 +23,8 @@ from perfsuite.rank.script.started import Started
 
 AFTER = {  # module → the function of perfsuite that is called once it is executed
     "torch": "perfsuite.rank.script.attached:attach",
-    "transformers.trainer": "perfsuite.rank.script.attached:attach_trainer",
     **dict.fromkeys(
-        ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"),
+        ("transformers.trainer", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"),
         "perfsuite.rank.script.attached:attach_log",
     ),
     "transformers.generation.utils": "perfsuite.rank.script.attached:attach_generation",

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.rank.batches import MicroBatch
@@ -21,6 +22,16 @@ from perfsuite.records.step_kinds import StepKind
 FP32 = 4  # bytes of an element
 
 
+@dataclass(frozen=True)
+class SeenScript:
+    """What is seen of a script's process: its loop, what it generates, what it saves, and the data that it loads."""
+
+    watched: Watched
+    rollouts: Rollouts
+    saves: Saves
+    loaders: Loaders
+
+
 class ScriptTrainer(Trainer):
     """Makes no steps and no batches: the script does."""
 
@@ -31,20 +42,17 @@ class ScriptTrainer(Trainer):
         self,
         session: Session,
         model: Module,
-        watched: Watched | None = None,
-        rollouts: Rollouts | None = None,
-        saves: Saves | None = None,
-        loaders: Loaders | None = None,
+        seen: SeenScript | None = None,
     ) -> None:
         super().__init__(session, model)
-        assert watched and rollouts and saves and loaders, "only a script's own process has this trainer"
-        self.watched, self.rollouts, self.saves, self.loaders = watched, rollouts, saves, loaders
-        rollouts.tokens = 0
+        assert seen, "only a script's own process has this trainer"
+        self.watched, self.rollouts, self.saves, self.loaders = seen.watched, seen.rollouts, seen.saves, seen.loaders
+        self.rollouts.tokens = 0
         self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
         self.period = 1  # iterations of a step
         self.first_seconds: list[float] = [0.0]  # of each iteration that showed the loop
         self.norm: float | None = None
-        watched.before_optimizer = self._read_norm
+        self.watched.before_optimizer = self._read_norm
 
     @property
     def recomputing(self) -> bool:

@@ -11,7 +11,6 @@ skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 step
 
 import contextlib
 import functools
-import itertools
 import threading
 import time
 import weakref
@@ -19,14 +18,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.rank.memory.whereabouts import inner_model
-from perfsuite.rank.norms import unwrapped
 from perfsuite.rank.script.batch_size import BatchSize, size_of, tensors_in
 from perfsuite.rank.script.first_data import FirstData
 from perfsuite.rank.script.logged import Logged
 from perfsuite.rank.script.told import Told
 from perfsuite.rank.torch_types import Module, Tensor
 
-CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 LETTERS = {"data": "D", "forward": "F", "backward": "B"}
 
 
@@ -198,206 +195,8 @@ class Watched:
         return list(self.optimizers).index(id(optimizer))
 
 
-def watch_torch(torch: Any, watched: Watched) -> None:
-    """Put the hooks into torch."""
-    from torch.optim import optimizer as optimizers
-    from torch.utils.data import dataloader
-
-    hooked = optimizers.Optimizer.profile_hook_step  # wraps the step of each class of optimizers, at its first instance
-
-    def watched_step(step: Callable[..., Any]) -> Callable[..., Any]:
-        inner = hooked(step)
-
-        @functools.wraps(inner)
-        def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not watched.optimizers:
-                watched.begun()
-            if not watched.is_here:
-                return inner(self, *args, **kwargs)
-            watched.told.note(watched._number(self), self, watched.roots.values())
-            if not watched.updates:
-                closure = kwargs.get("closure", args[0] if args else None)
-                result = closure() if closure else None
-                watched.before_optimizer()
-                watched.stepped(self)
-                return result
-            watched.before_optimizer()
-            watched.begin("optimizer")
-            try:
-                update = functools.partial(inner, self, *args, **kwargs)
-                return watched.around_update(self, update) if watched.around_update else update()
-            finally:
-                watched.clipped = False
-                watched.end("optimizer")
-                watched.stepped(self)
-
-        return stepping
-
-    # Not torch's global hooks: meters register others of those, which is not possible while they are called.
-    optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
-    replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched.made.add))
-    schedules = torch.optim.lr_scheduler
-    for kind in [one for one in vars(schedules).values() if isinstance(one, type)]:
-        if issubclass(kind, schedules.LRScheduler) and "__init__" in vars(kind):  # some do not call their base's
-            replace(kind, "__init__", functools.partial(_making, watched.told.makes))
-    replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
-    _watch_forward(torch, watched)
-    _watch_backward(torch.autograd, watched)
-    for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
-        if hasattr(owner, name):
-            replace(owner, name, functools.partial(_clipping, watched))
-    scaler = torch.amp.GradScaler
-    replace(scaler, "step", functools.partial(_scaling, watched))
-    replace(torch.autocast, "__enter__", functools.partial(_entering, watched, torch))
-
-
-def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
-    def clipping(*args: Any, **kwargs: Any) -> Any:
-        if watched.is_here:
-            watched.before_optimizer()
-            watched.clipped = True
-        return clip(*args, **kwargs)
-
-    return clipping
-
-
 def _parameters(optimizer: Any) -> set[int]:
     return {id(one) for group in optimizer.param_groups for one in group["params"]}
-
-
-def _making(note: Callable[[Any], None], make: Callable[..., None]) -> Callable[..., None]:
-    def making(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        note(self)
-
-    return making
-
-
-def _scaling(watched: Watched, step: Callable[..., Any]) -> Callable[..., Any]:
-    def scaling(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        return watched.scaled(optimizer, lambda: step(self, optimizer, *args, **kwargs))
-
-    return scaling
-
-
-def watch_deepspeed(engine: Any, watched: Watched) -> None:
-    """DeepSpeed's engine steps at the boundary of an accumulation; before that, its step does nothing."""
-
-    def make(step: Callable[..., Any]) -> Callable[..., Any]:
-        def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
-            watched.engine = self
-            updates, before = self.is_gradient_accumulation_boundary(), self.skipped_steps
-            if updates:
-                watched.before_optimizer()
-            watched.begin("optimizer")
-            try:
-                return step(self, *args, **kwargs)
-            finally:
-                watched.end("optimizer")
-                if updates and not watched.by_hand:
-                    watched.note("O")
-                    watched.iterated(self.skipped_steps > before)
-
-        return stepping
-
-    replace(engine.DeepSpeedEngine, "step", make)
-
-
-def _reading(watched: Watched, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def reading(self: Any) -> Any:
-        if not watched.is_here:
-            return read(self)
-        watched.begin("data")
-        try:
-            batch = read(self)
-            watched.has_loader = True
-            watched.sizes.append(size_of(batch))
-            watched.first.read(batch)
-            return batch
-        finally:
-            watched.end("data")
-
-    return reading
-
-
-def _entering(watched: Watched, torch: Any, enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def entering(self: Any) -> Any:
-        result = enter(self)
-        if watched.is_here and torch.is_autocast_enabled(self.device):
-            watched.autocast.add(str(torch.get_autocast_dtype(self.device)))
-        return result
-
-    return entering
-
-
-def _watch_forward(torch: Any, watched: Watched) -> None:
-    call = torch.nn.Module.__call__
-    inside = threading.local()
-
-    def records_gradients(module: Module) -> bool:
-        """Whether autograd records a call of it now."""
-        if not torch.is_grad_enabled() or type(module).__name__ in watched.evaluated:
-            return False
-        return any(one.requires_grad for one in module.parameters())
-
-    @functools.wraps(call)
-    def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # torch.compile reads what it calls, and would break its graph here
-            return call(self, *args, **kwargs)
-        if getattr(inside, "on", False) or not watched.is_here or watched.runs("data"):
-            return call(self, *args, **kwargs)
-        inside.on = True
-        recomputing = watched.runs("backward")
-        if recomputing:
-            watched.recomputing = True
-        else:
-            modules = watched.roots if self.training else watched.frozen
-            modules.setdefault(id(self), self)
-            if not self.training and records_gradients(self):
-                watched.evaluated.add(type(self).__name__)
-            watched.evaluates = not self.training
-            watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
-            watched.called(self, args, kwargs, torch.is_grad_enabled())
-            watched.begin("forward")
-        around = None if recomputing else watched.around_forward
-        try:
-            if around:
-                return around(self, args, kwargs, functools.partial(call, self, *args, **kwargs))
-            output = call(self, *args, **kwargs)
-            if not recomputing and not torch.is_grad_enabled():
-                watched.logged.evaluated(output)
-            return output
-        finally:
-            inside.on = False
-            if recomputing:
-                watched.recomputing = False
-            else:
-                watched.evaluates = watched.only_evaluates = False
-                watched.end("forward")
-
-    torch.nn.Module.__call__ = calling
-
-
-def _watch_backward(autograd: Any, watched: Watched) -> None:
-    def make(run: Callable[..., Any]) -> Callable[..., Any]:
-        def running(*args: Any, **kwargs: Any) -> Any:
-            if not watched.is_here or watched.runs("backward"):
-                return run(*args, **kwargs)
-            first = unwrapped(args[0][0]) if args and args[0] else None
-            trains = kwargs.get("accumulate_grad", False)  # autograd.grad returns gradients: of what it is asked
-            if trains:
-                watched.before_backward()
-            if trains and first is not None and first.numel() == 1:
-                watched.losses.append(first.detach())
-            watched.begin("backward")
-            try:
-                return run(*args, **kwargs)
-            finally:
-                watched.end("backward")
-
-        return running
-
-    replace(autograd, "_engine_run_backward", make)
 
 
 def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
