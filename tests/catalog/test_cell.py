@@ -31,7 +31,7 @@ WRONG = (
     ("t5_bse-single-cpu_x1", UnknownName, "No model named 't5_bse'. Did you mean 't5_base'?"),
     ("t5_tiny-zero_3-cpu_x2", UnknownName, "No engine named 'zero_3'. Did you mean 'zero3'?"),
     ("t5_tiny-zero3+bf61-cpu_x2", UnknownName, "No technique named 'bf61'. Did you mean 'bf16'?"),
-    ("t5_tiny-single-h20_x1", UnknownName, "No hardware named 'h20'. Did you mean 'h200'?"),
+    ("t5_tiny-single-h20k_x1", UnknownName, "No hardware named 'h20k'. Did you mean 'h20'?"),
     ("t5_tiny-single-a100_x8", UnknownName, "Did you mean 'a100_40g', 'a100_80g' or 'a100_pcie_80g'?"),
     ("gpt2_tiny-megatron+pp16-cpu_x2", UnknownName, "stages, experts or parts of sequences take the ranks that dp<n>"),
     ("t5_tiny-single-x100_x8", UnknownName, "No hardware named 'x100'. Known: "),
@@ -158,7 +158,7 @@ def test_grid_leaves_out_what_cannot_be() -> None:
         (["t5_tiny"], ["single"], ["cpu_x2"], "single runs on at most 1 rank"),
         (["t5_tiy"], ["ddp"], ["cpu_x2"], "No model named 't5_tiy'. Did you mean 't5_tiny'?"),
         (["t5_tiny"], ["ddb"], ["cpu_x2"], "No engine named 'ddb'. Did you mean 'ddp'?"),
-        (["t5_tiny"], ["ddp"], ["cpu_x2", "h20_x1"], "No hardware named 'h20'. Did you mean 'h200'?"),
+        (["t5_tiny"], ["ddp"], ["cpu_x2", "h20k_x1"], "No hardware named 'h20k'. Did you mean 'h20'?"),
     ],
 )
 def test_grid_never_shrinks_by_a_typo(

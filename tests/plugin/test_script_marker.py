@@ -99,7 +99,7 @@ def test_the_hardware_of_a_run_replaces_its_own(repository):
         ("perf_script('train.py', hardware=['cpu_x1'])", "perf_script's hardware must be a text, not ['cpu_x1']."),
         ("perf_script('trian.py')", "There is no file trian.py in *, where the command starts."),
         ("perf_script('train.py', launcher='torchrn')", "No launcher named 'torchrn'. Did you mean 'torchrun'?*"),
-        ("perf_script('train.py', hardware='h20_x1')", "No hardware named 'h20'. Did you mean 'h200'?*"),
+        ("perf_script('train.py', hardware='h20k_x1')", "No hardware named 'h20k'. Did you mean 'h20'?*"),
         (
             "perf_script('train.py', name='My Net')",
             "A script cannot be named 'My Net': its name has only lower-case letters, digits and _.",
