@@ -68,7 +68,11 @@ class ScriptTrainer(Trainer):
     def make_steps(self, batches: Sequence[list[MicroBatch]]) -> Generator[None, bool, list[StepOutcome]]:
         self.session.mark("other")
         skipped = yield
-        return [self.outcome(skipped)]
+        return [StepOutcome(skipped=skipped)]
+
+    def finished(self, outcome: StepOutcome) -> StepOutcome:
+        """What the script has computed, read where no meter watches."""
+        return super().finished(self.outcome(bool(outcome.skipped)))
 
     def outcome(self, skipped: bool) -> StepOutcome:
         """Of the step that has ended, whose losses and norm are forgotten. The loss is what backward began with, summed

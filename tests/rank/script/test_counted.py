@@ -57,6 +57,14 @@ def test_parameters_that_a_file_is_mapped_to_are_counted(tmp_path):
     assert readings["grown_bytes"].value == 0
 
 
+def test_what_perfsuite_reads_of_a_step_is_not_the_scripts(tmp_path):
+    """It reads the loss of each step; the script reads it in the other text, and waits for it."""
+    reads = NO_MATMUL + "    float(weight.sum())\n"
+
+    assert measured(tmp_path, NO_MATMUL).readings["values_read"].value == 0
+    assert measured(tmp_path, reads).readings["values_read"].value == 1
+
+
 def test_a_model_without_a_known_operator_has_no_flops(tmp_path):
     """It is measured all the same; MFU divides by its FLOPs."""
     known = measured(tmp_path, NO_MATMUL)
