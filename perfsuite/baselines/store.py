@@ -156,7 +156,7 @@ class Store:
     def recover(self) -> str:
         """Take back what a killed process has left in the ledgers; returns what that was, a line for each."""
         stores = [self, *([Store(self.root)] if self.kernels else [])]  # cells of GPUs are in that of all kernels
-        return "\n".join(filter(None, (recover(one.ledger, one.path) for one in stores)))
+        return "\n".join(filter(None, (recover(store.ledger, store.path) for store in stores)))
 
     def is_known(self, cell_id: str) -> bool:
         """Whether the ledger has ever accepted a baseline of the cell."""

@@ -55,9 +55,13 @@ WITH_WEIGHTS = {
     "seq2seq_lm": Task(),
     "sequence_classification": Task(),
 }
-TASKS = (*WITH_WEIGHTS, *(one.task for one in PROCESSES.values() if one.task))
-WITH_LOSS = tuple(one.name for one in PROCESSES.values() if not one.task or one.own)  # the processes with weights
+TASKS = (*WITH_WEIGHTS, *(process.task for process in PROCESSES.values() if process.task))
+WITH_LOSS = tuple(
+    process.name for process in PROCESSES.values() if not process.task or process.own
+)  # the processes with weights
 WITH_OWN = tuple(name for name in WITH_LOSS if PROCESSES[name].torch)  # those of them in torch
 OF_MODELS = tuple(name for name in WITH_OWN if not PROCESSES[name].own)  # and without loops of the user's own
-OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those whose steps are measured whole
+OF_STEPS = tuple(
+    process.name for process in PROCESSES.values() if process.whole
+)  # those whose steps are measured whole
 IN_TORCH = tuple(name for name in OF_STEPS if PROCESSES[name].torch)  # and whose tensors are torch's

@@ -162,11 +162,13 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def add_select(parser: argparse.ArgumentParser, required: bool = False, what: str = "cells") -> None:
+def add_select(parser: argparse.ArgumentParser) -> None:
     """``-k``."""
-    alone = "; a cell's whole id selects only that cell" if what == "cells" else ""
-    text = f"Only {what} whose name contains this, with and, or, not and parentheses, as in pytest's -k{alone}."
-    parser.add_argument("-k", dest="expression", default="", required=required, metavar="EXPR", help=text)
+    text = (
+        "Only cells whose name contains this, with and, or, not and parentheses, as in pytest's -k; a cell's whole id "
+        "selects only that cell."
+    )
+    parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help=text)
 
 
 def count(text: str) -> int:

@@ -32,7 +32,7 @@ def without_less_work(
     }
     close = [one for one in known.values() if one.hold == "close" and CellId.split(new.cell).engine == SCRIPT]
     amounts = [known[name] for name in known if name in less]
-    moved = next((one for one in (*amounts, *close) if one.name in less or _moved(one, old, new)), None)
+    moved = next((amount for amount in (*amounts, *close) if amount.name in less or _moved(amount, old, new)), None)
     if moved is None:
         return lines
     why = OtherTraining(title=moved.title)

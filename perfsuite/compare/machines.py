@@ -30,7 +30,7 @@ def others_share(measurement: Measurement) -> float:
     """The share of the machine's processor time that others used during the launch in which they used most; 0.0 if it
     was not measured.
     """
-    shares = [one.conditions.get("others_share") for one in measurement.launches]
+    shares = [launch.conditions.get("others_share") for launch in measurement.launches]
     return max((float(share) for share in shares if isinstance(share, int | float)), default=0.0)
 
 

@@ -111,7 +111,7 @@ def _error(before: Sequence[float], after: Sequence[float]) -> float:
 def _robust_spread(numbers: Sequence[float]) -> float:
     """From the median absolute deviation."""
     center = statistics.median(numbers)
-    return MAD * statistics.median(abs(one - center) for one in numbers)
+    return MAD * statistics.median(abs(number - center) for number in numbers)
 
 
 def with_some_steps(answer: PairedAnswer, by_mean: Sequence[float], metric: Metric, terms: Terms) -> PairedAnswer:

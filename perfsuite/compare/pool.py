@@ -96,7 +96,7 @@ def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list
     """What differs, apart from the machine and the user's code: releases, and variables if both sides have them."""
     changed: list[Change] = []
     if measurement.versions:  # a cell without a measurement has none
-        changed += [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
+        changed += [change for kind, old, new in packages(run, measurement) for change in changes(old, new, kind)]
     changed += changed_settings(run, measurement)
     return changed + changes(*compared(run.asked, measurement.asked), ChangeKind.READ)
 

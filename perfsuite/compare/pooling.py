@@ -134,7 +134,7 @@ class Pool:
         for cell in self.differences:
             classes.setdefault(tuple(one for one in self.found if cell in one.cells), []).append(cell)
         effects = [self._effect(groups, cells) for groups, cells in classes.items()]
-        return sorted(effects, key=lambda one: (not one.groups, -one.interval.estimate))
+        return sorted(effects, key=lambda effect: (not effect.groups, -effect.interval.estimate))
 
     def of(self, cell: str) -> Effect:
         """What the cell is judged with: the same groups explain it. If its own pairs do not rule out that it is slower
@@ -268,9 +268,9 @@ class Pool:
         if freedom < len(self.differences):
             centers, freedom = self._offsets, self._count(self.differences) - 1
         deviations = [
-            abs(one.by - center) * math.sqrt(weight)
+            abs(difference.by - center) * math.sqrt(weight)
             for cell, center in centers.items()
-            for one, weight in zip(self.differences[cell], self._weights[cell], strict=True)
+            for difference, weight in zip(self.differences[cell], self._weights[cell], strict=True)
         ]
         self._known.clear()
         if freedom < 1:
@@ -307,9 +307,9 @@ class Pool:
         if known is None:
             offset, weights = self._offsets[cell], self._weights[cell]
             clipped = []
-            for one, weight in zip(self.differences[cell], weights, strict=True):
+            for difference, weight in zip(self.differences[cell], weights, strict=True):
                 most = CLIPPED * self.scale / math.sqrt(weight)
-                clipped.append(max(-most, min(most, one.by - offset)))
+                clipped.append(max(-most, min(most, difference.by - offset)))
             mean = sum(weight * one for weight, one in zip(weights, clipped, strict=True)) / sum(weights)
             squares = sum(weight * (one - mean) ** 2 for weight, one in zip(weights, clipped, strict=True))
             known = self._known[cell] = mean, squares
@@ -319,7 +319,8 @@ class Pool:
         """Of the mean of its own pairs, beyond the offset."""
         weights, mean = self._weights[cell], self._mean(cell)
         squares = sum(
-            weight * (one.by - mean) ** 2 for weight, one in zip(weights, self.differences[cell], strict=True)
+            weight * (difference.by - mean) ** 2
+            for weight, difference in zip(weights, self.differences[cell], strict=True)
         )
         prior = PRIOR_OF_GROUP if self._only else PRIOR_OF_CELL
         freedom = prior + len(weights) - 1

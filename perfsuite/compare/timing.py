@@ -98,7 +98,9 @@ def smallest_effect(metric: Metric, pool: NoisePool, terms: Terms) -> float:
 def _has_slow_steps(new: Reading, old: Reading) -> bool:
     """Whether the mean is further above the median than the baseline's: less than half of the steps are slow."""
     now, then = (
-        statistics.fmean(known) / statistics.median(known) if (known := [one for one in side.samples if one]) else 1.0
+        statistics.fmean(known) / statistics.median(known)
+        if (known := [sample for sample in side.samples if sample])
+        else 1.0
         for side in (new, old)
     )
     return now > UNEVEN * then

@@ -65,10 +65,13 @@ def check_optimizer(trainer: Any) -> Evidence:
     wanted, found = "DistributedOptimizer" if trainer.distributed else whole_ones, type(own).__name__
     if found != wanted:
         raise WrongEngine(f"{trainer.session.strategy.engine.name} needs Megatron's {wanted}, but this is {found}.")
-    masters = [one for group in own.optimizer.param_groups for one in group["params"]]
-    if {one.dtype for one in masters} != {torch.float32}:
+    masters = [parameter for group in own.optimizer.param_groups for parameter in group["params"]]
+    if {master.dtype for master in masters} != {torch.float32}:
         raise WrongEngine("Megatron's optimizer must step parameters in fp32.")
-    held, whole = sum(one.numel() for one in masters), sum(one.numel() for one in trainer.model.parameters())
+    held, whole = (
+        sum(master.numel() for master in masters),
+        sum(parameter.numel() for parameter in trainer.model.parameters()),
+    )
     ranks = trainer.session.layout.replicas if trainer.distributed else 1
     padded = sum(buffer.numel for chunk in trainer.chunks for buffer in chunk.buffers)
     # A rank has an equal part of the padded buffer, of which the last lacks the padding.

@@ -146,7 +146,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
 
     def replicated(self) -> Iterator[tuple[Tensor, Any]]:
         cut, group = self._cut(), self.module.mpu.get_data_parallel_group()
-        return ((one, group if name in cut else None) for name, one in self.model.named_parameters())
+        return ((parameter, group if name in cut else None) for name, parameter in self.model.named_parameters())
 
     def _cut(self) -> dict[str, Any]:
         return {name: p for name, p in self.model.named_parameters() if p.numel() < self.whole[name].numel()}

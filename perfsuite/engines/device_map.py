@@ -32,7 +32,7 @@ class DeviceMap(LoopTrainer):
                 "layers are."
             )
         # The memory that is free would depend on what else runs, and so would the map.
-        most = {one.index: torch.cuda.get_device_properties(one).total_memory for one in self.session.devices}
+        most = {device.index: torch.cuda.get_device_properties(device).total_memory for device in self.session.devices}
         most = get_balanced_memory(model, most, no_split_module_classes=whole)
         placed = infer_auto_device_map(model, most, no_split_module_classes=whole)
         skipped = getattr(model, "_skip_keys_device_placement", None)
@@ -58,10 +58,12 @@ class DeviceMap(LoopTrainer):
                 f"{self.session.job.model.name} are on {' and '.join(sorted(map(str, layers)))} alone."
             )
         parameters = list(self.model.parameters())
-        weights = {one: size(parameter for parameter in parameters if parameter.device == one) for one in devices}
+        weights = {
+            device: size(parameter for parameter in parameters if parameter.device == device) for device in devices
+        }
         here: dict[str, str | int] = {"devices": len(devices)}
-        here |= {f"layers on {one}": layers[one] for one in devices}
-        here |= {f"bytes of weights on {one}": weights[one] for one in devices}
+        here |= {f"layers on {device}": layers[device] for device in devices}
+        here |= {f"bytes of weights on {device}": weights[device] for device in devices}
         return self.evidence(**here)
 
     def _device_of(self, name: str) -> TorchDevice | None:

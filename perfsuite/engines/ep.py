@@ -43,7 +43,7 @@ class ExpertParallel(LoopTrainer):
         for parameter in experts:
             if parameter.grad is not None:
                 local(parameter.grad).div_(ranks)
-        divided = {id(one) for one in experts}
+        divided = {id(expert) for expert in experts}
         whole = [one.grad for one in self.trainable() if id(one) not in divided and one.grad is not None]
         average_gradients(whole, self.session.mesh["shards"].get_group())
         if self.session.layout.replicas > 1:

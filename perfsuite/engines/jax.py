@@ -82,9 +82,10 @@ class CompiledStep(Trainer):
         ranks = self.session.world_size
         if (jax.process_count(), jax.device_count(), jax.local_device_count()) != (ranks, ranks, 1):
             raise WrongEngine(f"JAX must have one device in each of {ranks} ranks, but has {jax.devices()}.")
-        here = sum(one.addressable_data(0).size for one in self.parameters.values())
+        here = sum(parameter.addressable_data(0).size for parameter in self.parameters.values())
         expected = sum(
-            one.size // (1 if one.sharding.is_fully_replicated else ranks) for one in self.parameters.values()
+            parameter.size // (1 if parameter.sharding.is_fully_replicated else ranks)
+            for parameter in self.parameters.values()
         )
         if here != expected or (here < self.whole) != (self.divides and ranks > 1):
             raise WrongEngine(f"A rank must keep {expected:,} parameters of {self.whole:,}, not {here:,}.")

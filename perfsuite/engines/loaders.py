@@ -57,7 +57,7 @@ class Loading(Trainer):
         raise NotImplementedError
 
     def check(self) -> dict[str, str | int]:
-        classes = tuple(f"{type(one).__module__}.{type(one).__qualname__}" for one in self.parts(self.open(0)))
+        classes = tuple(f"{type(part).__module__}.{type(part).__qualname__}" for part in self.parts(self.open(0)))
         if classes != self.classes:
             raise WrongEngine(f"Must load by {' over '.join(self.classes)}, but loads by {' over '.join(classes)}.")
         return {"loader": " over ".join(classes), self.package: metadata.version(self.package)}

@@ -145,13 +145,13 @@ class Megatron(Trainer):
         }
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        for one in [*self.model.parameters(), *self.model.buffers()]:
-            yield "parameters", one
+        for parameter in [*self.model.parameters(), *self.model.buffers()]:
+            yield "parameters", parameter
         for buffer in itertools.chain(*(chunk.buffers for chunk in self.chunks)):
             yield "gradients", buffer.grad_data
             if buffer.param_data is not None:
                 yield "parameters", buffer.param_data
-        own = {one.untyped_storage()._cdata for one in self.model.parameters()}
+        own = {parameter.untyped_storage()._cdata for parameter in self.model.parameters()}
         for optimizer in self.optimizer.chained_optimizers:
             for master in itertools.chain(*(group["params"] for group in optimizer.optimizer.param_groups)):
                 if master.untyped_storage()._cdata not in own:  # in fp32 it steps the parameters themselves
@@ -194,8 +194,10 @@ class Megatron(Trainer):
         crossings = 2 * self.per_rank - first - last if layout.pipeline > 1 else 0
         each |= dict.fromkeys(("send", "recv"), crossings * hidden // (layout.tensor if shared else 1))
         volume = Counter({name: recipe.accumulation * size for name, size in each.items()})
-        volume["all_reduce"] += FP32 * sum(one.numel() for one in self.model.parameters() if is_of_tokens(one))
-        tied = [one for one in self.model.parameters() if getattr(one, "shared_embedding", False)]
+        volume["all_reduce"] += FP32 * sum(
+            parameter.numel() for parameter in self.model.parameters() if is_of_tokens(parameter)
+        )
+        tied = [parameter for parameter in self.model.parameters() if getattr(parameter, "shared_embedding", False)]
         volume["all_reduce"] += FP32 * sum(one.numel() for one in tied)
         gradients = sum(buffer.numel for chunk in self.chunks for buffer in chunk.buffers)
         if not self.distributed:

@@ -38,7 +38,10 @@ class TensorParallel(LoopTrainer):
         if messages is not None and self.session.layout.replicas > 1:
             model: Any = self.model
             ids, head = (module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings()))
-            parts = [one if one is ids and ids is not head else local(one) for one in self.trainable()]
+            parts = [
+                parameter if parameter is ids and ids is not head else local(parameter)
+                for parameter in self.trainable()
+            ]
             messages["all_reduce"] += size(parts)
         return messages
 

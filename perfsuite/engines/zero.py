@@ -71,7 +71,7 @@ class Zero(DeepSpeedTrainer):
 
     def _check_second_partition(self, partitions: list[Any], ranks: int) -> None:
         wanted = self.session.recipe.second_partition
-        wide = {one.ds_secondary_tensor_group_size for one in partitions} if wanted > 1 else set()
+        wide = {partition.ds_secondary_tensor_group_size for partition in partitions} if wanted > 1 else set()
         if wide - {wanted}:
             raise WrongEngine(f"hpz{wanted} must divide a second copy over {wanted} of {ranks} ranks, not over {wide}.")
 

@@ -173,7 +173,7 @@ def _by_repository(root: Path, paths: Iterable[str]) -> dict[Path, list[str]]:
     """The files by the top of the repository that has them: ``root``, or that of a submodule."""
     tops: dict[Path, list[str]] = {}
     for path in paths:
-        inside = [one for one in (root / path).parents if one.is_relative_to(root)]
+        inside = [parent for parent in (root / path).parents if parent.is_relative_to(root)]
         tops.setdefault(next((one for one in inside if (one / ".git").exists()), root), []).append(path)
     return tops
 
@@ -360,5 +360,8 @@ def recorded_in(root: Path, commit: str, paths: Collection[str]) -> dict[str, se
         for path in some:
             inside = (root / path).relative_to(top).as_posix()
             contents = list(_written(top, inside, f"{there}:{inside}")) if there else []
-            digests[path] = {digest_of_file(one.file) if one.file else digests_of(path, one.read()) for one in contents}
+            digests[path] = {
+                digest_of_file(content.file) if content.file else digests_of(path, content.read())
+                for content in contents
+            }
     return digests

@@ -59,7 +59,7 @@ def _limit(name: str, version: str, newest: datetime, given: Mapping[str, str]) 
     def date(one: index.Release) -> datetime | None:
         return index.try_dated(name, one, given).date
 
-    older = [one for one in index.releases(name) if Version(one.version) < Version(version)]
+    older = [release for release in index.releases(name) if Version(release.version) < Version(version)]
     at = bisect_right(older, newest + lockfile.MARGIN, key=lambda one: date(one) or _END)
     undated = (one for one in reversed(older) if date(one) is None)
     found = older[at - 1] if at else next(undated, None)

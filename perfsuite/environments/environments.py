@@ -107,7 +107,10 @@ def with_releases(texts: Sequence[str], without: Collection[str] = ()) -> Enviro
         ],
         lambda part: _install(part, requirements, inherited, list(there.values())),
     )
-    own = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[site_packages(folder)]))
+    own = (
+        (canonicalize_name(distribution.name), distribution.version)
+        for distribution in metadata.distributions(path=[site_packages(folder)])
+    )
     replaced = tuple(sorted(own))
     environment = Environment(
         python=str(folder / "bin" / "python"), installed=replaced, unmet=_unmet(there, dict(replaced))
@@ -175,7 +178,7 @@ def _all_folders(folders: Sequence[str]) -> list[str]:
         path = Path(folder, INHERITS)
         text = path.read_text() if path.is_file() else ""
         calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
-        inherited = [str(ast.literal_eval(one.args[0])) for one in calls]
+        inherited = [str(ast.literal_eval(call.args[0])) for call in calls]
         found += [one for one in inherited if one not in found]
     return found
 
@@ -198,7 +201,7 @@ def _install(
     python = str(folder / "bin" / "python")
     packages = Path(site_packages(folder))
     versions = {_key(found.name): found.version for found in there}
-    asked = {_key(one.name): one for one in requirements}
+    asked = {_key(requirement.name): requirement for requirement in requirements}
     for found in there:
         wanted = asked.get(_key(found.name))
         if wanted is None or is_pinned(wanted, found.version):  # uv would keep 5.23.0+ours for ==5.23.0
@@ -213,13 +216,21 @@ def _install(
                 output([*install, *unfit], uv_variables())
     except UsageError as error:
         said = str(error)
-        hidden = [str(one) for one in requirements if _HIDDEN.format(canonicalize_name(one.name)) in said]
+        hidden = [
+            str(requirement)
+            for requirement in requirements
+            if _HIDDEN.format(canonicalize_name(requirement.name)) in said
+        ]
         if hidden:
             raise UsageError(
                 f"uv leaves out {' and '.join(hidden)}, since exclude-newer is set: the package index has a later date "
                 "for it, or none. Unset UV_EXCLUDE_NEWER, or exclude-newer in uv's configuration."
             ) from error
-        absent = [str(one) for one in requirements if re.search(_ABSENT.format(re.escape(one.name)), said)]
+        absent = [
+            str(requirement)
+            for requirement in requirements
+            if re.search(_ABSENT.format(re.escape(requirement.name)), said)
+        ]
         if not absent:
             raise
         raise UsageError(f"The package index has no {' and no '.join(absent)}: check the version.") from error

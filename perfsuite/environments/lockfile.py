@@ -57,11 +57,9 @@ def _search_path() -> str:
     return os.pathsep.join(map(str, found))
 
 
-def pinned(text: str, option: str = "--hold") -> tuple[str, str]:
-    """``datasets==2.10.1`` → its name and version. Raises UsageError, naming the option, for a text that does not pin
-    one version.
-    """
-    requirement = requirements.pinned(text, option, alone=True)
+def pinned(text: str) -> tuple[str, str]:
+    """``datasets==2.10.1`` of ``--hold`` → its name and version. Raises UsageError for another text."""
+    requirement = requirements.pinned(text, "--hold", alone=True)
     return canonicalize_name(requirement.name), next(iter(requirement.specifier)).version
 
 

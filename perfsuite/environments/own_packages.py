@@ -53,7 +53,7 @@ def _source(distribution: Distribution) -> Path | None:
     if "dir_info" in address:
         return place
     # A wheel that was built here lies in a folder of its project.
-    return next((one for one in place.parents if any((one / name).is_file() for name in PROJECTS)), None)
+    return next((parent for parent in place.parents if any((parent / name).is_file() for name in PROJECTS)), None)
 
 
 def _files(distribution: Distribution, folder: Path, root: Path) -> dict[str, Path]:

@@ -126,8 +126,8 @@ def _environment(root: Path, copy: Path, repository: Path) -> Environment:
 
 
 def _is_left_out(place: Path, root: Path) -> bool:
-    parents = [place, *(one for one in place.parents if one.is_relative_to(root) and one != root)]
-    return any(is_left_out(one) for one in parents if one != root)
+    parents = [place, *(parent for parent in place.parents if parent.is_relative_to(root) and parent != root)]
+    return any(is_left_out(parent) for parent in parents if parent != root)
 
 
 def _kept(root: Path, follows_from: list[str], build: Callable[[Path], None]) -> Path:

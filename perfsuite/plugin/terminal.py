@@ -73,7 +73,7 @@ def write_summary(
 ) -> None:
     """The reasons of skipped cells, the tables of all others, and every baseline that was written."""
     width, metrics = width_of(reporter), list(metrics)
-    results = [one for one in cells if isinstance(one, Result)]
+    results = [cell for cell in cells if isinstance(cell, Result)]
     for reason, count in skipped.items():
         write(reporter, f"{count} skipped: {reason}")
     for view, others in by_view(cells):

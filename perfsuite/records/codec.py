@@ -187,7 +187,7 @@ def coverage_of(path: Path) -> RunCoverage:
 
 def read_report(path: Path) -> list[CellResult]:
     """The cells of a report, as results_of reads them: those that were measured, then all others."""
-    return sorted((one for _, one in results_of(path)), key=is_measured, reverse=True)
+    return sorted((result for _, result in results_of(path)), key=is_measured, reverse=True)
 
 
 def is_measured(result: CellResult) -> bool:
@@ -205,14 +205,14 @@ def results_of(path: Path) -> Iterator[tuple[str, CellResult]]:
     as read_lines does, and for a name that is no cell's. A last line that is cut off is left out (is_cut).
     """
     records = list(_records(path))
-    known = {id(one) for one in final([one for _, one in records])}
-    for where, one in records:
-        if isinstance(one, RunBegin | RunEnd) or id(one) not in known:
+    known = {id(one) for one in final([record for _, record in records])}
+    for where, record in records:
+        if isinstance(record, RunBegin | RunEnd) or id(record) not in known:
             continue
-        for cell in (one.cell, one.verdict.cell):
+        for cell in (record.cell, record.verdict.cell):
             if not is_cell_id(cell):  # the model may be in a conftest that is not here, but the form must be right
                 raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
-        yield where, one
+        yield where, record
 
 
 def final(records: Sequence[T]) -> list[T]:

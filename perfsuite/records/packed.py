@@ -23,7 +23,9 @@ def same_content(before: str, now: str) -> bool:
 def pack(hashes: Mapping[str, str]) -> dict[str, str]:
     """Paths with hashes as a record."""
     names = sorted((PurePosixPath(path), digest) for path, digest in hashes.items() if digest)
-    folders = itertools.groupby(sorted(names, key=lambda one: str(one[0].parent)), key=lambda one: str(one[0].parent))
+    folders = itertools.groupby(
+        sorted(names, key=lambda name: str(name[0].parent)), key=lambda name: str(name[0].parent)
+    )
     return {folder: " ".join(f"{path.name}:{digest}" for path, digest in group) for folder, group in folders}
 
 

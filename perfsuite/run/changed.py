@@ -65,7 +65,7 @@ class Changed:
         watched = set(watched)
         mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
         folders = {PurePosixPath(path).parent for path in record}
-        above = {*folders, *(one for folder in folders for one in folder.parents if one.name)}
+        above = {*folders, *(parent for folder in folders for parent in folder.parents if parent.name)}
         for path in sorted(self.files):
             if path in record and same_content(record[path], hash_of(self.root / path)):
                 continue

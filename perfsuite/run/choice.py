@@ -21,8 +21,8 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def with_usual(seconds: Mapping[str, float]) -> dict[str, float]:
     """The costs, with the median of the known ones for each that is not known (0)."""
-    usual = statistics.median([one for one in seconds.values() if one > 0] or [1.0])
-    return {name: one if one > 0 else usual for name, one in seconds.items()}
+    usual = statistics.median([second for second in seconds.values() if second > 0] or [1.0])
+    return {name: second if second > 0 else usual for name, second in seconds.items()}
 
 
 def shard(seconds: Mapping[str, float], number: int, count: int) -> set[str]:

@@ -73,7 +73,7 @@ def outside(files: Iterable[str], root: Path) -> dict[str, str]:
 
 def _joined(digits: Iterable[str]) -> str:
     """One hash of several files' contents, and one of their codes if each has one."""
-    columns = zip(*(one.partition(".")[::2] for one in digits), strict=True)
+    columns = zip(*(digit.partition(".")[::2] for digit in digits), strict=True)
     return ".".join(
         hashlib.sha1(" ".join(column).encode(), usedforsecurity=False).hexdigest()[:DIGITS]
         for column in columns
@@ -106,7 +106,7 @@ def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
     names = [("model", cell.model.name), ("engine", cell.strategy.engine.name)]
     names += [("technique", choice.technique.name) for choice in cell.strategy.choices]
     names += [("device", cell.hardware.device.name)] if cell.hardware.device else []
-    files = [Path(catalog.origins[one]) for one in names if one in catalog.origins]
+    files = [Path(catalog.origins[name]) for name in names if name in catalog.origins]
     tables = [table for file in files if (table := file.with_suffix(".toml")).is_file()]
     return _below(map(str, (*files, *tables)), root)
 

@@ -142,7 +142,9 @@ class Runner:
             if "model_flop" in measurement.readings and not cell.faults and cell.model.build.startswith("perfsuite."):
                 self.model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.summary())
-            files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
+            files, opened = (
+                {file for sample in samples for file in getattr(sample, name)} for name in ("files", "opened")
+            )
             root = repository_of(Path.cwd())
             imports = recorded(files, cell, self.catalog, root, opened)
             elsewhere = outside(files, root) | data_elsewhere(opened - files, root)

@@ -77,7 +77,9 @@ class Trial:
         """The verdicts of cells that share the other side."""
         begin, question, ends = time.monotonic(), None, None
         timed = {asked.cell.id: asked.suspected(self._times_of(asked.cell)) for asked in members}
-        titles = {line.title for one in members for line in one.verdict.lines if line.metric in timed[one.cell.id]}
+        titles = {
+            line.title for member in members for line in member.verdict.lines if line.metric in timed[member.cell.id]
+        }
         red = [asked.cell.id for asked in members if asked.worse]
         try:
             check()

@@ -23,7 +23,9 @@ def quantize(session: Session, model: Any, bits: int) -> None:
     one dtype. Raises Unsupported for a model without linear layers.
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    linears = {name: one for name, one in model.named_modules() if type(one) in _kinds() and one is not head}
+    linears = {
+        name: module for name, module in model.named_modules() if type(module) in _kinds() and module is not head
+    }
     if not linears:
         raise Unsupported(f"bitsandbytes quantizes linear layers, and {type(model).__name__} has none.")
     for name, old in linears.items():
@@ -68,8 +70,8 @@ def _quantize_experts(session: Session, model: Any) -> None:
     stacked = [
         (module, name)
         for module in model.modules()
-        for name, one in module.named_parameters(recurse=False)
-        if one.dim() == 3 and type(module).__module__.startswith("transformers.")
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.dim() == 3 and type(module).__module__.startswith("transformers.")
     ]
     for module, name in stacked:
         replace_parameter_4bit(module, name, session.recipe.double_quantization, "nf4")
@@ -87,7 +89,7 @@ def _eight(weight: torch.Tensor) -> Any:
 
 def check(model: torch.nn.Module, bits: int) -> None:
     """Raises WrongEngine unless peft's adapters are on quantized matrices alone."""
-    kinds = {type(one).__name__ for one in model.modules() if hasattr(one, "lora_A")}
-    places = {type(one).__module__ for one in model.modules() if hasattr(one, "lora_A")}
+    kinds = {type(module).__name__ for module in model.modules() if hasattr(module, "lora_A")}
+    places = {type(module).__module__ for module in model.modules() if hasattr(module, "lora_A")}
     if kinds != {PEFT[bits]} or places != {"peft.tuners.lora.bnb"}:
         raise WrongEngine(f"Adapters must be on {bits}-bit matrices, but they are of {', '.join(sorted(kinds))}.")

@@ -46,8 +46,8 @@ def _targets(model: Any, asked: str) -> str | list[str]:
         return ALL
     if isinstance(usual, str) or text is model.config or text.is_encoder_decoder:
         return usual  # type: ignore[no-any-return]
-    inside = {id(one) for one in model.get_decoder().modules()}
-    return [name for name, one in model.named_modules() if id(one) in inside and name.rpartition(".")[2] in usual]
+    inside = {id(module) for module in model.get_decoder().modules()}
+    return [name for name, module in model.named_modules() if id(module) in inside and name.rpartition(".")[2] in usual]
 
 
 def _of_attention(model: torch.nn.Module) -> Iterator[str]:
@@ -56,16 +56,18 @@ def _of_attention(model: torch.nn.Module) -> Iterator[str]:
     from transformers.pytorch_utils import Conv1D
 
     modules = dict(model.named_modules())
-    for name, one in modules.items():
+    for name, module in modules.items():
         parents = [modules[name[:end]] for end, letter in enumerate(name) if letter == "."]
-        if isinstance(one, torch.nn.Linear | Conv1D) and any("Attention" in type(other).__name__ for other in parents):
+        if isinstance(module, torch.nn.Linear | Conv1D) and any(
+            "Attention" in type(other).__name__ for other in parents
+        ):
             yield name
 
 
 def _tables(model: Any) -> Iterator[str]:
     """The names of the vocabulary's tables: the embedding, and the head if it has one of its own."""
     found = {id(one) for one in (model.get_input_embeddings(), model.get_output_embeddings()) if one is not None}
-    yield from {name.rpartition(".")[2] for name, one in model.named_modules() if id(one) in found}
+    yield from {name.rpartition(".")[2] for name, module in model.named_modules() if id(module) in found}
 
 
 def why_not(proposal: Proposal, *, name: str, of: tuple[str, ...] = ADAPTED) -> str:

@@ -52,9 +52,9 @@ def add_adapters(session: Session, model: torch.nn.Module, **options: Any) -> to
         weight = next(model.parameters())
         with weight.device, _on_fake_tensors(weight):
             adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()
-    for one in adapted.parameters():  # modules that are trained whole are copies of frozen ones
-        if one.requires_grad and one.dtype != torch.float32:
-            one.data = one.data.to(torch.float32)
+    for parameter in adapted.parameters():  # modules that are trained whole are copies of frozen ones
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            parameter.data = parameter.data.to(torch.float32)
     return adapted
 
 

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _grows(measurement: Measurement, metrics: Sequence[Metric]) -> bool:
     """Whether a number is not 0 that must be, such as what grows with every step of a long run."""
-    known = [one for one in metrics if one.hold == "zero" and one.name in measurement.readings]
+    known = [metric for metric in metrics if metric.hold == "zero" and metric.name in measurement.readings]
     return any(why_wrong(one, measurement.readings[one.name], ENGINE) for one in known)
 
 

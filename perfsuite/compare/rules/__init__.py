@@ -131,4 +131,4 @@ def _is_finite(reading: Reading | None) -> bool:
 def _finite(old: Reading | None, new: Reading | None) -> Mapping[str, str]:
     """Values that JSON has no number for, as texts."""
     sides = {"old": old, "new": new}
-    return {name: str(one.value) for name, one in sides.items() if one and not is_number(one.value)}
+    return {name: str(side.value) for name, side in sides.items() if side and not is_number(side.value)}

@@ -34,7 +34,7 @@ def in_common(first: Reading, other: Reading) -> tuple[float, float]:
 
 def largest(samples: list[float | None]) -> float:
     """Of those that are known."""
-    return max((one for one in samples if one is not None), default=0.0)
+    return max((sample for sample in samples if sample is not None), default=0.0)
 
 
 RULE = Rule(hold=compare, summary=max, differs=differs, is_open_ended=True)

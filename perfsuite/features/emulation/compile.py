@@ -74,7 +74,7 @@ def _build(torch: Torch, folder: Path) -> None:
         stems = {library: library.soname.partition(".")[0] for library in needed.result()}
         parts = {library: [one.result() for one in objects.get(stem, ())] for library, stem in stems.items()}
         list(pool.map(build.link_library, parts, parts.values()))
-        build.link(HOOKS, [one.result() for one in hooks], *build.against_torch())
+        build.link(HOOKS, [hook.result() for hook in hooks], *build.against_torch())
     for path in folder.glob("*.o"):
         path.unlink()
     for alias, name in ALIASES.items():
@@ -95,7 +95,7 @@ class _Build:
         includes = [self.torch.include]
         if source.parent.name == "hooks":
             includes += [self.torch.folder / "include", self.torch.folder / "include/torch/csrc/api/include"]
-        output([*_compiler(), *FLAGS, *(f"-I{one}" for one in includes), "-c", str(source), "-o", str(made)])
+        output([*_compiler(), *FLAGS, *(f"-I{include}" for include in includes), "-c", str(source), "-o", str(made)])
         return made
 
     def link_library(self, library: Library, objects: list[Path]) -> None:

@@ -148,7 +148,7 @@ def _needs(path: Path) -> tuple[list[str], list[str]]:
         return [], []
     listed = output(["nm", "-D", "--undefined-only", str(path)]).splitlines()
     symbols = [line.split()[-1] for line in listed]
-    return [soname for soname, *_ in sonames], [one for one in symbols if re.match(r"(__)?(cu|nccl|nv)", one)]
+    return [soname for soname, *_ in sonames], [symbol for symbol in symbols if re.match(r"(__)?(cu|nccl|nv)", symbol)]
 
 
 def defined(objects: Sequence[Path]) -> set[str]:

@@ -30,7 +30,7 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
         charts.append(data.of_series(series, metrics, found, dashboard))
         sections.append(_section(number, series, metrics, found, dashboard))
         summaries.append(_summary(series, metrics, found, dashboard))
-    cell, last = several[0].cell, max(summaries, key=lambda one: one.last.date).last
+    cell, last = several[0].cell, max(summaries, key=lambda summary: summary.last.date).last
     entry = dashboard.project.quarantine_of(cell)
     facts = [f"Owner: {dashboard.project.owner(cell) or 'nobody'}."]
     if entry:
@@ -84,7 +84,7 @@ def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Ch
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     steps = [one for one in found if one.metric == metric.name]
     label = f"{metric.title} over {show_several(len(numbers), 'result')}, {metric.show(low)} to {metric.show(high)}"
-    label += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
+    label += "".join(f"; {show_change(step.old, step.new)} on {step.date[:10]}" for step in steps[-5:])
     chart = tag(
         "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=label, data_series=number, data_metric=at
     )

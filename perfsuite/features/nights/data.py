@@ -55,13 +55,13 @@ def _of_metric(series: Series, metric: Metric, changes: list[ChangePoint]) -> di
     numbers = numpy.full(len(series.dates), GAP)
     numbers[nights] = numpy.rint(known / scale)
     values, runs = _listed(numbers), _runs(numbers)
-    steps = [one for one in changes if one.metric == metric.name]
+    steps = [change for change in changes if change.metric == metric.name]
     return {
         "title": metric.title,
         "unit": unit,
         "scale": scale / size,
         **({"runs": runs} if len(runs) * RUNS < 2 * len(values) else {"values": values}),
-        "steps": [[one.night, show_change(one.old, one.new), one.confirmed, one.worse] for one in steps],
+        "steps": [[step.night, show_change(step.old, step.new), step.confirmed, step.worse] for step in steps],
         "red": [night for night, row in series.rare.items() if metric.name in row.red],
     }
 

@@ -101,10 +101,10 @@ def read_report(path: Path) -> list[NightRow]:
     naming the line, for an invalid one.
     """
     results = list(codec.results_of(path))
-    dates = [date for _, one in results if (date := _date(one))]
+    dates = [date for _, result in results if (date := _date(result))]
     if results and not dates:
         raise FileError(f"{path} has no date: no cell of it was launched. Measure again with this perfsuite.")
-    return [_checked(_row(one, min(dates)), where) for where, one in results]
+    return [_checked(_row(result, min(dates)), where) for where, result in results]
 
 
 def read(path: Path) -> list[NightRow]:

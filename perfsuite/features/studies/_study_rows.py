@@ -123,7 +123,9 @@ _TIMED = {"step_time_seconds", "tokens_per_second", "flops_per_rank", "mfu", "hf
 
 def rounds_of(measurements: Sequence[Measurement]) -> tuple[tuple[float, ...], ...]:
     """The step times of every launch that has some: a study's rounds, and each launch of a baseline."""
-    return tuple(tuple(steps) for one in measurements for steps in one.by_launch("step_time_seconds") if steps)
+    return tuple(
+        tuple(steps) for measurement in measurements for steps in measurement.by_launch("step_time_seconds") if steps
+    )
 
 
 @dataclass(frozen=True)

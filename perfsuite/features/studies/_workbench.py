@@ -156,7 +156,9 @@ class StudyBench:
         if (found.format, found.code, found.job) != (FORMAT, digest_of(job), _comparable(job)):
             return []
         here = describe(cell.hardware, self._runner.catalog)
-        return [one for one in found.measurements if one.machine == here and _is_sound(one)]
+        return [
+            measurement for measurement in found.measurements if measurement.machine == here and _is_sound(measurement)
+        ]
 
     def measure(self, cell: Cell, before: Sequence[Measurement]) -> Measurement:
         """Train the cell and keep the measurement with those of earlier rounds."""

@@ -92,7 +92,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
     @property
     def cells(self) -> list[str]:
-        return list(dict.fromkeys(one.cell for one in self.effects))
+        return list(dict.fromkeys(effect.cell for effect in self.effects))
 
 
 def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[ReleaseEffect]:
@@ -128,10 +128,10 @@ def blame(
         return found
     for effect in together:
         movers = [one for one in found if one.how == ALONE and same(one.effect, effect)]
-        if _explained(effect, [one.effect for one in movers]):
-            if not effect.small and all(one.effect.small for one in movers):
+        if _explained(effect, [mover.effect for mover in movers]):
+            if not effect.small and all(mover.effect.small for mover in movers):
                 found = [one for one in found if one not in movers]
-                found.append(Blamed(effect, tuple(one.by[0] for one in movers), SUM))
+                found.append(Blamed(effect, tuple(mover.by[0] for mover in movers), SUM))
         elif len(alone) < len(changes):
             found.append(Blamed(effect, tuple(changes), OPEN))
         elif effect.small:  # it is worth no further launches
@@ -184,7 +184,7 @@ def folded_below(made: Sequence[Finding]) -> list[Finding]:
         if one.worst.kind == "differs" and not one.worst.small and hurt_of(one.worst.line) == Hurt.NUMBERS
     }
     counters = [one for one in made if one.worst.metric != OUTCOME and hurt_of(one.worst.line) == Hurt.COUNTERS]
-    return [one for one in counters if other.intersection(one.changes)]
+    return [counter for counter in counters if other.intersection(counter.changes)]
 
 
 def _finding(group: Sequence[Blamed]) -> Finding:

@@ -107,7 +107,7 @@ class UpgradeBench:
         side, base = self.side(kept), self.side(())
         if isinstance(side, str) or isinstance(base, str):
             return []
-        named = {*self.held, *(one.name for one in self.changes)}
+        named = {*self.held, *(change.name for change in self.changes)}
         before = dict(base.environment.installed) if kept else {}
         after = dict(side.environment.installed)
         both = {
@@ -161,7 +161,7 @@ class UpgradeBench:
         metrics = self.catalog.metrics(cell.strategy.engine.process)
         timed = {metric.name for metric in metrics if metric.is_time}
         found = self.pairs(kept, cell)
-        return [one for one in effects_of(found, metrics) if one.metric in timed]
+        return [effect for effect in effects_of(found, metrics) if effect.metric in timed]
 
     def pairs(self, kept: Kept, cell: Cell) -> Comparison:
         """The comparison by pairs of launches, with times."""
@@ -205,7 +205,7 @@ class UpgradeBench:
 
     def _wanted(self, kept: Kept) -> list[tuple[str, str]]:
         """The releases of a side that differ from the installed ones."""
-        changed = {one.name: one.after if one in kept else one.before for one in self.changes}
+        changed = {change.name: change.after if change in kept else change.before for change in self.changes}
         chosen = {**changed, **self.held}
         return [(name, release) for name, release in chosen.items() if release != self.here[name]]
 

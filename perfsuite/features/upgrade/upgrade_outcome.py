@@ -46,7 +46,7 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
 
     @property
     def is_worse(self) -> bool:
-        return any(one.worst.bad and not one.worst.small for one in self.findings)
+        return any(finding.worst.bad and not finding.worst.small for finding in self.findings)
 
     @property
     def is_partial(self) -> bool:
@@ -132,7 +132,7 @@ def judge(
 
 def attempts(changes: Sequence[T]) -> list[tuple[T, ...]]:
     """Each change alone, and all together."""
-    return [*((one,) for one in changes), *([tuple(changes)] if len(changes) > 1 else [])]
+    return [*((change,) for change in changes), *([tuple(changes)] if len(changes) > 1 else [])]
 
 
 def blame_cell(bench: UpgradeBench, cell: Cell, effects: Effects) -> tuple[list[Blamed], list[Kept]]:
@@ -147,17 +147,19 @@ def blame_cell(bench: UpgradeBench, cell: Cell, effects: Effects) -> tuple[list[
             left.append(kept)
             return None
 
-    alone = {one: found for one in changes if (found := tried((one,))) is not None}
+    alone = {change: found for change in changes if (found := tried((change,))) is not None}
     together = tried(changes) if len(changes) > 1 else alone.get(changes[0])
 
     def needed(effect: ReleaseEffect) -> Kept | None:
         if len(changes) == 2:
             return changes
-        without = {one: tried(tuple(other for other in changes if other != one)) for one in changes}
+        without = {change: tried(tuple(other for other in changes if other != change)) for change in changes}
         if None in without.values():
             return None
         return tuple(
-            one for one in changes if not any(same(effect, other) for other in without[one] or () if not other.small)
+            change
+            for change in changes
+            if not any(same(effect, other) for other in without[change] or () if not other.small)
         )
 
     return blame(changes, alone, together or [], needed), list(dict.fromkeys(left))

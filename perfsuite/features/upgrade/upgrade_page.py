@@ -16,14 +16,14 @@ PARTLY = " Not everything was compared."
 
 def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -> Document:
     """The page; ``commands`` show the findings of these numbers, from 1 on."""
-    worse = sum(one.worst.bad and not one.worst.small for one in report.findings)
-    better = sum(not one.worst.bad and not one.worst.small for one in report.findings)
+    worse = sum(finding.worst.bad and not finding.worst.small for finding in report.findings)
+    better = sum(not finding.worst.bad and not finding.worst.small for finding in report.findings)
     effects = (
         f"{show_several(worse, 'effect')} in {show_several(len(report.cells), 'cell')}"
         if worse
         else "Nothing that matters"
     )
-    sections = [_finding(number, one, report, commands) for number, one in enumerate(report.findings, 1)]
+    sections = [_finding(number, finding, report, commands) for number, finding in enumerate(report.findings, 1)]
     rest = [
         ("Do not run with the old releases either", [f"{cell}: {why}" for cell, why in report.failed.items()]),
         ("Times", list(times_lines(report, True))),

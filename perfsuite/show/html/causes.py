@@ -111,7 +111,7 @@ class ShownCause:
     @property
     def blamed(self) -> list[str]:
         """What the trials of its cells say about the cause, each sentence once."""
-        trials = [one.verdict.trial for one in self.cells if one.verdict.trial]
+        trials = [cell.verdict.trial for cell in self.cells if cell.verdict.trial]
         blames = [trial_words.cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
         return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(blames).most_common()]
 

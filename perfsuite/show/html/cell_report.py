@@ -83,9 +83,9 @@ def prefixes(results: Sequence[CellResult]) -> dict[str, str]:
     it is the same in all.
     """
     found: dict[str, set[str]] = {}
-    for one in results:
-        if one.verdict.accept:
-            found.setdefault(one.kind, set()).add(one.verdict.collect)
+    for result in results:
+        if result.verdict.accept:
+            found.setdefault(result.kind, set()).add(result.verdict.collect)
     return {kind: texts.pop() for kind, texts in found.items() if len(texts) == 1}
 
 
@@ -179,8 +179,8 @@ def _around(old: Measurement | None, new: Measurement) -> Section:
         rows.append([row[0], row[1], PageEntry(row[2], tone="yellow" if row[0] in differ else "")])
     tables = [Table(head=["library", *SIDES], rows=rows)] if rows else []
     tables.append(Table(head=["machine of", "device", "driver"], rows=machines))
-    names = list(dict.fromkeys(itertools.chain.from_iterable(one.conditions for one in new.launches)))
-    launches = [[one.date, *(f"{one.conditions.get(name, '–')}" for name in names)] for one in new.launches]
+    names = list(dict.fromkeys(itertools.chain.from_iterable(launch.conditions for launch in new.launches)))
+    launches = [[launch.date, *(f"{launch.conditions.get(name, '–')}" for name in names)] for launch in new.launches]
     if launches:
         tables.append(Table(head=["launch", *(name.replace("_", " ") for name in names)], rows=launches))
     return Section(heading="Versions and machine", tables=tables, folded=True)

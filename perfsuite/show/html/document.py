@@ -64,7 +64,7 @@ class Table:
     @classmethod
     def of(cls, table: TextTable, caption: str = "") -> "Table":
         """A table that a terminal gets, with the same texts."""
-        columns = [[_plain(one) for one in column.cells] for column in table.columns]
+        columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
         numbers = {index for index, column in enumerate(columns) if index and any(column) and _numeric(column)}
         shown = [
             [PageEntry(one, wide=True) for one in column] if any(len(one) > WIDE for one in column) else column

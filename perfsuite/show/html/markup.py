@@ -48,7 +48,7 @@ def whole(text: str) -> str:
 
 def join(pieces: Iterable[str]) -> Html:
     """The pieces one after the other; those that are not Html are escaped."""
-    return Html("".join(one if isinstance(one, Html) else html.escape(one) for one in pieces))
+    return Html("".join(piece if isinstance(piece, Html) else html.escape(piece) for piece in pieces))
 
 
 def _number(value: object) -> str:

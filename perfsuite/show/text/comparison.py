@@ -28,7 +28,8 @@ def render_ab(comparison: Comparison) -> str:
     order = [line.metric for line in worst_first(verdict.lines)]
     hidden = {line.metric for line in folded(verdict)}
     explained = sorted(
-        (one for one in comparison.explanations if one.metric not in hidden), key=lambda one: order.index(one.metric)
+        (explanation for explanation in comparison.explanations if explanation.metric not in hidden),
+        key=lambda one: order.index(one.metric),
     )
     lines += explanation_lines(explained)
     if any(None in (piece.old, piece.new) for one in explained for piece in one.pieces):
@@ -41,14 +42,14 @@ def render_ab(comparison: Comparison) -> str:
 
 def explanation_lines(explanations: Iterable[Explanation]) -> Iterator[str]:
     """A line for each part that moved, and after it one for each of its operators."""
-    for one in explanations:
-        yield f"{one.title}:"
-        for piece in one.pieces:
-            if one.unit == FACTS:
+    for explanation in explanations:
+        yield f"{explanation.title}:"
+        for piece in explanation.pieces:
+            if explanation.unit == FACTS:
                 if piece.by:
                     yield f"  {fact_text(piece.part, piece.by)}"
                 continue
             title = f"    {piece.operator}" if piece.operator else f"  {part_name(piece.part)}"
-            old, new = ("–" if size is None else show(size, one.unit) for size in (piece.old, piece.new))
-            change = (signed(piece.by, one.unit) if piece.by else "0") + (" at least" if piece.at_least else "")
+            old, new = ("–" if size is None else show(size, explanation.unit) for size in (piece.old, piece.new))
+            change = (signed(piece.by, explanation.unit) if piece.by else "0") + (" at least" if piece.at_least else "")
             yield f"{title:<40} {old:>12} -> {new:>12}   {change}"

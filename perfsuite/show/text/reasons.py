@@ -93,7 +93,7 @@ _DIFFERS = {
 def origin_texts(reason: Reason | None) -> list[str]:
     """``the batch differs: labels``, of all that began differently."""
     origins = reason.origins if isinstance(reason, reasons.StepDiffers) else []
-    return [_origin_text(one) for one in origins]
+    return [_origin_text(origin) for origin in origins]
 
 
 def _origin_text(one: reasons.Origin) -> str:

@@ -174,7 +174,7 @@ def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[st
     if parts := _other_parts(results, metrics):
         lines[-1] += f"; what differs here: {some(parts, MOST_PARTS)}"
     lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
-    unknown = Counter(one for result in results for one in unknown_operators(result.measurement))
+    unknown = Counter(operator for result in results for operator in unknown_operators(result.measurement))
     lines += [f"the FLOPs of {one} are not counted in {show_several(cells, 'cell')}" for one, cells in unknown.items()]
     lines += open_counts(results)
     for result in results:

@@ -63,8 +63,8 @@ def _kept(table: Table) -> Table:
     """The table with texts in which rich breaks nothing that must stay whole. It narrows no column of such texts."""
     made, columns = bare_table(), []
     for column in table.columns:
-        texts = [_whole(one) if isinstance(one, str) else one for one in column.cells]
-        fixed = any(WHOLE.search(str(one)) for one in column.cells) and all(" " not in str(one) for one in texts)
+        texts = [_whole(cell) if isinstance(cell, str) else cell for cell in column.cells]
+        fixed = any(WHOLE.search(str(cell)) for cell in column.cells) and all(" " not in str(text) for text in texts)
         width = max(len(str(one)) for one in (column.header, *texts)) if fixed else None
         made.add_column(column.header, justify=column.justify, style=column.style, width=width)
         columns.append(texts)

@@ -78,11 +78,15 @@ def trial_texts(trial: TrialReport | None, titles: Mapping[str, str]) -> list[st
         launches = f"{show_several(trial.pairs, 'pair')} of launches" if trial.pairs else "one launch"
         seconds = "" if trial.seconds is None else f", {trial.seconds:.0f} s"
         said.append(f"against {changes}{brought_text(trial.brought)}: {launches}{seconds}")
-    problems = [f"with {listed(map(release_text, one.kept))}: {_problem(one)}" for one in trial.problems if one.kept]
+    problems = [
+        f"with {listed(map(release_text, problem.kept))}: {_problem(problem)}"
+        for problem in trial.problems
+        if problem.kept
+    ]
     blamed = [_of_metrics(cause, trial.causes, titles) for cause in trial.causes]
     if blamed:
         said.append("; ".join(blamed) + (f" ({'; '.join(problems)})" if problems else ""))
-    said += [f"the trial could not run: {_problem(one)}" for one in trial.problems if not one.kept]
+    said += [f"the trial could not run: {_problem(problem)}" for problem in trial.problems if not problem.kept]
     if trial.unfinished:
         more = "" if trial.more_seconds is None else f"; about {show_rough(trial.more_seconds)} more would decide it"
         said.append(f"not decided: {trial.unfinished}{more}")

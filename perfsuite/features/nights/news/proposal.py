@@ -40,7 +40,7 @@ class ForgeProposal:
         """Of the last result of each cell. Only what its machine has accepted is proposed, after several launches."""
         last: dict[str, Result] = {}
         for result in sorted(
-            results, key=lambda result: max([one.date for one in result.measurement.launches] or [""])
+            results, key=lambda result: max([launch.date for launch in result.measurement.launches] or [""])
         ):
             last[result.measurement.cell] = result
         return cls({cell: one for cell, one in last.items() if one.updated and kind_of(one)}, set(last))

@@ -215,7 +215,7 @@ def _of_upgrade(key: str, findings: Sequence[Finding]) -> NightRegression:
         worst = finding.worst
         what = f"{worst.title} {change_text(worst.line)}".rstrip()
         below.append(f"{what} in {show_several(len(finding.cells), 'cell')} ({worst.kind})")
-        rows = [_row(one.cell, one.line) for one in finding.effects]
+        rows = [_row(effect.cell, effect.line) for effect in finding.effects]
         parts += [_table(rows), *([fence(why)] if (why := worst.message or note_text(worst.line)) else [])]
     below = list(dict.fromkeys(below))
     return NightRegression(

@@ -112,7 +112,7 @@ def _run(arguments: argparse.Namespace, page: Path | None, progress: UpgradeProg
     begin, collected = time.monotonic(), collect()
     catalog = catalog_of(arguments)
     named = {model.name for model in catalog.extra_models}
-    for model in (*collected.models, *(one for one in collected.scripts if one.name not in named)):
+    for model in (*collected.models, *(script for script in collected.scripts if script.name not in named)):
         catalog.add(model)
     cells = selected(arguments.expression, catalog, collected)
     if not collected.cells:
@@ -180,7 +180,7 @@ def _build(bench: UpgradeBench, named: bool) -> None:
             if reason or len(kept) > 1 or named:
                 raise UsageError(reason or f"{name_of(bench, kept)} cannot be tried here: {side}")
             print(f"left out: {name_of(bench, kept)} cannot be installed here: {side}", flush=True)
-            bench.changes = [one for one in bench.changes if one not in kept]
+            bench.changes = [change for change in bench.changes if change not in kept]
             continue
         print(f"try:  {_with_brought(bench, kept)}", flush=True)
 
@@ -210,8 +210,8 @@ def _with_brought(bench: UpgradeBench, kept: Kept) -> str:
 def _print(report: UpgradeReport, bench: UpgradeBench, arguments: argparse.Namespace, own: set[str]) -> None:
     """The table, its details by number, and the sentences below."""
     below = [one for one in folded_below(report.findings) if not one.worst.small]
-    shown = [one for one in report.findings if arguments.all or not (one.worst.small or one in below)]
-    small = sum(one.worst.small for one in report.findings)
+    shown = [finding for finding in report.findings if arguments.all or not (finding.worst.small or finding in below)]
+    small = sum(finding.worst.small for finding in report.findings)
     print()
     if shown:
         print_table(_table(shown, len(report.cells)))
