@@ -66,7 +66,7 @@ ROWS = [
     ("run --steps nan -- python train.py", "'nan' is not a count"),
     ("run --timeout -1 -- python train.py", "'-1' is not a number above 0"),
     ("run --long 5 -- python train.py", "A long run needs at least 100 steps, not 5"),
-    ("frontier -k gpt2_tiny --capacity 24", "write a number and a unit of B, KiB, MiB, GiB, TiB"),
+    ("study scaling --capacity 24", "write a number and a unit of B, KiB, MiB, GiB, TiB"),
     ("ab --time-tolerance 3% --a a --b b", "'3%' is not a number above 0"),
     ("memory t5_base -s 1e12", "exceeds every device"),
     # files and folders

@@ -81,7 +81,6 @@ def test_commands_that_start_processes_say_what_they_need(system):
         ["fit", "t5_tiny", "--hardware", "t4_x1"],
         ["ab", "--a", "zero2", "--b", "zero3", "--model", "gpt2_tiny", "--hardware", "cpu_x2"],
         ["study", "scaling"],
-        ["frontier", "-k", "gpt2_tiny", "--capacity", "16MiB"],
         ["selftest"],
         ["ladder", "run"],
     )

@@ -74,17 +74,17 @@ class Other:
 
 
 def other_held(ladder: Ladder, text: str) -> Other:
-    """The other library of ``--with NAME==V``. Raises UsageError if the ladder does not fix it, or not at a newer
+    """The other library of ``--hold NAME==V``. Raises UsageError if the ladder does not fix it, or not at a newer
     release.
     """
-    name, low = lockfile.pinned(text, "--with")
+    name, low = lockfile.pinned(text)
     held = dict(lockfile.pinned(held) for held in ladder.definition.hold)
     if name not in held:
         holds = f"no {name}, but {', '.join(held)}" if held else "nothing"
-        raise UsageError(f"--with {text}: the ladder pins {holds}.")
+        raise UsageError(f"--hold {text}: the ladder pins {holds}.")
     high = held[name]
     if Version(low) >= Version(high):
-        raise UsageError(f"--with {text}: give an older release than {name} {high}, which the ladder pins.")
+        raise UsageError(f"--hold {text}: give an older release than {name} {high}, which the ladder pins.")
     return Other(name, tuple(index.chosen(name, low, high, [], (), ladder.definition.dates)))
 
 

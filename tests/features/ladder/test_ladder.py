@@ -296,7 +296,7 @@ def test_running_again_loses_nothing(published):
 def bisected(published, tmp_path_factory):
     """A change that takes two releases, bisected: what was printed, and the answer."""
     path = tmp_path_factory.mktemp("bisect") / "found.json"
-    options = ["--series", "versions.track_pair", "--with", "six==1.15.0", "--json", path]
+    options = ["--series", "versions.track_pair", "--hold", "six==1.15.0", "--json", path]
     done = _perfsuite("ladder", "bisect", published[0], *options)
     return done, json.loads(path.read_text())["answers"][0]
 
@@ -1300,10 +1300,10 @@ def test_a_corner_that_is_like_neither_end_tells_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("hold", "asked", "says"),
     [
-        ((), "six==1.0", "--with six==1.0: the ladder pins nothing."),
-        (("toml==1.0",), "six==1.0", "--with six==1.0: the ladder pins no six, but toml."),
-        (("six==2.0",), "six", "--with 'six' does not pin one version: write six==version."),
-        (("six==2.0",), "six==3.0", "--with six==3.0: give an older release than six 2.0"),
+        ((), "six==1.0", "--hold six==1.0: the ladder pins nothing."),
+        (("toml==1.0",), "six==1.0", "--hold six==1.0: the ladder pins no six, but toml."),
+        (("six==2.0",), "six", "--hold 'six' does not pin one version: write six==version."),
+        (("six==2.0",), "six==3.0", "--hold six==3.0: give an older release than six 2.0"),
         (("six==2.0",), "six==1.7", "No release of six named '1.7'"),
     ],
 )
@@ -1318,7 +1318,7 @@ def test_with_is_checked_before_anything_runs(hold, asked, says, tmp_path, monke
     day = datetime(2024, 1, 1, tzinfo=UTC)
     monkeypatch.setattr(index, "releases", lambda _: [index.Release(version, day) for version in ("1.0", "2.0")])
     ran = _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
-    status = main(["ladder", "bisect", str(folder), "--series", "b", "--with", asked])
+    status = main(["ladder", "bisect", str(folder), "--series", "b", "--hold", asked])
 
     assert status == 2
     assert says in capsys.readouterr().err
@@ -1342,7 +1342,7 @@ def test_an_answer_outlives_the_pair_s_failure(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("perfsuite.features.ladder.building._make", offline)
     _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
-    status = main(["ladder", "bisect", str(folder), "--series", "b", "--with", "six==1.0", "--json", str(out)])
+    status = main(["ladder", "bisect", str(folder), "--series", "b", "--hold", "six==1.0", "--json", str(out)])
     said, answer = capsys.readouterr().out, json.loads(out.read_text())["answers"][0]
 
     assert status == 1

@@ -44,12 +44,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="good", default="", metavar="VERSION", help="A rung without the change (the lowest)."
     )
     parser.add_argument("--to", dest="bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
-    parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)
+    parser.add_argument("--hold", default="", metavar="OTHER==V", help=_HOLD)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answers, with every run, as JSON.")
 
 
 _SERIES = "The series as named in the table; a benchmark's name, or a cell's, selects all of it that differ."
-_WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
+_HOLD = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     with locked(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
-        other = other_held(ladder, arguments.other) if arguments.other else None
+        other = other_held(ladder, arguments.hold) if arguments.hold else None
         good = ladder.rung(arguments.good or ladder.rungs[0].name).name
         bad = ladder.rung(arguments.bad or ladder.rungs[-1].name).name
         keys = _series(folder, ladder, arguments, good, bad)
