@@ -36,7 +36,8 @@ class ModuleTrace(Record, frozen=True, kw_only=True):
 class Gradients(Record, frozen=True, kw_only=True):
     """Of one rank, whose weights stayed as they were until the last step. ``epsilon`` is that of the coarsest
     arithmetic, ``dtypes`` are those of the computation. ``weights`` is the norm of all parameters. ``update`` is what
-    the last step did to each, and ``given`` the gradient that the optimizer got for it, perhaps clipped. ``dropout`` says that some was taken out. ``engine`` is what distributes the model.
+    the last step did to each, and ``given`` the gradient that the optimizer got for it, perhaps clipped. ``dropout``
+    says that some was taken out. ``engine`` is what distributes the model.
     """
 
     steps: list[StepGradients]
