@@ -31,12 +31,14 @@ def watch_torch(torch: Any, watched: Watched) -> None:
             if not watched.is_here:
                 return inner(self, *args, **kwargs)
             watched.told.note(watched._number(self), self, watched.roots.values())
+            closure = kwargs.get("closure", args[0] if args else None)
             if not watched.updates:
-                closure = kwargs.get("closure", args[0] if args else None)
                 result = closure() if closure else None
                 watched.before_optimizer()
                 watched.stepped(self)
                 return result
+            if closure and watched.around_update:  # gradients are whole once it was called
+                args, kwargs = (_begun(closure),), {}
             watched.before_optimizer()
             watched.begin("optimizer")
             try:
@@ -65,6 +67,12 @@ def watch_torch(torch: Any, watched: Watched) -> None:
     scaler = torch.amp.GradScaler
     replace(scaler, "step", functools.partial(_scaling, watched))
     replace(torch.autocast, "__enter__", functools.partial(_entering, watched, torch))
+
+
+def _begun(closure: Callable[[], Any]) -> Callable[[], Any]:
+    """A closure whose first call was made already."""
+    made = [closure()]
+    return lambda: made.pop() if made else closure()
 
 
 def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
