@@ -1,14 +1,17 @@
 """``perfsuite prove`` on small trainings by eight ways to train: faults as people make them are caught and named.
 
-The trainings are in tests/support/trainings. Each fault is an edit of one.
+The trainings are in tests/support/trainings. Each fault is an edit of one. Reports of the same faults in programs of
+other people are in docs/data/prove/reported.csv.
 """
 
+import csv
 from pathlib import Path
 
 import pytest
 from proven_scripts import TORCHRUN, edited, prove
 
 TRAININGS = Path(__file__).parents[2] / "support" / "trainings"
+REPORTED = Path(__file__).parents[3] / "docs" / "data" / "prove" / "reported.csv"
 PYTHON = ("python",)
 BY_HAND = ("gpt_by_hand", PYTHON, "--batch-size 4 --accumulate 2")
 DDP = ("gpt2_by_ddp", TORCHRUN, "--per_device_train_batch_size 4 --gradient_accumulation_steps 1")
@@ -133,13 +136,14 @@ FAULTS = {  # by name: the training, its relation, what is said, and the edits
         "step 1 reads other rows in each launch",
         ("loader =", "data = data[[int(text) for text in {str(number) for number in range(160)}]]\nloader ="),
     ),
-    "a scaled gradient steps": (
+    "clipped before it is unscaled": (
         BY_HAND,
         "precision",
         "65,536 times as large",
         ("torch.bfloat16, enabled", "torch.float16, enabled"),
         (BACK, "scaler.scale(loss / options.accumulate).backward()"),
         ("step = 0\nif", 'scaler = torch.amp.GradScaler("cpu")\nstep = 0\nif'),
+        ("        optimizer.step()\n", "        scaler.step(optimizer)\n        scaler.update()\n"),
     ),
     "frozen inputs of reentrant recomputation": (
         BY_HAND,
@@ -282,7 +286,7 @@ FAULTS = {  # by name: the training, its relation, what is said, and the edits
 }
 MORE = {
     "a constant that is none": ("--compile",),
-    "a scaled gradient steps": ("--bf16",),
+    "clipped before it is unscaled": ("--bf16",),
     "gradients average one batch too early": ("--gradient_accumulation_steps", "2"),
 }
 
@@ -316,3 +320,15 @@ def test_a_right_training_breaks_nothing(tmp_path, training):
     status, text = proven(tmp_path, training, "trained,replicas,schedule,modes,data,causal")
 
     assert (status, "BROKEN" in text) == (0, False), text
+
+
+def test_each_reported_fault_is_tried():
+    """One report is about one fault."""
+    with REPORTED.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    links = [row["report"] for row in rows]
+
+    assert len({*links}) == len(links) >= 30
+    assert {row["fault"]: row["relation"] for row in rows}.items() <= {
+        (name, fault[1]) for name, fault in FAULTS.items()
+    }

@@ -69,16 +69,16 @@ def rounded(torch: Any, script: ProvedScript, value: str) -> None:
 
 
 @contextlib.contextmanager
-def rounding_of(torch: Any) -> Iterator[None]:
-    """Inside, modules round otherwise."""
-    handle = torch.nn.modules.module.register_module_forward_hook(_rounding(torch))
+def rounding_of(torch: Any, seed: int = 1) -> Iterator[None]:
+    """Inside, modules round otherwise, and in another way for each seed."""
+    handle = torch.nn.modules.module.register_module_forward_hook(_rounding(torch, seed))
     try:
         yield
     finally:
         handle.remove()
 
 
-def _rounding(torch: Any) -> Callable[..., Any]:
+def _rounding(torch: Any, seed: int = 1) -> Callable[..., Any]:
     """What an innermost module gives is moved by what its arithmetic may round.
 
     Each factor of a product is rounded, and so is the result: together sqrt(3)·u of the size of the sum's terms, where
@@ -91,7 +91,7 @@ def _rounding(torch: Any) -> Callable[..., Any]:
     def noise(tensor: Any, terms: int) -> Any:
         generator = generators.get(tensor.device)
         if generator is None:
-            generator = generators[tensor.device] = torch.Generator(tensor.device).manual_seed(1)
+            generator = generators[tensor.device] = torch.Generator(tensor.device).manual_seed(seed)
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
         tf32 = tensor.is_cuda and torch.get_float32_matmul_precision() != "highest"
         unit, adding = torch.finfo(tensor.dtype).eps / 2, DOUBLE if tensor.dtype == torch.float64 else SINGLE
