@@ -12,6 +12,7 @@ import random
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -165,14 +166,17 @@ class ResumeProbe(Probe):
         if self._copies is None:
             trained = [inner_model(one) for one in self.script.models()]
             parts = {id(part) for one in trained for part in one.modules()}
-            kinds = {type(one) for one in trained}
-            modules = [one for one in gc.get_objects() if isinstance(one, self.torch.nn.Module)]
-            self._copies = [one for one in modules if type(one) in kinds and id(one) not in parts] if trained else None
-        return {
-            f"{type(model).__name__}.{plain(name)}": digest(one)
-            for model in self._copies or ()
-            for name, one in model.named_parameters()
-        }
+            forms = [(type(one), [plain(name) for name, _ in one.named_parameters()]) for one in trained]
+            same = [
+                one for one in gc.get_objects() if type(one) in {kind for kind, _ in forms} and id(one) not in parts
+            ]
+            named = ((one, [plain(name) for name, _ in one.named_parameters()]) for one in same)
+            self._copies = [one for one, names in named if (type(one), names) in forms] if trained else None
+        found: dict[str, list[str]] = defaultdict(list)
+        for model in self._copies or ():
+            for name, one in model.named_parameters():
+                found[f"{type(model).__name__}.{plain(name)}"].append(digest(one))
+        return {name: " ".join(sorted(digests)) for name, digests in found.items()}  # in any order of the copies
 
     def _state(self) -> dict[str, str]:
         names = {id(one): name for name, one in self.script.parameters()}
