@@ -221,36 +221,71 @@ def test_no_circles() -> None:
     assert waits_for == {}
 
 
-def hops() -> list[list[tuple[str, str]]]:
-    """File and name of everything that each numbered hop of the page names, in order."""
-    path = PAGE[PAGE.index("## The path of one cell") :]
+MENTION = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
+MOST = {"a cell": (12, 6), "a script": (10, 6)}  # files on a path, and returns to a function before
+
+
+def path_of(what: str) -> list[tuple[str, str]]:
+    """File and name of each step of a path of the page, in order."""
+    path = PAGE[PAGE.index(f"## The path of {what}:") + 3 :].partition("\n## ")[0]
     numbered = re.split(r"^(\d+)\. ", path, flags=re.MULTILINE)[1:]
     assert [int(number) for number in numbered[::2]] == list(range(1, len(numbered) // 2 + 1))
-    return [re.findall(r"`([\w/]+\.py): ([\w.]+)`", text) for text in numbered[1::2]]
+    return [step for text in numbered[1::2] for step in MENTION.findall(text)]
 
 
-@pytest.mark.parametrize(("file", "name"), [one for hop in hops() for one in hop])
-def test_the_path_of_a_cell_exists(file: str, name: str) -> None:
-    """Every name on it is defined in the file that the page says."""
-    body = ast.parse((ROOT / file).read_bytes()).body
+@functools.cache
+def definition(file: str, name: str) -> ast.AST:
+    """What the page names."""
+    node: ast.AST = ast.parse((ROOT / file).read_bytes())
     for part in name.split("."):
+        body = getattr(node, "body", [])
         found = [one for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == part]
         assert found, f"{file} defines no {name}"
-        body = found[0].body
+        node = found[0]
+    return node
 
 
-def test_the_path_of_a_cell_is_one() -> None:
-    """Every file on it but the first is imported by a file before it, or named there: by the dotted name of its module
-    or, of a definition file, of its folder.
+def words(file: str, name: str) -> set[str]:
+    """The names that a definition uses, and the variables that processes read of each other."""
+    nodes = list(ast.walk(definition(file, name)))
+    names = {one.id for one in nodes if isinstance(one, ast.Name)} | {
+        one.attr for one in nodes if isinstance(one, ast.Attribute)
+    }
+    texts = {one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return names | {text for text in texts if text.startswith("PERFSUITE_")}
+
+
+def leads(before: tuple[str, str], step: tuple[str, str]) -> bool:
+    """Whether a step calls the other one. Between processes, both use the same record of a job or variable, or the file
+    of the first names the function of the second as a text.
     """
-    files = list(dict.fromkeys(file for hop in hops() for file, _ in hop))
-    reached = [files[0]]
-    for file in files[1:]:
-        module = name_of(ROOT / file)
-        names = (f'"{module}"', f'"{module.rpartition(".")[0]}"')
-        assert any(
-            module in {found for _, found in imports(ROOT / before)}
-            or any(name in (ROOT / before).read_text() for name in names)
-            for before in [*reached, "catalog/registry.py"]
-        ), f"nothing before {file} leads there"
-        reached.append(file)
+    file, name = step
+    sent = {one.name for one in ast.parse((ROOT / "records/job.py").read_bytes()).body if isinstance(one, ast.ClassDef)}
+    shared = words(*before) & words(*step)
+    return (
+        not words(*before).isdisjoint(name.split("."))
+        or any(word in sent or word.startswith("PERFSUITE_") for word in shared)
+        or f'"{name_of(ROOT / file)}:{name}"' in (ROOT / before[0]).read_text()
+    )
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(MENTION.findall(PAGE))))
+def test_what_the_page_names_exists(file: str, name: str) -> None:
+    """In the file that it says."""
+    assert definition(file, name)
+
+
+@pytest.mark.parametrize("what", MOST)
+def test_a_path_is_read_from_top_to_bottom(what: str) -> None:
+    """Each step is called by one before it. A path has few files, and few steps that go back to an earlier function."""
+    path = path_of(what)
+    callers = [
+        next((back for back in range(at - 1, -1, -1) if leads(path[back], path[at])), None)
+        for at in range(1, len(path))
+    ]
+    returns = [path[at][1] for at, caller in enumerate(callers, 1) if caller != at - 1]
+    files, most = {file for file, _ in path}, MOST[what]
+
+    assert [path[at] for at, caller in enumerate(callers, 1) if caller is None] == []
+    assert len(files) <= most[0]
+    assert len(returns) <= most[1], returns

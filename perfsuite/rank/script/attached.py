@@ -1,8 +1,7 @@
 """Attaches to a process of a measured command once it has imported torch. If it trains, it is a rank (script_rank.py).
 
-Its first iterations show how the loop repeats. Then come the steps of a cell, by the same loop and the same meters
-(measured_loop.py). When all are made, some later steps are watched (later.py). Then the rank ends at once, wherever the
-script is.
+Its first iterations show how the loop repeats. Then come the steps of a cell, by the same loop and the same meters.
+When all are made, some later steps are watched (later.py). Then the rank ends at once, wherever the script is.
 """
 
 import atexit
@@ -25,13 +24,12 @@ from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.ending import leave
 from perfsuite.rank.script.loaders import Loaders, watch_loaders
 from perfsuite.rank.script.loggers import watch_log
-from perfsuite.rank.script.measured_loop import FirstWatched
 from perfsuite.rank.script.on_cuda import begin_with_cuda
 from perfsuite.rank.script.outside import outside_of_copy
 from perfsuite.rank.script.probes import ProvedScript
 from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
-from perfsuite.rank.script.script_rank import ScriptRank
+from perfsuite.rank.script.script_rank import FirstWatched, ScriptRank
 from perfsuite.rank.script.script_trainer import SeenScript
 from perfsuite.rank.script.torch_hooks import watch_deepspeed, watch_torch
 from perfsuite.rank.script.watched import LETTERS, Watched
