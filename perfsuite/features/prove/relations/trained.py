@@ -4,7 +4,7 @@ A frozen one does not move in an update, and tied ones stay tied. Sharded parame
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ from perfsuite.features.prove.relation import (
     grouped,
     typed,
 )
+from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, runs_of
 from perfsuite.rank.norms import elements_of, local
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
 from perfsuite.rank.script.watched import replace
@@ -81,13 +82,13 @@ class TrainedProbe(Probe):
         self.tried: Counter[str] = Counter()
         self.least: dict[str, float] = {}  # of each gradient that a backward of this step found there
         self.before: dict[str, str] = {}  # digests of parameters that have not moved yet
-        self.calls: list[_Call] = []
+        self.calls: list[ModuleCall] = []
         self.untied = ""
         self.line = ""
         self.made_line = ""
         self._read = False  # the gradients of this step
         self._recorded = 0  # forwards
-        self.strays: _Strays | None = None
+        self.strays: Strays | None = None
         self.hidden: list[tuple[str, str]] = []  # class and line of modules that no model has
         replace(torch.optim.Optimizer, "__init__", self._making)
 
@@ -107,7 +108,7 @@ class TrainedProbe(Probe):
         if any(type(one).__name__ == "OptimizedModule" for one in model.modules()):
             return call()
         self._recorded += 1
-        with _Hooks(self.script, model, self.calls), _Strays(self.script, model) as self.strays:
+        with CallHooks(self.script, model, self.calls), Strays(self.script, model) as self.strays:
             return call()
 
     def before_backward(self) -> None:
@@ -171,7 +172,7 @@ class TrainedProbe(Probe):
         holders: Counter[int] = Counter()
         for optimizer in self.watched.optimizers.values():
             holders.update({id(one) for group in optimizer.param_groups for one in group["params"]})
-        runs = _runs(self.calls, self.gradients)
+        runs = runs_of(self.calls, self.gradients)
         parameters = list(self.script.parameters())
         known = {id(one) for _, one in parameters}
         traces = {
@@ -214,97 +215,6 @@ class TrainedProbe(Probe):
     def _largest(self, gradient: Any) -> float:
         here = elements_of(local(gradient))
         return float(here.detach().abs().max()) if here.numel() else 0.0
-
-
-class _Strays:
-    """Inside, modules are noted that run in a model, but are no part of it: a list hides them. ``found`` are their
-    parameters, by the class of the first module and the user's line.
-    """
-
-    def __init__(self, script: ProvedScript, model: Module) -> None:
-        self.script = script
-        self.parts = set(map(id, model.modules()))
-        self.found: dict[int, tuple[Any, str, str]] = {}
-
-    def __enter__(self) -> "_Strays":
-        def enter(module: Module, args: Any) -> None:
-            if id(module) not in self.parts:
-                for one in module.parameters(recurse=False):
-                    self.found.setdefault(id(one), (one, type(module).__name__, self.script.line()))
-
-        self.handle = self.script.torch.nn.modules.module.register_module_forward_pre_hook(enter)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.handle.remove()
-
-    def trained(self) -> Iterator[tuple[str, str]]:
-        """The class and line of each parameter that gets a gradient, and that no optimizer has."""
-        optimized = self.script.optimized
-        return ((kind, line) for key, (one, kind, line) in self.found.items() if self._is_lost(key, one, optimized))
-
-    def _is_lost(self, key: int, parameter: Any, optimized: Mapping[int, Any]) -> bool:
-        return parameter.requires_grad and parameter.grad is not None and key not in optimized
-
-
-class _Call:
-    """One call of a module that has parameters of its own."""
-
-    def __init__(self, names: list[str], module: str, recorded: bool, line: str) -> None:
-        self.names, self.module, self.recorded, self.line = names, module, recorded, line
-        self.goes_on = False  # its inputs have a gradient
-        self.gives = False  # its outputs have one
-
-
-class _Hooks:
-    """Inside, the calls of a model's modules are noted."""
-
-    def __init__(self, script: ProvedScript, model: Module, calls: list[_Call]) -> None:
-        self.script, self.model, self.calls = script, model, calls
-        self.handles: list[Any] = []
-
-    def __enter__(self) -> None:
-        from perfsuite.rank.memory.whereabouts import inner_model
-        from perfsuite.rank.script.batch_size import tensors_in
-
-        for module_name, module in inner_model(self.model).named_modules():
-            own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
-            if not own:
-                continue
-            path = plain(module_name)
-            names = [f"{path}.{name}" if path else name for name in own]
-
-            def enter(_: Any, args: Any, kwargs: Any, names: list[str] = names, path: str = path) -> None:
-                call = _Call(names, path, self.script.torch.is_grad_enabled(), self.script.line())
-                call.goes_on = any(one.requires_grad for _, one in tensors_in([args, kwargs]))
-                self.calls.append(call)
-
-            def leave(_: Any, args: Any, output: Any, names: list[str] = names) -> None:
-                call = next(one for one in reversed(self.calls) if one.names == names)
-                values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
-                call.gives = any(one.requires_grad for _, one in tensors_in(values))
-
-            self.handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            self.handles.append(module.register_forward_hook(leave))
-
-    def __exit__(self, *_: Any) -> None:
-        for handle in self.handles:
-            handle.remove()
-
-
-def _runs(calls: Sequence[_Call], gradients: set[str]) -> dict[str, tuple[str, str, str]]:
-    """How the module of each parameter ran, what goes on after a cut, and the user's line."""
-    found: dict[str, tuple[str, str, str]] = {}
-    for number, call in enumerate(calls):
-        later = [one for one in calls[number + 1 :] if gradients.intersection(one.names)]
-        cut = next((one for one in later if not one.goes_on), None)
-        if not call.recorded:
-            how = ("no_grad", "", call.line)
-        else:
-            how = ("cut", cut.module, cut.line) if cut and call.gives else ("unused", "", call.line)
-        for name in call.names:
-            found.setdefault(name, how)
-    return found
 
 
 def _untied(model: Module) -> str:

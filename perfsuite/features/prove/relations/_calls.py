@@ -1,0 +1,97 @@
+"""The calls of modules in one forward: which ran, where autograd was cut, and which are no part of the model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.script.probes import ProvedScript, plain
+from perfsuite.rank.torch_types import Module
+
+
+class Strays:
+    """Inside, modules are noted that run in a model, but are no part of it: a list hides them. ``found`` are their
+    parameters, by the class of the first module and the user's line.
+    """
+
+    def __init__(self, script: ProvedScript, model: Module) -> None:
+        self.script = script
+        self.parts = set(map(id, model.modules()))
+        self.found: dict[int, tuple[Any, str, str]] = {}
+
+    def __enter__(self) -> "Strays":
+        def enter(module: Module, args: Any) -> None:
+            if id(module) not in self.parts:
+                for one in module.parameters(recurse=False):
+                    self.found.setdefault(id(one), (one, type(module).__name__, self.script.line()))
+
+        self.handle = self.script.torch.nn.modules.module.register_module_forward_pre_hook(enter)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.handle.remove()
+
+    def trained(self) -> Iterator[tuple[str, str]]:
+        """The class and line of each parameter that gets a gradient, and that no optimizer has."""
+        optimized = self.script.optimized
+        return ((kind, line) for key, (one, kind, line) in self.found.items() if self._is_lost(key, one, optimized))
+
+    def _is_lost(self, key: int, parameter: Any, optimized: Mapping[int, Any]) -> bool:
+        return parameter.requires_grad and parameter.grad is not None and key not in optimized
+
+
+class ModuleCall:
+    """One call of a module that has parameters of its own."""
+
+    def __init__(self, names: list[str], module: str, recorded: bool, line: str) -> None:
+        self.names, self.module, self.recorded, self.line = names, module, recorded, line
+        self.goes_on = False  # its inputs have a gradient
+        self.gives = False  # its outputs have one
+
+
+class CallHooks:
+    """Inside, the calls of a model's modules are noted."""
+
+    def __init__(self, script: ProvedScript, model: Module, calls: list[ModuleCall]) -> None:
+        self.script, self.model, self.calls = script, model, calls
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> None:
+        for module_name, module in inner_model(self.model).named_modules():
+            own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
+            if not own:
+                continue
+            path = plain(module_name)
+            names = [f"{path}.{name}" if path else name for name in own]
+
+            def enter(_: Any, args: Any, kwargs: Any, names: list[str] = names, path: str = path) -> None:
+                call = ModuleCall(names, path, self.script.torch.is_grad_enabled(), self.script.line())
+                call.goes_on = any(one.requires_grad for _, one in tensors_in([args, kwargs]))
+                self.calls.append(call)
+
+            def leave(_: Any, args: Any, output: Any, names: list[str] = names) -> None:
+                call = next(one for one in reversed(self.calls) if one.names == names)
+                values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
+                call.gives = any(one.requires_grad for _, one in tensors_in(values))
+
+            self.handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            self.handles.append(module.register_forward_hook(leave))
+
+    def __exit__(self, *_: Any) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def runs_of(calls: Sequence[ModuleCall], gradients: set[str]) -> dict[str, tuple[str, str, str]]:
+    """How the module of each parameter ran, what goes on after a cut, and the user's line."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for number, call in enumerate(calls):
+        later = [one for one in calls[number + 1 :] if gradients.intersection(one.names)]
+        cut = next((one for one in later if not one.goes_on), None)
+        if not call.recorded:
+            how = ("no_grad", "", call.line)
+        else:
+            how = ("cut", cut.module, cut.line) if cut and call.gives else ("unused", "", call.line)
+        for name in call.names:
+            found.setdefault(name, how)
+    return found
