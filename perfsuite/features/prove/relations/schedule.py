@@ -5,6 +5,7 @@ weights follows each update once.
 """
 
 import itertools
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from perfsuite.records.record import Record
 FEWEST = 3  # updates
 LENGTHS = ("total_steps", "T_max")  # attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR
 LENGTH = "num_training_steps"  # of the schedules of transformers
+NEAR = 0.25  # of the updates, a length that counts them
 TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
 INITIAL = "_initial_step"  # the step that a scheduler makes while it is made
@@ -262,7 +264,8 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
     about: dict[str, Any] = {"number": stepped, "expected": one.length, "line": one.line or one.made}
     if one.turns and stepped > one.length + 1:
         return Remark(what="turns", subject=one.kind, **about)
-    if facts.ended and stepped * 2 < one.length <= facts.iterations * 2 and stepped * 2 < facts.iterations:
+    counts_updates = math.isclose(one.length, facts.iterations, rel_tol=NEAR)
+    if facts.ended and counts_updates and stepped * 2 < one.length:
         return Remark(what="short", subject=one.kind, **about)
     return None
 
