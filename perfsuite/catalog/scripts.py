@@ -105,12 +105,28 @@ def check_script(words: Sequence[str], folder: Path) -> None:
     if words[0] in PYTHONS and all(word.startswith("-") for word in words[1:]):
         raise UsageError(f"{' '.join(words)} trains nothing: name the script, such as {words[0]} train.py.")
     before = [*itertools.takewhile(lambda word: not word.endswith(".py"), words)]
-    if "-m" in before or "-c" in before or len(before) == len(words) or (folder / words[len(before)]).is_file():
+    if "-m" in before or "-c" in before:
+        return
+    if len(before) == len(words):
+        _check_no_script(words, folder)
+        return
+    if (folder / words[len(before)]).is_file():
         return
     file = words[len(before)]
     near = difflib.get_close_matches(file, [path.name for path in folder.glob("*.py")], n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise UsageError(f"There is no file {file} in {folder}.{hint}")
+
+
+def _check_no_script(words: Sequence[str], folder: Path) -> None:
+    """Raise UsageError if a Python is given a notebook, or a folder that is no program."""
+    there = [word for word in words[1:] if (folder / word).exists()] if words[0] in PYTHONS else []
+    if not there:
+        return
+    if there[0].endswith(".ipynb"):
+        raise UsageError(f"{there[0]} is a notebook: jupyter nbconvert --to script {there[0]} makes a script of it.")
+    if (folder / there[0]).is_dir() and not (folder / there[0] / "__main__.py").exists():
+        raise UsageError(f"{there[0]} is a folder: name the script in it that trains.")
 
 
 def _shells(before: str, word: str) -> list[str]:

@@ -21,6 +21,7 @@ def test(perf_cell):
 """
 FILES = {
     "train.py": "print('no torch')\n",
+    "notes.ipynb": "{}",
     "notes.sh": "python train.py\n",
     "empty.jsonl": "",
     "cut.jsonl": '{"line": "result", \n',
@@ -96,6 +97,8 @@ ROWS = [
     ("run -- train.py", "There is no program train.py. Write python train.py."),
     ("run -- ./notes.sh", "./notes.sh may not be executed: write bash ./notes.sh, or chmod +x ./notes.sh."),
     ("run -- ./venv/bin/python train.py", "There is no program ./venv/bin/python."),
+    ("run -- python folder", "folder is a folder: name the script in it that trains."),
+    ("init -- python notes.ipynb", "jupyter nbconvert --to script notes.ipynb makes a script of it."),
     ("run -- 'python train.py'", "leave out the quotes around the whole command"),
     ("run --hardware h100_x8 -- python train.py", "h100_x8 is not here: this machine has"),
     ("init -- python tran.py", "There is no file tran.py in "),

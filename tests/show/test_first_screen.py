@@ -44,6 +44,14 @@ def test_no_line_is_too_long() -> None:
     assert said[3].startswith("It leaks 5 B of tensors in every step") and said[4].startswith("It leaks 5 open files")
 
 
+def test_the_users_line_is_not_cut() -> None:
+    """The sentence before it is."""
+    where = "src/lab/models/attention/blocks.py:1114 in forward"
+    for symptom in Symptom:
+        assert len(said := said_of(StandOut(symptom, 0.9, where), WIDTH)) <= 93 and said.endswith(f"({where})")
+        assert len(said_of(StandOut(symptom, 0.9, "train.py:14 in step"), WIDTH)) <= WIDTH
+
+
 def test_a_measurement_without_numbers_says_what_it_is() -> None:
     """Nothing that is not known is said."""
     assert len(first_screen(msgspec.structs.replace(measurement(), readings={})).splitlines()) == 2

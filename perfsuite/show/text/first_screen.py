@@ -13,6 +13,7 @@ from perfsuite.system.units import show_bytes, show_ratio, show_seconds, show_se
 
 WIDTH = 80
 MOST_SYMPTOMS = 2  # each may need a line
+LEAST = 40  # columns that a sentence keeps beside a long place
 SMALLEST = 0.05  # share of a part that is worth a word
 
 
@@ -20,7 +21,7 @@ def first_screen(measurement: Measurement) -> str:
     """At most five lines; the caller adds the next command."""
     lines = [_trained(measurement), _fast(measurement), _full(measurement)]
     found = standing_out(measurement)
-    lines += [said_of(one) for one in found[:MOST_SYMPTOMS]] or ["Nothing stands out."]
+    lines += [said_of(one, WIDTH) for one in found[:MOST_SYMPTOMS]] or ["Nothing stands out."]
     return "\n".join(textwrap.shorten(line, WIDTH, placeholder=" …") for line in lines if line)
 
 
@@ -39,7 +40,7 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.GRADIENTS_SUMMED: ("Gradients are never cleared: {} from the steps before", show_bytes),
     Symptom.GRADIENTS_ZEROED: ("Gradients are kept as zeros: {}; set_to_none frees them", show_bytes),
     Symptom.DATA: ("It waits for data, {} of an iteration", show_ratio),
-    Symptom.OUTSIDE: ("{} of an iteration is outside of its step, in the loop's own code", show_ratio),
+    Symptom.OUTSIDE: ("Other code of the loop takes {} of an iteration", show_ratio),
     Symptom.EVALUATES: ("It evaluates between its steps, {} of the time", show_ratio),
     Symptom.RANKS: ("Messages that nothing hides are {} of a step", show_ratio),
     Symptom.SAVES: ("It saves between its steps, {} of the time", show_ratio),
@@ -47,18 +48,22 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.LOOPS: ("The optimizer takes tensors one by one: {}", _count("operator")),
     Symptom.HOST: ("Python calls many small operators: {} a step", _count("operator")),
     Symptom.WIDE: ("It computes in a wider dtype than it needs, {}", show_ratio),
-    Symptom.UNEVEN: ("Batches are uneven: large ones have {} times the elements of small ones", "{:.1f}".format),
+    Symptom.UNEVEN: ("Batches are uneven: the largest tenth is {} times the smallest", "{:.1f}".format),
     Symptom.READS: ("A step reads {} and waits for it", _count("value")),
     Symptom.PRINTS: ("A step prints {}", _count("line")),
     Symptom.LOGITS: ("Logits are {} of the peak", show_ratio),
-    Symptom.SCORES: ("Attention is not fused: its scores are {} of the peak", show_ratio),
+    Symptom.SCORES: ("Attention is not fused: scores are {} of the peak", show_ratio),
 }
 
 
-def said_of(one: StandOut) -> str:
-    """The symptom in a sentence, with its number and where it was seen."""
+def said_of(one: StandOut, width: int = 0) -> str:
+    """The symptom in a sentence, with its number and where it was seen. Of a line that is too long for a ``width``,
+    the sentence is cut, and not where.
+    """
     sentence, show = SAID[one.symptom]
-    return sentence.format(show(one.number)) + (f" ({one.where})" if one.where else "")
+    where = f" ({one.where})" if one.where else ""
+    said = sentence.format(show(one.number))
+    return textwrap.shorten(said, max(width - len(where), LEAST), placeholder=" …") + where if width else said + where
 
 
 def _trained(measurement: Measurement) -> str:

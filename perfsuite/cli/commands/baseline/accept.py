@@ -16,7 +16,7 @@ from perfsuite.catalog.cell_id import CellId
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.cell_options import metrics_of
-from perfsuite.cli.shared_options import catalog_of, given, store_of, value_of
+from perfsuite.cli.shared_options import catalog_of, given, known_store_of, store_of, value_of
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
 from perfsuite.errors import FileError, UsageError
@@ -89,7 +89,7 @@ def _accept(arguments: argparse.Namespace) -> int:
 
 def _accept_files(arguments: argparse.Namespace) -> int:
     """Accept the baselines that are not as the ledger accepted them, and are there; without a reason, name them."""
-    store, catalog = store_of(arguments), catalog_of(arguments)
+    store, catalog = known_store_of(arguments), catalog_of(arguments)
     paths = [doubt.path for doubt in store.doubtful() if doubt.doubt is not AcceptanceDoubt.GONE]
     wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
     chosen = [path for path in paths if wanted(path.stem)]
