@@ -71,8 +71,7 @@ class MeasuredLoop:
         model = models[0] if len(models) == 1 else torch.nn.ModuleDict(names_of(models))
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
             self.meters = meters_of(session, first.meters)
-            self.trainer = ScriptTrainer(session, model, seen)
-            self.trainer.period, self.trainer.first_seconds = self.period, list(seconds)
+            self.trainer = ScriptTrainer(session, model, seen, self.period, tuple(seconds))
             for meter in self.meters:
                 meter.prepared(self.trainer)
         self._steps = step_loop(session, self.trainer, self.meters, kinds_of(session))

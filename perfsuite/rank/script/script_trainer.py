@@ -33,7 +33,9 @@ class SeenScript:
 
 
 class ScriptTrainer(Trainer):
-    """Makes no steps and no batches: the script does."""
+    """Makes no steps and no batches: the script does. A step has ``period`` iterations, and ``first_seconds`` are those
+    of each iteration that showed the loop.
+    """
 
     norm_kinds = (StepKind.WARMUP,)  # nowhere else: it calls operators, which other steps count
     batch_in_step = True
@@ -43,14 +45,15 @@ class ScriptTrainer(Trainer):
         session: Session,
         model: Module,
         seen: SeenScript | None = None,
+        period: int = 1,
+        first_seconds: Sequence[float] = (),
     ) -> None:
         super().__init__(session, model)
         assert seen, "only a script's own process has this trainer"
         self.watched, self.rollouts, self.saves, self.loaders = seen.watched, seen.rollouts, seen.saves, seen.loaders
         self.rollouts.tokens = 0
         self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
-        self.period = 1  # iterations of a step
-        self.first_seconds: list[float] = [0.0]  # of each iteration that showed the loop
+        self.period, self.first_seconds = period, first_seconds
         self.norm: float | None = None
         self.watched.before_optimizer = self._read_norm
 
