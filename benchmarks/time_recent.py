@@ -60,7 +60,8 @@ def bridge_other(path: Path) -> Iterator[Row]:
         yield Row(
             table=path.stem, label=f"{model} {line['precision']} on {ranks} {device}, {release}", device=device,
             node=NODES.get(device, 8), stack="megatron_core", shape=replace(shape_of(model), extra=0),
-            layout=words(number, "zero3" if model == "llama_70b" and number["tp"] * number["pp"] == 1 else "zero1"), sequence=number["seq"], batch=number["global_batch"],
+            layout=words(number, "zero3" if model == "llama_70b" and number["tp"] * number["pp"] == 1 else "zero1"),
+            sequence=number["seq"], batch=number["global_batch"],
             precision=line["precision"], options={"release": max(release, RELEASES[0])} | _optimizer(model),
             network=NETWORKS.get(device, EFA), seconds=tokens / (ranks * float(line["tokens_per_s_per_gpu"])),
             family=model, release=release,

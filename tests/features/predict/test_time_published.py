@@ -7,6 +7,7 @@ import importlib
 import math
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -242,6 +243,24 @@ def test_unseen_tables_are_predicted(published, summary, tables, name, mean):
 
     assert summary.statistic(found, "mean") <= mean
     assert statistics.mean(map(summary.covered, found)) >= 0.85
+
+
+def test_intervals_of_few_models_are_as_wide_as_those_of_others_had_to_be(tables):
+    """Models alike need no wider interval for another. Models apart need one, at most by Student's t."""
+    validate = importlib.import_module("time_validate")
+
+    def rows(apart):
+        models = [SimpleNamespace(table="t", family=str(number)) for number in range(9)]
+        return [
+            validate.Judged(model, apart * (number - 4) + 0.01 * step, "one node")
+            for number, model in enumerate(models)
+            for step in range(-9, 10)
+        ]
+
+    assert validate.widening(rows(0.0), 3, False) == 1
+    assert 1.1 < validate.widening(rows(0.1), 3, False) < 1.78
+    alike, apart = (validate.interval(rows(0.0), False, [rows(at), rows(at)]) for at in (0.0, 0.1))
+    assert apart[0] <= alike[0] and apart[1] >= alike[1]
 
 
 def test_models_that_were_left_out_are_predicted():
