@@ -1,8 +1,10 @@
 """Whether what has grown in the measured steps of a script goes on to grow in later ones: a leak does, a cache ends."""
 
 import itertools
+import statistics
 from collections.abc import Sequence
 
+RISES, FEWEST = 0.9, 20  # share of the steps that need more than the step before, and of how many
 BLOCK, BLOCKS = 10, 3  # later steps in a block, and the blocks: fixed, so that each launch asks the same
 
 
@@ -17,3 +19,11 @@ def goes_on(counts: Sequence[int], rate: int) -> bool:
     """
     least = rate * BLOCK / 2
     return len(counts) <= BLOCKS or all(after - before >= least for before, after in itertools.pairwise(counts))
+
+
+def rising(peaks: Sequence[int]) -> int:
+    """By how many bytes a step needs more than the one before, if nearly each does; otherwise 0. So a tensor is found
+    that each step makes anew, and larger. Steps that differ by their batches rise in half of the cases.
+    """
+    rises = [after - before for before, after in itertools.pairwise(peaks) if after > before]
+    return statistics.median_low(rises) if len(peaks) > FEWEST and len(rises) >= RISES * (len(peaks) - 1) else 0

@@ -18,7 +18,7 @@ import msgspec
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, Metric
 from perfsuite.catalog.processes import IN_TORCH
 from perfsuite.errors import RankError
-from perfsuite.meters._growth import goes_on, is_asked_at
+from perfsuite.meters._growth import goes_on, is_asked_at, rising
 from perfsuite.meters.compilation import compiled_again
 from perfsuite.rank.memory.leftovers import leftovers, leftovers_text
 from perfsuite.rank.memory.recorder import live_bytes
@@ -53,6 +53,7 @@ class Memory(Meter):
         self.later_peaks: list[int] = []  # of each device, of all steps that are as the script or the engine makes them
         self.later_kept: list[int] = []
         self.later_steps: list[int] = []  # the peak of each step after the measured ones, of the fullest device
+        self.later_tokens: list[int] = []  # of the same steps, 0 if they are unknown
         self.left: list[tuple[int | None, int | None]] = []  # of each device: reserved and free bytes
         session.phases.listen(self._mark)
 
@@ -135,6 +136,7 @@ class Memory(Meter):
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step:
             self.later_steps.append(self._peak())
+            self.later_tokens.append(outcome.tokens)
         self.source.begin_step()
         if self.has_grown and is_asked_at(step):
             gc.collect()
@@ -144,6 +146,8 @@ class Memory(Meter):
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         rate = int(readings["grown_bytes"].value) if self.has_grown else 0
         changed = {} if goes_on(self.later_kept, rate) else {"grown_bytes": Reading(value=0)}
+        if not (self.has_grown or rising(self.later_tokens)) and (grown := rising(self.later_steps)):
+            changed["grown_bytes"] = Reading(value=grown, parts={"larger": grown})
         if before := readings.get("run_peak_bytes"):
             peaks = [before.value, *self.later_steps, self._peak()]
             changed["run_peak_bytes"] = Reading(value=max(peaks), samples=list(peaks))

@@ -4,9 +4,10 @@
     lines printed          by the script itself, and not by a progress bar
     calls of one line      a loop in Python over tokens, samples or tensors: each call starts small operators
     scores of attention    a softmax over the product of queries and keys, which a fused attention never stores
-    cast up                products in a wider dtype than the narrowest that is asked for, and casts by the script
+    cast up                products in a wider dtype than the narrowest that is asked for, and results of the script's
+                           own lines that are wider than a tensor of their size that they are made of
     logits                 what the loss takes the softmax of, and its copies at the peak
-    gradients held         when the first backward of a step begins: nothing has cleared them, or zeros were kept
+    gradients held         when each backward of a step begins: nothing has cleared them, or zeros were kept
 
 Each has the user's lines. All are of one rank's step under a dispatch mode, or of the log of its peak.
 """
@@ -59,30 +60,34 @@ class OwnLines(Meter):
         self.logits = self.vocabulary = 0  # elements of the logits and of their last dimension
         self.widest: Counter[int] = Counter()  # the most elements of a forward's outputs by their last dimension
         self.last: dict[str, FrameType] = {}  # what a line has called last
-        self.held: dict[str, int] = {}
+        self.held: dict[int, tuple[bool, int]] | None = None  # in the step that is watched, by the parameter
         self.kind = ""
         self.has_begun = False  # the first forward of this step
         session.phases.listen(self._mark)
 
     def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         self.kind, self.has_begun = kind, False
+        self.held = None if kind == StepKind.WARMUP else self.held
         return super().step(kind)
 
     def _mark(self, phase: str) -> None:
-        """Gradients are looked at where nothing is counted or timed: that calls operators."""
+        """Gradients are looked at where nothing is counted or timed: that calls operators. Two optimizers take turns
+        in a step, and each clears its own before its own backward. So the least of all backwards counts.
+        """
         self.has_begun |= phase == "forward"
-        if phase == "backward" and self.kind == StepKind.WARMUP:
-            self.kind = ""
-            self.held = self._held()
+        if phase == "backward" and self.kind == StepKind.WARMUP and self.held != {}:
+            held, before = self._held(), self.held
+            self.held = held if before is None else {key: min(before[key], held[key]) for key in before.keys() & held}
 
-    def _held(self) -> dict[str, int]:
-        held: Counter[str] = Counter()
+    def _held(self) -> dict[int, tuple[bool, int]]:
+        """Whether each parameter's gradient is of the steps before, or has only zeros, and its bytes."""
+        held: dict[int, tuple[bool, int]] = {}
         for one in self.trainer.optimized():
             if one.grad is not None:
                 gradient = elements_of(local(one.grad))
                 is_summed = not self.session.emulated and bool(gradient.any())  # an emulated GPU has no numbers
-                held[SUMMED if is_summed else CLEARED] += gradient.nbytes
-        return dict(held)
+                held[id(one)] = (is_summed, gradient.nbytes)
+        return held
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -149,7 +154,7 @@ class OwnLines(Meter):
             counts["logit_bytes"][line] += result.nbytes
             if result.numel() > self.logits:
                 self.logits, self.vocabulary = result.numel(), result.shape[-1]
-        elif name == "_to_copy" and _is_wider(result, args[0]) and (direct := self.whereabouts.users.direct(frame)):
+        elif _is_wider(result, args) and (direct := self.whereabouts.users.direct(frame)):
             counts["cast_up_bytes"][direct] += result.nbytes
 
     def _is_result(self, tensor: Any) -> bool:
@@ -173,7 +178,10 @@ class OwnLines(Meter):
         readings["wide_share"] = self._wide()
         copies = self._copies()
         readings["logit_bytes"] = Reading(value=copies, lines=_lines(self.counts["logit_bytes"]))
-        readings["gradients_held_bytes"] = Reading(value=sum(self.held.values()), parts=self.held)
+        held = Counter[str]()
+        for is_summed, size in (self.held or {}).values():
+            held[SUMMED if is_summed else CLEARED] += size
+        readings["gradients_held_bytes"] = Reading(value=held.total(), parts=dict(held))
         return readings
 
     def _singles(self) -> int:
@@ -212,9 +220,12 @@ class OwnLines(Meter):
         return sum(size for size in holders if any(least <= size <= most for least, most in sizes))
 
 
-def _is_wider(result: Any, before: Any) -> bool:
-    floats = result.dtype.is_floating_point and getattr(before, "is_floating_point", bool)()
-    return floats and result.element_size() > before.element_size()
+def _is_wider(result: Any, args: Any) -> bool:
+    """Whether floats became wider: by a cast, or since another argument has a wider dtype."""
+    if not result.dtype.is_floating_point:
+        return False
+    same = [one for one in args if hasattr(one, "nbytes") and one.numel() == result.numel()]
+    return any(one.dtype.is_floating_point and one.element_size() < result.element_size() for one in same)
 
 
 def _reading(counts: Counter[str], largest: bool = False) -> Reading:

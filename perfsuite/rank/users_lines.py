@@ -47,7 +47,7 @@ class UsersLines:
         return self._names[name]
 
     def _name(self, file: str) -> str:
-        if file.startswith("<") or is_installed(file):
+        if not file or file.startswith("<") or is_installed(file):
             return ""
         path = os.path.realpath(file)
         if path.startswith(PACKAGE) or is_installed(path) or not os.path.exists(path):

@@ -22,9 +22,9 @@ def test_the_innermost_line_of_the_user_is_named() -> None:
 def test_code_of_libraries_and_of_perfsuite_is_nobodys() -> None:
     """Nor is code without a file."""
     users = UsersLines()
-    found = [users.file(name) for name in (is_installed.__code__.co_filename, ast.__file__, "<string>")]
+    found = [users.file(name) for name in (is_installed.__code__.co_filename, ast.__file__, "<string>", "")]
 
-    assert found == ["", "", ""]
+    assert found == ["", "", "", ""]
     assert is_ours(is_installed.__code__.co_filename)
     assert not is_ours(__file__)
 

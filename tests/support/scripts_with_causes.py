@@ -241,6 +241,7 @@ def scripts() -> dict[str, CausedScript]:
         "rows_sleep_accelerate": ("accelerate", s.DATA, {rows: f"        time.sleep(0.0004)  # here\n{rows}"}),
         "keeps_losses": ("mlp", s.KEPT_TENSORS, after("kept.append(loss)")),
         "keeps_tensors": ("mlp", s.KEPT_TENSORS, after("kept.append(torch.zeros(9000))  # here")),
+        "replaces_by_larger": ("mlp", s.KEPT_TENSORS, after("kept[:] = [torch.cat([*kept, torch.zeros(4, 256)])]")),
         "keeps_outputs": (
             "language",
             s.KEPT_TENSORS,
@@ -263,6 +264,15 @@ def scripts() -> dict[str, CausedScript]:
                 "data, kept =": "run = torch.compile(lambda x, n: model(x) * n, backend='eager', dynamic=False)\n"
                 "data, kept =",
                 "model(x), y": "run(x, float(step % 7)), y",
+            },
+        ),
+        "compiles_each_size": (
+            "mlp",
+            s.RECOMPILES,
+            {
+                "model = Net()": "model = torch.compile(Net(), backend='aot_eager', dynamic=False)",
+                "        yield torch.randn(64, 256), torch.randint(0, 10, (64,))": "        n = 8 + step * 5\n"
+                "        yield torch.randn(n, 256), torch.randint(0, 10, (n,))",
             },
         ),
         "breaks_graphs": (
@@ -331,6 +341,16 @@ def scripts() -> dict[str, CausedScript]:
         "accelerate_reads": ("accelerate", s.READS, after("accelerator.gather(loss).mean().item()  # here")),
         "prints": ("mlp", s.PRINTS, after("print('step', step)  # here")),
         "double": ("mlp", s.WIDE, {"model = Net()": "model = Net().double()", "model(x)": "model(x.double())"}),
+        "widened_by_numbers": (
+            "mlp",
+            s.WIDE,
+            {
+                "torch.manual_seed(0)": "torch.manual_seed(0)\nscale = torch.ones(256, dtype=torch.float64)",
+                "torch.randn(64, 256), torch.randint(0, 10, (64,))": "torch.randn(4096, 256), torch.zeros(4096).long()",
+                "    optimizer.zero_grad()": "    x = (x * scale).float() + (x / scale).float()  # here\n"
+                "    optimizer.zero_grad()",
+            },
+        ),
         "float_in_autocast": (
             "language",
             s.WIDE,
@@ -386,6 +406,16 @@ def scripts() -> dict[str, CausedScript]:
         "quiet_trainer": ("trainer", None, {}),
         "quiet_accelerate": ("accelerate", None, {}),
         "quiet_compile": ("mlp", None, {"model = Net()": "model = torch.compile(Net(), backend='eager')"}),
+        "quiet_turns": (
+            "mlp",
+            None,
+            {
+                "data, kept =": "other = nn.Linear(256, 256)\nsecond = torch.optim.SGD(other.parameters())\n"
+                "data, kept =",
+                END: f"{END}    second.zero_grad()\n    F.cross_entropy(model(other(x)), y).backward()\n"
+                "    second.step()\n",
+            },
+        ),
         "quiet_accumulation": (
             "mlp",
             None,

@@ -199,9 +199,11 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
 
 
 def _watch_backward(autograd: Any, watched: Watched) -> None:
+    from torch import compiler
+
     def make(run: Callable[..., Any]) -> Callable[..., Any]:
         def running(*args: Any, **kwargs: Any) -> Any:
-            if not watched.is_here or watched.runs("backward"):
+            if compiler.is_compiling() or not watched.is_here or watched.runs("backward"):  # a graph has no numbers
                 return run(*args, **kwargs)
             first = unwrapped(args[0][0]) if args and args[0] else None
             trains = kwargs.get("accumulate_grad", False)  # autograd.grad returns gradients: of what it is asked
