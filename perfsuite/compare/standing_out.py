@@ -15,7 +15,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import CLEARED, EXPOSED, LINE, SUMMED, line_of, seconds_by_phase
 
 LARGE = 0.2  # of an iteration, or of the peak
-WAITS = 1 / 3  # of an iteration, for a DataLoader: to collate a batch takes as long as a very small step
+WAITS = 1 / 3  # of an iteration, for its data: to collate a batch takes as long as a very small step
 MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own; of the peak
 RARE = 0.1  # of the time, of what some steps have alone: evaluations and saves
 SMALL = 0.02  # of the peak
@@ -177,7 +177,7 @@ def _gradients(seen: SeenNumbers) -> Iterator[StandOut]:
 def _data(seen: SeenNumbers) -> Iterator[StandOut]:
     """What a DataLoader takes, or the loop's own code before it trains."""
     loader, loop = seen.phases.get("data", 0.0), seen.sampled.get("batch", 0.0)
-    if loader >= WAITS or loop >= MOSTLY:
+    if max(loader, loop) >= WAITS:
         yield StandOut(Symptom.DATA, max(loader, loop), seen.line("data" if loader >= loop else "batch"))
     elif seen.phases.get("other", 0.0) - loop >= MOSTLY:
         known = seen.sending() + sum(seen.sampled.get(name, 0.0) for name in ("evaluation", "save"))
