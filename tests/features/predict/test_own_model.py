@@ -40,6 +40,23 @@ def test_a_config_names_its_classes(folder):
     assert catalog.get("model", "own_my_llama") is found
 
 
+NO_FORM = {
+    "architectures": ["OPTForCausalLM"], "hidden_size": 64, "ffn_dim": 128, "num_attention_heads": 4,
+    "num_hidden_layers": 2, "vocab_size": 512, "word_embed_proj_dim": 32, "max_position_embeddings": 128,
+}  # fmt: skip
+
+
+def test_a_model_without_a_closed_form_is_traced(folder, capsys):
+    """Its layers are wider than its embedding. No plan has it, and its memory is what its code allocates."""
+    (folder / "config.json").write_text(json.dumps(NO_FORM))
+
+    assert main(["plan", str(folder), "--hardware", "h100_x1", "--tokens", "1e6"]) == 2
+    assert "the embedding is 32 wide" in capsys.readouterr().err
+    assert find_model(str(folder), Catalog(())).vocabulary == 512
+    assert main(["memory", str(folder), "--strategy", "single+bf16", "--hardware", "h100_x1", "-s", "32"]) == 0
+    assert "live tensors" in capsys.readouterr().out
+
+
 def test_a_config_without_a_head_is_refused(folder):
     """The message says which class has none."""
     (folder / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["LlamaModel"]}))
