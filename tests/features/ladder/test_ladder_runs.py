@@ -1,9 +1,11 @@
 """Which runs of a ladder count: what could not be run again is no answer, what was made elsewhere none of here."""
 
+import argparse
 import json
 import math
 import re
 import shutil
+import sys
 import tomllib
 from collections import namedtuple
 from pathlib import Path
@@ -21,6 +23,7 @@ from perfsuite.features.ladder import asv_site as site
 from perfsuite.features.ladder import asv_worker as _asv
 from perfsuite.features.ladder.asv_results import Value
 from perfsuite.features.ladder.commands.ladder import run as ladder_run
+from perfsuite.features.ladder.commands.ladder.definition import add_definition, asked_ladder
 from perfsuite.features.ladder.ladder import called
 from perfsuite.features.ladder.series_steps import SeriesStep
 from perfsuite.records import codec
@@ -389,6 +392,21 @@ def test_a_ladder_s_name_is_a_word_of_the_shell(tmp_path, monkeypatch):
 
     assert called(ladder.HOME.absolute() / "torch-data_loading") == "torch-data_loading"
     assert called(tmp_path / "sp 2") == f"'{tmp_path / 'sp 2'}'"
+
+
+def test_a_python_that_is_gone_is_found_by_its_version(tmp_path):
+    """A ladder that is run by its name goes on after an upgrade of the interpreter; no rung is taken over."""
+    made = _ladder(tmp_path)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    gone = msgspec.structs.replace(made.definition, python="/gone/bin/python")
+    codec.write(tmp_path / "ladder.json", msgspec.structs.replace(made, definition=gone, python_version=version))
+    parser = argparse.ArgumentParser()
+    add_definition(parser)
+    folder, asked = asked_ladder(parser.parse_args([str(tmp_path)]))
+
+    assert folder == tmp_path and asked.python_version == version and asked.rungs == ()
+    assert Path(asked.definition.python).exists()
+    assert msgspec.structs.replace(asked.definition, python=gone.python) == gone
 
 
 @pytest.mark.parametrize(
