@@ -3,7 +3,8 @@
     python benchmarks/regressions/sentence_embeddings.py MegaBatchMarginLoss --per_device_train_batch_size 64
 
 First comes the loss, as sentence-transformers names it, then the arguments of its trainer. ListMLELoss trains a cross
-encoder on lists of documents, and MatryoshkaLoss distils the embeddings of a teacher.
+encoder on lists of documents, MatryoshkaLoss distils the embeddings of a teacher, and BatchAllTripletLoss learns
+labels. "+first" after a loss takes the embedding of the first token, of texts that are padded on the left.
 """
 
 import random
@@ -52,11 +53,15 @@ def words(least: int, most: int) -> str:
     return " ".join(f"w{random.randrange(4, WORDS)}" for _ in range(random.randint(least, most)))
 
 
-def encoder() -> Any:
+def encoder(pooled: str) -> Any:
     """A model of embeddings."""
     save_small("small", transformers.BertModel)
     transformer = models.Transformer("small")
-    return sentence_transformers.SentenceTransformer(modules=[transformer, models.Pooling(WIDTH)], device="cpu")
+    pooling = models.Pooling(WIDTH)
+    if pooled == "first":
+        transformer.tokenizer.padding_side = "left"
+        pooling = models.Pooling(WIDTH, pooling_mode="cls")
+    return sentence_transformers.SentenceTransformer(modules=[transformer, pooling], device="cpu")
 
 
 def loss_of(name: str, model: Any) -> Any:
@@ -78,13 +83,16 @@ def pairs(name: str) -> Dataset:
             rows.append({"query": words(3, 5), "documents": documents, "labels": labels})
         elif name == "MatryoshkaLoss":
             rows.append({"sentence": words(4, 12), "label": [random.random() for _ in range(WIDTH)]})
+        elif name == "BatchAllTripletLoss":
+            rows.append({"sentence": words(4, 12), "label": len(rows) % 20})
         else:
             rows.append({"anchor": words(4, 12), "positive": words(4, 24)})
     return Dataset.from_list(rows)
 
 
-def main(name: str, arguments: list[str]) -> None:
+def main(wanted: str, arguments: list[str]) -> None:
     """Train."""
+    name, _, pooled = wanted.partition("+")
     transformers.set_seed(0)
     random.seed(0)
     torch.set_num_threads(1)
@@ -95,7 +103,7 @@ def main(name: str, arguments: list[str]) -> None:
         model = sentence_transformers.CrossEncoder("small", num_labels=1, device="cpu")
         loss = of_pairs.ListMLELoss(model)
     else:
-        model = encoder()
+        model = encoder(pooled)
         loss = loss_of(name, model)
     rows = pairs(name)
     package = sentence_transformers.cross_encoder if cross else sentence_transformers

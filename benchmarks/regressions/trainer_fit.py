@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 benchmarks/regressions/trainer_fit.py llama --gradient_accumulation_steps 2
 
-First comes the model: "llama" or "t5". Then come the Trainer's own arguments.
+First comes the model: "llama", "t5" or "roformer". Then come the Trainer's own arguments.
 """
 
 import sys
@@ -30,6 +30,9 @@ def build(name: str) -> Any:
         shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
         config = transformers.T5Config(vocab_size=WORDS, decoder_start_token_id=0, **shape)
         return transformers.T5ForConditionalGeneration(config)
+    if name == "roformer":
+        still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return transformers.RoFormerForCausalLM(transformers.RoFormerConfig(**SHAPE, **still, is_decoder=True))
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE))
 
 

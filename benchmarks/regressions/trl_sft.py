@@ -2,8 +2,8 @@
 
     python benchmarks/regressions/trl_sft.py experts+router --packing True --max_length 64
 
-First comes what is trained, then trl's own arguments: "dense"; "experts", a mixture of experts; or "experts+router",
-one whose loss has the routers' part.
+First comes what is trained, then trl's own arguments: "dense"; "wide", one that knows many words; "experts", a mixture
+of experts; or "experts+router", one whose loss has the routers' part.
 """
 
 import random
@@ -37,7 +37,8 @@ def build(trained: str) -> Any:
     if trained.startswith("experts"):
         router = {"output_router_logits": True, "router_aux_loss_coef": 1.0} if trained.endswith("+router") else {}
         return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**SHAPE, **EXPERTS, **router))
-    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE))
+    words = {"vocab_size": 4096} if trained == "wide" else {}
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE | words))
 
 
 def main(trained: str, arguments: list[str]) -> None:
