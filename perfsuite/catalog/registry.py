@@ -171,7 +171,7 @@ class Catalog:
                 items = tuple(item if item.processes else replace(item, processes=watched) for item in items)
             yield from ((origin, item) for item in items)
         if kind == "model":
-            yield from (("the conftest", model) for model in self.extra_models)
+            yield from (("this project", model) for model in self.extra_models)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ processes have ended, and only finished results remain.
 """
 
 import argparse
+import io
 import os
 import shutil
 import sys
@@ -136,7 +137,14 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code. What a terminal's encoding lacks is a question mark."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        os.getcwd()
+    except OSError:
+        print("perfsuite: The current folder is gone: change to one that is there.", file=sys.stderr)
+        return BAD_INPUT
     try:
         parsed = _parsed(sys.argv[1:] if arguments is None else arguments)
         if parsed.linux:

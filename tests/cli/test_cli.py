@@ -164,6 +164,22 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("PYTHONIOENCODING=ascii perfsuite list models", "gpt2_tiny "),
+        ("mkdir gone && cd gone && rmdir ../gone && perfsuite list models", "The current folder is gone"),
+    ],
+)
+def test_a_strange_terminal_is_no_traceback(command: str, said: str, tmp_path: Path) -> None:
+    """One that has few characters, and one in a folder that was removed."""
+    bare = command.replace("perfsuite", f"{sys.executable} -m perfsuite")
+    done = subprocess.run(["bash", "-c", bare], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_interrupt_and_resume(tmp_path: Path) -> None:
     """Ctrl-C ends the ranks and exits with 130; the same command then continues after the finished part."""
     out, temporary = tmp_path / "perf-studies" / "scaling", tmp_path / "tmp"
