@@ -111,6 +111,10 @@ class Trainer:
             if isinstance(one, torch.Tensor):
                 yield from ((category, part) for part in with_storage(one))
 
+    def batch_tensors(self) -> Iterator[Tensor]:
+        """Those of the last batch that are still alive, if torch may have no memory of its own for them."""
+        return iter(())
+
     def whole_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The parameters in which this rank has a part, whole, by their names in the model as it was built.
 

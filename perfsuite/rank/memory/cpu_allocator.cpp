@@ -24,6 +24,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <string>
@@ -401,6 +402,7 @@ int64_t perfsuite_adopt(const int64_t* tensors, int64_t count) {
     if (blocks.count(block) || lies_in_block(tensors[2 * at])) continue;
     live += tensors[2 * at + 1];
     keep(block, tensors[2 * at + 1]);
+    blocks[block].step = std::numeric_limits<int64_t>::min();  // it may be of any age, so it is never new
     adopted.insert(block);
   }
   int64_t bytes = 0;

@@ -50,6 +50,7 @@ class MemoryRecorder:
         self.live_bytes = 0  # at the end of the record, with the last batch
         self._session, self._stepping = session, False
         self._trainer: Trainer | None = None
+        self._owned: dict[int, int] = {}  # bytes of the trainer's storages on a CPU, by address
         self._settled, self._watched = contextlib.ExitStack(), contextlib.ExitStack()
         self.source.record(True)
         session.phases.listen(self.mark)
@@ -84,9 +85,11 @@ class MemoryRecorder:
         self.source.mark(number)
 
     def _named(self) -> dict[int, str]:
-        """The storages that the trainer knows by name, by address. Those of a mapped file count from now on."""
+        """The storages that the trainer knows by name, by address. Those of a mapped file count from now on, as
+        batches in shared memory do.
+        """
         named: dict[int, str] = {}
-        on_cpu: dict[int, int] = {}
+        self._owned.clear()
         assert self._trainer
         for category, tensor in self._trainer.storages():
             storage = tensor.untyped_storage()
@@ -94,8 +97,9 @@ class MemoryRecorder:
             if address:
                 named.setdefault(address, category)
                 if tensor.device.type == "cpu":
-                    on_cpu[address] = storage.nbytes()
-        self.source.adopt(on_cpu)
+                    self._owned[address] = storage.nbytes()
+        batches = [one.untyped_storage() for one in self._trainer.batch_tensors() if one.device.type == "cpu"]
+        self.source.adopt(self._owned | {one.data_ptr(): one.nbytes() for one in batches if one.data_ptr()})
         return named
 
     @property
@@ -118,6 +122,7 @@ class MemoryRecorder:
         """Stop the log. From here on, only bytes that stay alive are counted."""
         self.is_on = False
         self._watched.close()
+        self.source.adopt(self._owned)  # nothing says from here on which batch is alive
         if self._session.job.capacity_bytes is None:  # under one, all steps must use as much as the recorded ones
             self._settled.close()
         self.source.record(False)

@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.watched import Watched, replace
 from perfsuite.records.digests import digest_of, joined
 
@@ -26,6 +28,7 @@ class Loaders:
         self._watched = watched
         self._drawing = False
         self._sizes: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
+        self._last: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()
 
     def opened(self, iterator: Any, loader: Any) -> None:
         """An epoch begins."""
@@ -34,12 +37,19 @@ class Loaders:
                 size = type(loader.dataset).__name__, len(loader.dataset), len(loader)
                 self._sizes[iterator] = size
 
-    def used(self, iterator: Any) -> None:
-        """A batch is read."""
+    def used(self, iterator: Any, batch: Any) -> None:
+        """A batch is read, which nothing here keeps alive."""
+        self._last[iterator] = [weakref.ref(one) for _, one in tensors_in(batch)]
         if self._watched.is_here and iterator in self._sizes:
             self.read.add(self._sizes[iterator])
             if ahead := self._ahead.get(iterator):
                 self._rows.append(ahead.popleft())
+
+    def last_batches(self) -> Iterator[Any]:
+        """The tensors of each DataLoader's last batch that are alive."""
+        for one in itertools.chain(*self._last.values()):
+            if (tensor := one()) is not None:
+                yield tensor
 
     def iterated(self) -> None:
         """An iteration has ended."""
@@ -93,7 +103,7 @@ def _drawing(loaders: Loaders, draw: Callable[[Any], Any]) -> Callable[[Any], An
 def _using(loaders: Loaders, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def using(self: Any) -> Any:
         batch = read(self)
-        loaders.used(self)
+        loaders.used(self, batch)
         return batch
 
     return using

@@ -8,12 +8,12 @@ from typing import Any
 
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.memory.whereabouts import inner_model
-from perfsuite.rank.norms import elements_of, local, stored, unwrapped
+from perfsuite.rank.norms import elements_of, local, stored, unwrapped, with_storage
 from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.loaders import Loaders
 from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.saves import Saves
-from perfsuite.rank.script.watched import Watched
+from perfsuite.rank.script.watched import LoopMoments, Watched
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
@@ -55,7 +55,7 @@ class ScriptTrainer(Trainer):
         self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
         self.period, self.first_seconds = period, first_seconds
         self.norm: float | None = None
-        self.watched.before_optimizer = self._read_norm
+        self.watched.follow(LoopMoments(before_optimizer=self._read_norm))
 
     @property
     def recomputing(self) -> bool:
@@ -130,6 +130,11 @@ class ScriptTrainer(Trainer):
         for optimizer in self.watched.optimizers.values():
             for state in list(optimizer.state.values()):
                 yield from (("optimizer_state", one) for _, one in tensors_in(state))
+
+    def batch_tensors(self) -> Iterator[Tensor]:
+        """Workers of a DataLoader hand them over in shared memory."""
+        for one in self.loaders.last_batches():
+            yield from with_storage(one)
 
 
 def names_of(models: Sequence[Module]) -> dict[str, Module]:

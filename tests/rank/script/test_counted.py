@@ -1,5 +1,6 @@
 """What is counted of a script's own model, which may have operators that nobody knows."""
 
+import pytest
 from small_scripts import measured
 
 from perfsuite.run.runner import Settings
@@ -54,6 +55,17 @@ def test_parameters_that_a_file_is_mapped_to_are_counted(tmp_path):
 
     assert readings["parameters_bytes"].value == 4 * 64 * 64
     assert readings["peak_memory_bytes"].parts["parameters"] == 4 * 64 * 64
+    assert readings["grown_bytes"].value == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_of_workers_are_at_the_peak_too(tmp_path, workers):
+    """They lie in shared memory, which no allocator sees. The peak is the same wherever they are made."""
+    loop = f"for batch in torch.utils.data.DataLoader(torch.ones(320, 64), batch_size=8, num_workers={workers}):"
+    text = NO_MATMUL.replace("for step in range(40):", loop).replace("(weight * 2)", "(batch * 2 * weight.sum())")
+    readings = measured(tmp_path, text).readings
+
+    assert readings["peak_memory_bytes"].parts["batch"] == 4 * 8 * 64
     assert readings["grown_bytes"].value == 0
 
 
