@@ -60,12 +60,14 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     def digits(text: str) -> list[str]:
         return sorted(re.findall(r"\d", text))
 
-    known = list(known)
-    near = difflib.get_close_matches(word(name), {word(each) for each in known}, n=1)
-    family = [each for each in known if [word(each)] == near]
+    written, name = {each.lower(): each for each in known}, name.lower()  # whatever the size of letters
+    near = difflib.get_close_matches(word(name), {word(each) for each in written}, n=1)
+    family = [each for each in written if [word(each)] == near]
     likely = difflib.get_close_matches(name, family, n=5, cutoff=0.0)
     spelt = [each for each in likely if digits(name) in ([], digits(each))]
-    return [each for each in sorted(known) if name in each][:5] or spelt[:1] or (likely if near == [word(name)] else [])
+    within = [each for each in sorted(written) if name in each][:5]
+    found = within or spelt[:1] or (likely if near == [word(name)] else [])
+    return [written[each] for each in found]
 
 
 class Refused(UsageError):

@@ -32,6 +32,7 @@ WRONG = (
     ("t5_tiny-zero_3-cpu_x2", UnknownName, "No engine named 'zero_3'. Did you mean 'zero3'?"),
     ("t5_tiny-zero3+bf61-cpu_x2", UnknownName, "No technique named 'bf61'. Did you mean 'bf16'?"),
     ("t5_tiny-single-h20k_x1", UnknownName, "No hardware named 'h20k'. Did you mean 'h20'?"),
+    ("t5_tiny-single-A100_80GB_x8", UnknownName, "No hardware named 'A100_80GB'. Did you mean 'a100_80g'?"),
     ("t5_tiny-single-a100_x8", UnknownName, "Did you mean 'a100_40g', 'a100_80g' or 'a100_pcie_80g'?"),
     ("gpt2_tiny-megatron+pp16-cpu_x2", UnknownName, "stages, experts or parts of sequences take the ranks that dp<n>"),
     ("t5_tiny-single-x100_x8", UnknownName, "No hardware named 'x100'. Known: "),
