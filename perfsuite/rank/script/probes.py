@@ -17,7 +17,7 @@ from typing import Any
 from perfsuite.rank.contents import content_of
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import with_storage
-from perfsuite.rank.script.watched import Watched
+from perfsuite.rank.script.watched import LoopMoments, Watched
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.users_lines import UsersLines
 from perfsuite.records.job import Proving
@@ -78,10 +78,8 @@ class ProvedScript:
         for change in proving.changes:
             load(change.function)(torch, self, change.value)
         self.probes = {name: load(name)(torch, self) for name in proving.probes}
-        watched.before_backward = self._each("before_backward")
-        watched.before_optimizer = self._each("before_optimizer")
-        watched.around_forward = self._forward
-        watched.around_update = self._update
+        before = {name: self._each(name) for name in ("before_backward", "before_optimizer")}
+        watched.follow(LoopMoments(**before, around_forward=self._forward, around_update=self._update))
 
     def imported(self, module: ModuleType) -> None:
         """A library is imported that perfsuite attaches to."""

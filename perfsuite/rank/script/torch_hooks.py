@@ -34,16 +34,16 @@ def watch_torch(torch: Any, watched: Watched) -> None:
             closure = kwargs.get("closure", args[0] if args else None)
             if not watched.updates:
                 result = closure() if closure else None
-                watched.before_optimizer()
+                watched.moments.before_optimizer()
                 watched.stepped(self)
                 return result
-            if closure and watched.around_update:  # gradients are whole once it was called
+            if closure and watched.moments.around_update:  # gradients are whole once it was called
                 args, kwargs = (_begun(closure),), {}
-            watched.before_optimizer()
+            watched.moments.before_optimizer()
             watched.begin("optimizer")
             try:
                 update = functools.partial(inner, self, *args, **kwargs)
-                return watched.around_update(self, update) if watched.around_update else update()
+                return around(self, update) if (around := watched.moments.around_update) else update()
             finally:
                 watched.clipped = False
                 watched.end("optimizer")
@@ -78,7 +78,7 @@ def _begun(closure: Callable[[], Any]) -> Callable[[], Any]:
 def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
     def clipping(*args: Any, **kwargs: Any) -> Any:
         if watched.is_here:
-            watched.before_optimizer()
+            watched.moments.before_optimizer()
             watched.clipped = True
         return clip(*args, **kwargs)
 
@@ -108,7 +108,7 @@ def watch_deepspeed(engine: Any, watched: Watched) -> None:
             watched.engine = self
             updates, before = self.is_gradient_accumulation_boundary(), self.skipped_steps
             if updates:
-                watched.before_optimizer()
+                watched.moments.before_optimizer()
             watched.begin("optimizer")
             try:
                 return step(self, *args, **kwargs)
@@ -179,7 +179,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
             watched.called(self, args, kwargs, torch.is_grad_enabled())
             watched.begin("forward")
-        around = None if recomputing else watched.around_forward
+        around = None if recomputing else watched.moments.around_forward
         try:
             if around:
                 return around(self, args, kwargs, functools.partial(call, self, *args, **kwargs))
@@ -208,7 +208,7 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
             first = unwrapped(args[0][0]) if args and args[0] else None
             trains = kwargs.get("accumulate_grad", False)  # autograd.grad returns gradients: of what it is asked
             if trains:
-                watched.before_backward()
+                watched.moments.before_backward()
             if trains and first is not None and first.numel() == 1:
                 watched.losses.append(first.detach())
             watched.begin("backward")

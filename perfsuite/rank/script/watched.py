@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.rank.memory.whereabouts import inner_model
@@ -25,6 +26,23 @@ from perfsuite.rank.script.told import Told
 from perfsuite.rank.torch_types import Module, Tensor
 
 LETTERS = {"data": "D", "forward": "F", "backward": "B"}
+
+
+def _nothing() -> None:
+    """Nobody follows."""
+
+
+@dataclass(frozen=True)
+class LoopMoments:
+    """What is called at moments of the loop: before the backward of a loss, before an optimizer, and in place of the
+    call of an outermost module (with the module, its arguments and the call) and of an update (with the optimizer and
+    its step).
+    """
+
+    before_backward: Callable[[], None] = _nothing
+    before_optimizer: Callable[[], None] = _nothing
+    around_forward: Callable[..., Any] | None = None
+    around_update: Callable[..., Any] | None = None
 
 
 class Watched:
@@ -48,11 +66,8 @@ class Watched:
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.has_loader = False  # a DataLoader makes them; else they are what modules are called with
-        self.before_optimizer: Callable[[], None] = lambda: None
-        self.before_backward: Callable[[], None] = lambda: None  # of a loss
+        self.moments = LoopMoments()
         self.clipped = False  # the gradients are no longer as backward left them
-        self.around_forward: Callable[..., Any] | None = None  # of the module, its arguments, and what calls it
-        self.around_update: Callable[..., Any] | None = None  # of the optimizer, and what calls its step
         self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
         self.evaluates = False  # the outermost module that runs is in evaluation mode
@@ -65,6 +80,10 @@ class Watched:
         self._running: list[str] = []
         self._stepped = self._ended = False
         self._thread = threading.get_ident()
+
+    def follow(self, moments: LoopMoments) -> None:
+        """Call these from now on, and no others."""
+        self.moments = moments
 
     @property
     def is_here(self) -> bool:
