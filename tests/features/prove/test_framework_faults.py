@@ -322,6 +322,15 @@ def test_a_right_training_breaks_nothing(tmp_path, training):
     assert (status, "BROKEN" in text) == (0, False), text
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("training", [TRL, LIGHTNING], ids=[TRL[0], LIGHTNING[0]])
+def test_a_right_accumulation_holds(tmp_path, training):
+    """Also if no option says it: then the library is told."""
+    status, text = proven(tmp_path, training, "accumulation")
+
+    assert (status, "one global batch in two splits" in text) == (0, True), text
+
+
 def test_each_reported_fault_is_tried():
     """One report is about one fault."""
     with REPORTED.open(newline="") as file:
