@@ -285,6 +285,24 @@ def test_run_says_why_rungs_run_again(change, said, tmp_path, monkeypatch, capsy
     assert added == [False, False]
 
 
+def test_a_suite_that_changes_while_rungs_run_is_told(tmp_path, monkeypatch, capsys):
+    """Their results no longer count when the last has run: the exit code is 1."""
+    codec.write(tmp_path / "ladder.json", _ladder(tmp_path))
+    _indexed(monkeypatch, ["1", "2"])
+
+    def run(_, made, rung, *__, **___):
+        done = results.made_here(made, _gave(rung.name, values={"b": {"": Value(value=1.0)}}))
+        (tmp_path / "suite" / f"helper{rung.name}.py").write_text("")
+        return done
+
+    monkeypatch.setattr(asv, "run", run)
+    monkeypatch.setattr(asv, "configure", lambda *_: None)
+    status = main(["ladder", "run", str(tmp_path)])
+
+    assert status == 1
+    assert "1, 2: there are results, but they no longer count: the suite's files" in capsys.readouterr().out
+
+
 def test_samples_are_added_to_a_current_run_alone(tmp_path, monkeypatch):
     """--fresh adds to samples of the same suite; those of another state of it are replaced."""
     made = _ladder(tmp_path, names="1")

@@ -8,7 +8,7 @@ import argparse
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -47,7 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
         asv.configure(folder, ladder)
         rungs = chosen(ladder, arguments.only)
         runs = {} if arguments.fresh or arguments.quick else _finished(folder, ladder, rungs)
-        _announce(folder, ladder, rungs, runs, console)
+        if runs:
+            done = show_part(len(runs), len(rungs), "rung", "already has its", "already have their")
+            console.print(f"{done} results.")
+        _print_outdated(folder, ladder, rungs, console)
         waiting = [rung for rung in rungs if rung.name not in runs]
         runs |= _run_all(folder, ladder, waiting, arguments, console)
         refused = [] if arguments.quick or not results.are_there(folder) else _report(folder, ladder, console)
@@ -63,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         see = f"  See {escape(str(log))}" if log.is_file() else ""
         who = f"{ladder.definition.library} {', '.join(names)}"
         console.print(f"[red]{who}: {escape(failure)}[/red]{see}", soft_wrap=True)
-    return 1 if refused or failures else 0
+    moved = not arguments.quick and _print_outdated(folder, ladder, rungs, console)  # while the rungs ran
+    return 1 if refused or failures or moved else 0
 
 
 def _build(folder: Path, asked: Ladder, console: Console) -> Ladder:
@@ -93,13 +97,8 @@ def _finished(folder: Path, ladder: Ladder, rungs: Sequence[Rung]) -> dict[str, 
     return {name: run for name, run in last.items() if run is not None and not run.failure}
 
 
-def _announce(
-    folder: Path, ladder: Ladder, rungs: Sequence[Rung], finished: Mapping[str, Run], console: Console
-) -> None:
-    """How many rungs have results, and why those of others no longer count."""
-    if finished:
-        done = show_part(len(finished), len(rungs), "rung", "already has its", "already have their")
-        console.print(f"{done} results.")
+def _print_outdated(folder: Path, ladder: Ladder, rungs: Sequence[Rung], console: Console) -> bool:
+    """Why results of rungs no longer count. Returns whether there are any such rungs."""
     reasons: dict[str, list[str]] = {}
     for rung in rungs:
         if reason := results.why_again(folder, ladder, rung.name):
@@ -107,6 +106,7 @@ def _announce(
     for reason, names in reasons.items():
         text = f"{', '.join(names)}: there are results, but they no longer count: {reason}."
         console.print(escape(text), soft_wrap=True)
+    return bool(reasons)
 
 
 def _run_all(
