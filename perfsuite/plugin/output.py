@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
@@ -247,10 +247,15 @@ class Output:
         if session.exitstatus == pytest.ExitCode.OK and self.left_out:
             session.exitstatus = codec.PARTIAL
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Finish the reports."""
-        if is_worker(self.config):
-            return
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Finish the reports, after the conftests' hooks: what these make of the exit status hides nothing red."""
+        result = yield
+        if not is_worker(self.config):
+            self._finish(session)
+        return result
+
+    def _finish(self, session: pytest.Session) -> None:
         if self.selection.emptied and not session.config.option.collectonly:
             self.reports.nothing()
         self._judge_whole(session)

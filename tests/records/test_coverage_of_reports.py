@@ -186,6 +186,19 @@ def test_a_test_that_swallows_the_verdict_is_red(pytester: pytest.Pytester) -> N
     result.stdout.fnmatch_lines(["*the cell is red, and the test hid its verdict: *there is no baseline*"])
 
 
+@pytest.mark.parametrize("hook", ["", "@pytest.hookimpl(tryfirst=True)\n", "@pytest.hookimpl(trylast=True)\n"])
+def test_a_conftest_that_sets_the_exit_status_hides_nothing(hook: str, pytester: pytest.Pytester) -> None:
+    """The red of the run is said after the hooks of others."""
+    pytester.makeconftest(f"import pytest\n{hook}def pytest_sessionfinish(session): session.exitstatus = 0\n")
+    pytester.makepyfile(
+        test_perf='import pytest\n@pytest.mark.perf_cell("gpt2_tiny-single-h100_x1")\n'
+        "def test_cell(perf_cell): perf_cell.check()\n"
+    )
+    result = pytester.runpytest_inprocess("--perf", "--perf-report=run.jsonl", "-p", "no:cacheprovider")
+
+    assert result.ret == codec.coverage_of(pytester.path / "run.jsonl").exit_status == 1
+
+
 def test_all_skipped_is_no_success(pytester: pytest.Pytester) -> None:
     """The hardware is not here, and that is said."""
     pytester.makepyfile(
