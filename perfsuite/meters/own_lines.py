@@ -224,7 +224,7 @@ def _is_wider(result: Any, args: Any) -> bool:
     """Whether floats became wider: by a cast, or since another argument has a wider dtype."""
     if not result.dtype.is_floating_point:
         return False
-    same = [one for one in args if hasattr(one, "nbytes") and one.numel() == result.numel()]
+    same = [one for one in args if hasattr(one, "numel") and one.numel() == result.numel()]
     return any(one.dtype.is_floating_point and one.element_size() < result.element_size() for one in same)
 
 
