@@ -13,7 +13,7 @@ from perfsuite.rank.script.batch_size import tensors_in, total_of
 from perfsuite.rank.script.loaders import Loaders
 from perfsuite.rank.script.rollouts import Rollouts
 from perfsuite.rank.script.saves import Saves
-from perfsuite.rank.script.watched import Watched
+from perfsuite.rank.script.watched import LoopMoments, Watched
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome, Trainer
@@ -55,7 +55,7 @@ class ScriptTrainer(Trainer):
         self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
         self.period, self.first_seconds = period, first_seconds
         self.norm: float | None = None
-        self.watched.before_optimizer = self._read_norm
+        self.watched.follow(LoopMoments(before_optimizer=self._read_norm))
 
     @property
     def recomputing(self) -> bool:
