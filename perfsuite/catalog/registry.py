@@ -104,6 +104,8 @@ class Catalog:
         known = self.all(kind)
         if not name:
             raise UsageError(f"The name of the {kind} is empty. Known: {', '.join(sorted(known))}.")
+        if kind == "engine" and name not in known and name in self.all("technique"):
+            raise UsageError(f"{name!r} is a technique, and a strategy begins with an engine: write single+{name}.")
         if name not in known:
             file = f"{name.replace('-', '_')}.py"
             ours, yours = KINDS[kind].package.replace(".", "/"), KINDS[kind].folder

@@ -66,8 +66,6 @@ def parse_strategy(text: str, catalog: Catalog) -> Strategy:
     Raises UnknownName for an unknown part, Refused for parts that exclude each other, UsageError for an invalid number.
     """
     engine_name, *technique_names = text.split("+")
-    if engine_name in catalog.all("technique") and engine_name not in catalog.all("engine"):
-        raise UsageError(f"{engine_name!r} is a technique, and a strategy begins with an engine: write single+{text}.")
     engine = catalog.get("engine", engine_name)
     if engine.refused:
         raise Refused(f"{engine.name} cannot run: {engine.refused}.")
