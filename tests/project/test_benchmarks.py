@@ -105,7 +105,7 @@ def test_plugin_overhead_adds_up():
     whole, without, added = (_seconds(line[20:]) for line in output.splitlines()[:3])
     ratio = float(output.split()[-1])
 
-    assert added == pytest.approx(whole - without, abs=0.01)
+    assert added == pytest.approx(whole - without, abs=0.016)  # each is printed with two digits
     assert ratio == pytest.approx(whole / without, abs=0.02)
 
 
