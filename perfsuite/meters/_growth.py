@@ -21,6 +21,11 @@ def goes_on(counts: Sequence[int], rate: int) -> bool:
     return len(counts) <= BLOCKS or all(after - before >= least for before, after in itertools.pairwise(counts))
 
 
+def each_step(sums: Sequence[int]) -> list[int]:
+    """What each step has added, of the sums at their ends."""
+    return [after - before for before, after in itertools.pairwise([0, *sums])]
+
+
 def rising(peaks: Sequence[int]) -> int:
     """By how many bytes a step needs more than the one before, if nearly each does; otherwise 0. So a tensor is found
     that each step makes anew, and larger. Steps that differ by their batches rise in half of the cases.

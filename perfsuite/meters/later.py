@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.meters._growth import each_step
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
@@ -27,7 +28,7 @@ class LaterSteps(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.sizes: list[tuple[int, int]] = []  # the tokens and samples of each step
-        self.elements: list[int] = []  # of the tensors that each later step gives to its modules
+        self.elements: list[int] = []  # of the tensors that modules were given, at the end of each later step
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         self._add(outcome)
@@ -36,7 +37,7 @@ class LaterSteps(Meter):
         if step:
             self._add(outcome)
             self.elements.append(self.trainer.watched.elements or 0)
-        self.trainer.watched.elements = 0
+        self.trainer.watched.elements = self.trainer.watched.elements or 0
 
     def _add(self, outcome: StepOutcome) -> None:
         self.sizes.append((outcome.tokens, outcome.samples))
@@ -46,7 +47,7 @@ class LaterSteps(Meter):
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         by_name = zip(("most_tokens", "most_samples"), zip(*list(self.sizes), strict=True), strict=True)
-        return {"input_spread": Reading(value=_spread([one for one in list(self.elements) if one]))} | {
+        return {"input_spread": Reading(value=_spread([one for one in each_step(self.elements) if one]))} | {
             name: Reading(value=max(numbers), samples=list(map(float, numbers)))
             for name, numbers in by_name
             if any(numbers)

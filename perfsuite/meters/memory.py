@@ -12,13 +12,14 @@ import contextlib
 import gc
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, Metric
 from perfsuite.catalog.processes import IN_TORCH
 from perfsuite.errors import RankError
-from perfsuite.meters._growth import goes_on, is_asked_at, rising
+from perfsuite.meters._growth import each_step, goes_on, is_asked_at, rising
 from perfsuite.meters.compilation import compiled_again
 from perfsuite.rank.memory.leftovers import leftovers, leftovers_text
 from perfsuite.rank.memory.recorder import live_bytes
@@ -39,6 +40,7 @@ class Memory(Meter):
     processes = IN_TORCH
     launches = ("measured", "traced")
     order = Order.MEMORY
+    trainer: Any  # a script's in later steps
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -53,7 +55,7 @@ class Memory(Meter):
         self.later_peaks: list[int] = []  # of each device, of all steps that are as the script or the engine makes them
         self.later_kept: list[int] = []
         self.later_steps: list[int] = []  # the peak of each step after the measured ones, of the fullest device
-        self.later_tokens: list[int] = []  # of the same steps, 0 if they are unknown
+        self.later_inputs: list[int] = []  # elements that modules were given, at the end of the same steps
         self.left: list[tuple[int | None, int | None]] = []  # of each device: reserved and free bytes
         session.phases.listen(self._mark)
 
@@ -136,7 +138,7 @@ class Memory(Meter):
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step:
             self.later_steps.append(self._peak())
-            self.later_tokens.append(outcome.tokens)
+            self.later_inputs.append(self.trainer.watched.elements or 0)
         self.source.begin_step()
         if self.has_grown and is_asked_at(step):
             gc.collect()
@@ -146,7 +148,8 @@ class Memory(Meter):
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         rate = int(readings["grown_bytes"].value) if self.has_grown else 0
         changed = {} if goes_on(self.later_kept, rate) else {"grown_bytes": Reading(value=0)}
-        if not (self.has_grown or rising(self.later_tokens)) and (grown := rising(self.later_steps)):
+        larger = self.has_grown or rising(each_step(self.later_inputs))  # of kept tensors, or of batches
+        if not larger and (grown := rising(self.later_steps)):
             changed["grown_bytes"] = Reading(value=grown, parts={"larger": grown})
         if before := readings.get("run_peak_bytes"):
             peaks = [before.value, *self.later_steps, self._peak()]

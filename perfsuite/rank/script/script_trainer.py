@@ -1,5 +1,6 @@
 """A script's training as meters see an engine: its modules, its tensors, and what each step gave."""
 
+import gc
 import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
@@ -160,6 +161,8 @@ def active(watched: Watched) -> dict[str, str | int]:
         "world size": dist.get_world_size() if dist.is_initialized() else 1,
         "autocast": ", ".join(sorted(watched.autocast)) or "off",
     }
+    if not gc.isenabled():  # circles of objects then stay, which a count after a collection does not see
+        evidence["garbage collection"] = "off"
     if watched.evaluated:
         evidence["evaluated with gradients"] = ", ".join(sorted(watched.evaluated))
     if watched.engine is not None:
