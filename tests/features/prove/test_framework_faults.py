@@ -126,7 +126,7 @@ FAULTS = {  # by name: the training, its relation, what is said, and the edits
     "a function of dropout": (
         BY_HAND,
         "modes",
-        "dropout() is told to train",
+        "drops values at random in dropout()",
         (", nn.Dropout(0.1))", ")"),
         ("return x + self.mlp(self.ln_2(x))", "return x + functional.dropout(self.mlp(self.ln_2(x)), 0.1)"),
     ),
@@ -188,7 +188,7 @@ FAULTS = {  # by name: the training, its relation, what is said, and the edits
     "each shard clips by its own norm": (
         FSDP,
         "engines",
-        "is each clipped by the norm of all?",
+        "Is each clipped by the norm of all?",
         ("        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", LOCAL_CLIP),
     ),
     "an average is taken for a sum": (

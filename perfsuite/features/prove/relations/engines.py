@@ -58,10 +58,10 @@ RELATION = Relation(
         "launcher": "the number of ranks is not in the command: start them by torchrun, accelerate launch or deepspeed",
         "gradients": "gradients of {other} differ from those of one rank in float32 by {number} of their norm, most in "
         "{subject}, where rounding explains {expected}",
-        "update": "gradients agree, but the update of {other} differs from that of one rank in float32 by {number} of "
-        "its norm, most in {subject} (rounding explains {expected})",
-        "given": "gradients agree, but those that the optimizer of {other} gets differ from those of one rank by "
-        "{number} of their norm, most in {subject} (rounding explains {expected}): is each clipped by the norm of all?",
+        "update": "gradients agree, but the update of {other} differs from that of one rank by {number} of its norm, "
+        "most in {subject} (rounding explains {expected})",
+        "given": "the optimizer gets other gradients than on one rank by {number} of their norm, most in {subject} "
+        "(rounding explains {expected}). Is each clipped by the norm of all?",
     },
     prove=_prove,
 )

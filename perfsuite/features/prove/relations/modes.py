@@ -212,8 +212,8 @@ RELATION = Relation(
         "always_off": "{subject} trains in evaluation mode from the first step on, without its dropout and BatchNorm: "
         "call model.train()",
         "on": "the evaluation after step {step} runs in training mode: {subject} is active. Call model.eval()",
-        "drops": "the evaluation after step {step} drops values at random: {subject}() is told to train. Pass "
-        "training=self.training",
+        "drops": "the evaluation after step {step} drops values at random in {subject}(): does it get the argument "
+        "training=self.training?",
         "changed": "the evaluation after step {step} changes {subject}, which training reads",
     },
     prove=by_own_run(_judge),
