@@ -3,7 +3,7 @@
     python benchmarks/prove_clean.py             # what the table does not have; a quarter of an hour for all
     python benchmarks/prove_clean.py quiet_mlp   # these anew
 
-The programs are the small scripts with causes of slowness, which train right; the trainings by eight ways to train of
+The programs are the small scripts with causes of slowness; the trainings by eight ways to train of
 the tests; and workloads of benchmarks/regressions/. The relations are those of one launch. A program without a row has
 failed, or could be tried in no relation.
 """
