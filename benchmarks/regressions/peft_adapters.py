@@ -6,7 +6,7 @@ The argument is the adapter:
 
     embeddings      LoRA on the embeddings of a Gemma 3, which scales them
     second_layer    LoRA on the experts of the second layer of a Mixtral, which has four
-    policy          LoRA on the attention of a Llama, beside an older copy of it; it is saved after half of the steps
+    policy          LoRA on the attention of a Llama, beside an older copy of it; it is saved in every second step
     lora_plus       LoRA on the embeddings and the attention of a Llama, with the optimizer of LoRA+
 """
 
@@ -77,7 +77,7 @@ def main(adapter: str) -> None:
         model(input_ids=tokens, labels=tokens).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if adapter == "policy" and step == STEPS // 2:
+        if adapter == "policy" and step % 2:
             model.save_pretrained("out", selected_adapters=[adapter])
 
 
