@@ -40,6 +40,7 @@ OURS = "perfsuite"
 YOURS = "yours"
 # torch wraps functions here once its compiler is imported, which another cell of the same rank server may have done.
 WRAPPERS = ("torch._dynamo", "torch._compile", "torch.compiler")
+FINDERS = ("__editable__", "_distutils_hack")  # asked at each import, as packages happen to be installed
 BY_CHANCE = frozenset({"__eq__", "query"})  # functions whose number of calls varies between launches
 DRAWN = ("tqdm",)  # progress bars, which draw again when a tenth of a second has passed
 
@@ -72,7 +73,9 @@ class PythonCalls(Meter):
 
 
 class CallCounter:
-    """Counts the calls of Python functions in this thread, except those inside ``StepPhases.mark`` and BY_CHANCE."""
+    """Counts the calls of Python functions in this thread, except those inside ``StepPhases.mark`` and BY_CHANCE, and
+    those with which our hooks ask torch whether it compiles.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()  # by the code's address: code objects compare by their contents, slowly
@@ -90,7 +93,9 @@ class CallCounter:
                 sys.setprofile(before)
 
     def _profile(self) -> Callable[[FrameType, str, Any], None]:
-        counts, known, mark = self.counts, self.known, StepPhases.mark.__code__
+        from torch.compiler import is_compiling
+
+        counts, known, mark, asks = self.counts, self.known, StepPhases.mark.__code__, is_compiling.__code__
         silent: FrameType | None = None
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:
@@ -100,7 +105,7 @@ class CallCounter:
                     silent = None
             elif event == "call":
                 code = frame.f_code
-                if code is mark or code.co_name in BY_CHANCE:
+                if code is mark or code.co_name in BY_CHANCE or (code is asks and _is_ours(frame.f_back)):
                     silent = frame
                     return
                 number = id(code)
@@ -122,11 +127,16 @@ class CallCounter:
         for number, count in self.counts.items():
             code, module = self.known[number]
             top = module.partition(".")[0]
-            if top in ours or top in sys.stdlib_module_names or module.startswith(("namedtuple_", *WRAPPERS)):
+            if top in ours or top in sys.stdlib_module_names or module.startswith(("namedtuple_", *WRAPPERS, *FINDERS)):
                 continue
             package = top if top in packages or (is_script and _is_installed(module)) else YOURS
             calls[f"{package}: {_qualified(code)}{AT}{module or code.co_filename}"] += count
         return calls
+
+
+def _is_ours(frame: FrameType | None) -> bool:
+    """Whether it runs a function of perfsuite."""
+    return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == OURS
 
 
 def _qualified(code: CodeType) -> str:

@@ -19,3 +19,19 @@ def test_an_installed_package_has_its_own_name() -> None:
     by_cell = {call.partition(":")[0] for call in counter.by_function(("torch",))}
 
     assert (by_script, by_cell) == ({YOURS, "packaging"}, {YOURS})
+
+
+def test_what_our_hooks_ask_torch_is_not_counted() -> None:
+    """Whether it compiles: each call of a module asks so. The same question of anybody else counts."""
+    ours: dict[str, object] = {"__name__": "perfsuite.rank.hooks"}
+    exec("from torch.compiler import is_compiling\ndef ask(): return is_compiling()", ours)
+    theirs: dict[str, object] = {"__name__": "model"}
+    exec("from torch.compiler import is_compiling\ndef ask(): return is_compiling()", theirs)
+    asked = []
+    for space in (ours, theirs):
+        counter = CallCounter()
+        with counter.counting():
+            space["ask"]()  # type: ignore[operator]
+        asked.append(sum("is_scripting" in call for call in counter.by_function(("torch",))))
+
+    assert asked == [0, 1]

@@ -25,7 +25,7 @@ from perfsuite.show.text.line_words import limit_text, note_text
 from perfsuite.show.text.reasons import most_in, words_of
 from perfsuite.show.text.trial_words import trial_of
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.verdict_words import trace_text
+from perfsuite.show.text.verdict_words import trace_text, worst_text
 from perfsuite.system.enums import StrEnum
 from perfsuite.system.units import BYTES, ERROR, SECONDS, WHOLE
 
@@ -213,3 +213,13 @@ def test_a_sentence_names_the_first_of_many_tensors():
     """The evidence has the others."""
     assert most_in({"a": 0.5, "b": 0.25}) == "most in a (0.5), b (0.25)"
     assert most_in(dict.fromkeys("abcde", 1)) == "most in a (1), b (1), c (1) and 2 more"
+
+
+def test_an_equal_number_of_other_parts_is_no_change_of_nothing():
+    """Where one part grew as another shrank, the part is named, and not a change of 0 %."""
+    moves = [Move(part="trl", by=209), Move(part="yours", by=-209)]
+    line = Line(metric="python_calls", title="Python calls/step", unit=WHOLE, status=Status.REGRESSED, moves=moves)
+    line = msgspec.structs.replace(line, old=11180, new=11180, compared=True)
+    verdict = Verdict(cell=CELL, status=Status.REGRESSED, lines=[line])
+
+    assert worst_text(verdict) == "Python calls/step 11,180 as before, but in other parts: trl +209"

@@ -14,7 +14,7 @@ from perfsuite.records.verdict import (
     TraceKind,
     Verdict,
 )
-from perfsuite.show.text.line_words import change_text, fact_text, sides_text
+from perfsuite.show.text.line_words import change_text, fact_text, moves_text, sides_text
 from perfsuite.show.text.reasons import origin_texts, words_of
 from perfsuite.system.units import (
     FACTS,
@@ -85,6 +85,10 @@ def worst_text(verdict: Verdict) -> str:
     sides = " → ".join(sides_text(line))
     said = f"{line.title} {sides}" if line.change is None else f"{line.title} {change_text(line)} ({sides})"
     said = leak_text([line]) or said
+    if line.moves and line.old == line.new:
+        said = (
+            f"{line.title} {sides_text(line)[1]} as before, but in other parts: {moves_text(line.moves[:1], line.unit)}"
+        )
     if line.unit == FACTS and line.moves:
         said = f"{line.title}: {some([fact_text(move.part, move.by) for move in line.moves], MOST_FACTS)}"
     return ", ".join([said + at_text([line]), *origin_texts(line.reason)])
