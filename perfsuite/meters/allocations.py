@@ -29,9 +29,9 @@ class Allocations(Meter):
         assert memory is not None
         counts = [count_allocations(log, memory.marks) for log in memory.logs]
         parts, suspects = Counter[str](), Counter[str]()
-        for one in counts:
-            parts.update(one.parts)
-            suspects.update(one.suspects)
+        for count in counts:
+            parts.update(count.parts)
+            suspects.update(count.suspects)
         return {"allocations": Reading(value=parts.total(), parts=dict(parts), suspects=dict(suspects))}
 
 

@@ -61,7 +61,7 @@ _SILENT = {*_BARRIERS, "wait_tensor", "_wrap_tensor_autograd"}
 class Communication(Meter):
     """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
 
-    processes = tuple(name for name, one in PROCESSES.items() if one.torch)
+    processes = tuple(name for name, process in PROCESSES.items() if process.torch)
     watches = StepKind.COUNTED
 
     def __init__(self, session: Session) -> None:
@@ -154,11 +154,11 @@ def _ranks_of(args: Any) -> int:
     import torch
     from torch.distributed import ProcessGroup, distributed_c10d
 
-    for one in args:
-        if isinstance(one, torch.ScriptObject):  # the group comes before its other objects
-            return int(ProcessGroup.unbox(one).size())
+    for arg in args:
+        if isinstance(arg, torch.ScriptObject):  # the group comes before its other objects
+            return int(ProcessGroup.unbox(arg).size())
     resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
-    name = next((one for one in reversed(args) if isinstance(one, str)), None)
+    name = next((arg for arg in reversed(args) if isinstance(arg, str)), None)
     return int(resolve(name).size()) if name is not None else 0
 
 

@@ -43,15 +43,15 @@ class Compilation(Meter):
         records = records_of_compiler()
         if not records and not self.session.compiles:
             return {}
-        forwards = [one for one in records if _is_forward(one)]
+        forwards = [record for record in records if _is_forward(record)]
         counters = sys.modules["torch._dynamo.utils"].counters
         breaks = Counter({reason.split("\n")[0]: count for reason, count in counters["graph_break"].items()})
-        again = [one for one in forwards if _is_again(one)]
+        again = [forward for forward in forwards if _is_again(forward)]
         seconds = seconds_of_compiler()
         recompilations = _by_function(Counter(str(one.co_name) for one in again), fold(_reasons(again)))
         return {
             "graph_breaks": Reading(value=breaks.total(), parts=dict(breaks), lines=_resumed(forwards)),
-            "compilations": _by_function(Counter(str(one.co_name) for one in forwards)),
+            "compilations": _by_function(Counter(str(forward.co_name) for forward in forwards)),
             "recompilations": msgspec.structs.replace(recompilations, lines=_begun(again)),
             "guards": _by_function(_guards(forwards)),
             "compile_seconds": Reading(value=seconds, samples=[seconds]),
@@ -61,19 +61,19 @@ class Compilation(Meter):
 def _begun(records: list[Any]) -> dict[str, dict[str, int]]:
     """How often the user's functions were compiled, by their first lines."""
     users, lines = UsersLines(), Counter[str]()
-    for one in records:
-        function = str(one.co_name or "").removeprefix(RESUMED).partition(RESUMED_AT)[0]
-        lines[users.named(str(one.co_filename or ""), one.co_firstlineno or 0, function)] += 1
+    for record in records:
+        function = str(record.co_name or "").removeprefix(RESUMED).partition(RESUMED_AT)[0]
+        lines[users.named(str(record.co_filename or ""), record.co_firstlineno or 0, function)] += 1
     return {LINE: {line: number for line, number in lines.items() if line}}
 
 
 def _resumed(records: list[Any]) -> dict[str, dict[str, int]]:
     """The lines of the user's at which torch goes on after a graph break: it names a function after each."""
     users, lines = UsersLines(), Counter[str]()
-    for one in records:
-        name, _, number = str(one.co_name or "").rpartition(RESUMED_AT)
+    for record in records:
+        name, _, number = str(record.co_name or "").rpartition(RESUMED_AT)
         if name.startswith(RESUMED) and number.isdecimal():
-            lines[users.named(str(one.co_filename or ""), int(number), name[len(RESUMED) :])] += 1
+            lines[users.named(str(record.co_filename or ""), int(number), name[len(RESUMED) :])] += 1
     return {LINE: {line: number for line, number in lines.items() if line}}
 
 
@@ -83,8 +83,8 @@ def _by_function(counts: Counter[str], suspects: dict[str, int] | None = None) -
 
 def _guards(records: list[Any]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for one in records:
-        counts[str(one.co_name)] += one.guard_count or 0
+    for record in records:
+        counts[str(record.co_name)] += record.guard_count or 0
     return +counts
 
 
@@ -100,7 +100,7 @@ def _seconds(record: Any) -> float:
 def records_of_compiler() -> list[Any]:
     """What torch remembers of each graph that it compiled in this process, forward and backward, in order."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
-    return [one for one in utils.get_compilation_metrics() if not one.is_runtime] if utils else []
+    return [metric for metric in utils.get_compilation_metrics() if not metric.is_runtime] if utils else []
 
 
 def seconds_of_compiler() -> float:
@@ -130,7 +130,7 @@ def _is_again(record: Any) -> bool:
 
 
 def _reasons(records: list[Any]) -> Counter[str]:
-    return Counter(f"{one.co_name}: {_first_line(one.recompile_reason)}" for one in records)
+    return Counter(f"{record.co_name}: {_first_line(record.recompile_reason)}" for record in records)
 
 
 METER = Compilation

@@ -328,7 +328,7 @@ def computes(function: Any, out: Any) -> bool:
     import torch
 
     leaves = out if isinstance(out, tuple | list) else [out]
-    if not any(isinstance(one, torch.Tensor) and (one.is_floating_point() or one.is_complex()) for one in leaves):
+    if not any(isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()) for leaf in leaves):
         return False
     if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         return False

@@ -187,7 +187,7 @@ def over_devices(devices: Sequence[dict[str, Reading]]) -> dict[str, Reading]:
     least = {metric.name for metric in METRICS if metric.fold == "min"}
     folded = {}
     for name in devices[0]:
-        readings = [one[name] for one in devices]
+        readings = [device[name] for device in devices]
         one = (min if name in least else max)(readings, key=lambda reading: reading.value)
         folded[name] = msgspec.structs.replace(one, ranks=[reading.value for reading in readings])
     return folded

@@ -76,8 +76,10 @@ def _called(phase: str, name: str, module: str) -> str:
 def _requires_gradient(arguments: Iterable[Any]) -> bool:
     """Whether one of an operator's tensors does, those in its lists included."""
     return any(
-        _requires_gradient(one) if isinstance(one, list | tuple) else getattr(one, "requires_grad", False)
-        for one in arguments
+        _requires_gradient(argument)
+        if isinstance(argument, list | tuple)
+        else getattr(argument, "requires_grad", False)
+        for argument in arguments
     )
 
 

@@ -93,7 +93,7 @@ class OwnHost(Meter):
         return {} if goes_on(self.later_bytes, rate) else {"host_grown_bytes": Reading(value=0)}
 
     def _grown(self) -> int:
-        counts = [one for one in self.counts if one[0] != StepKind.WARMUP]
+        counts = [count for count in self.counts if count[0] != StepKind.WARMUP]
         rates = [
             (after - before) // (then - now)
             for (_, now, before), (_, then, after) in itertools.pairwise(counts)

@@ -185,7 +185,7 @@ class OwnLines(Meter):
         return readings
 
     def _singles(self) -> int:
-        groups = [group for one in self.trainer.watched.optimizers.values() for group in one.param_groups]
+        groups = [group for optimizer in self.trainer.watched.optimizers.values() for group in optimizer.param_groups]
         return sum(len(one["params"]) for one in groups if one.get("foreach") is False and not one.get("fused"))
 
     def _wide(self) -> Reading:
@@ -194,8 +194,8 @@ class OwnLines(Meter):
         """
         watched, sizes = self.trainer.watched, Counter[int]()
         for root in watched.roots.values():
-            for one in root.parameters():
-                sizes[one.element_size()] += one.numel()
+            for parameter in root.parameters():
+                sizes[parameter.element_size()] += parameter.numel()
         usual = min(FULL, max(sizes, key=lambda size: sizes[size], default=FULL))
         meant = min(usual, 2 if any("16" in dtype for dtype in watched.autocast) else FULL)
         lines = Counter[str]()
@@ -224,7 +224,7 @@ def _is_wider(result: Any, args: Any) -> bool:
     """Whether floats became wider: by a cast, or since another argument has a wider dtype."""
     if not result.dtype.is_floating_point:
         return False
-    same = [one for one in args if hasattr(one, "numel") and one.numel() == result.numel()]
+    same = [arg for arg in args if hasattr(arg, "numel") and arg.numel() == result.numel()]
     return any(one.dtype.is_floating_point and one.element_size() < result.element_size() for one in same)
 
 

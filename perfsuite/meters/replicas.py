@@ -44,7 +44,7 @@ class Replicas(Meter):
             return
         roots = list(self.trainer.watched.roots.values())
         for name, tensors in (("parameters", _parameters(roots)), ("buffers", _buffers(roots))):
-            self.norms[name].append(_norm(one for _, one in tensors))
+            self.norms[name].append(_norm(tensor for _, tensor in tensors))
 
     def readings(self) -> dict[str, Reading]:
         readings = {}
@@ -60,7 +60,7 @@ class Replicas(Meter):
         """What differs between ranks. The names are those in their module, which all ranks have."""
         roots = list(self.trainer.watched.roots.values())
         named = {"parameters": _parameters(roots), "buffers": _buffers(roots)}
-        mine = {(kind, name): _digest(one) for kind, tensors in named.items() for name, one in tensors}
+        mine = {(kind, name): _digest(tensor) for kind, tensors in named.items() for name, tensor in tensors}
         replicated = set(_of_ddp(roots))
         differing: Counter[str] = Counter()
         drifted: dict[str, int] = {}
@@ -78,23 +78,23 @@ class Replicas(Meter):
 def _differing(ranks: Iterable[Mapping[tuple[str, str], str]]) -> list[tuple[str, str]]:
     """The tensors that several ranks have, and not equally."""
     digests: dict[tuple[str, str], set[str]] = {}
-    for one in ranks:
-        for name, digest in one.items():
+    for rank in ranks:
+        for name, digest in rank.items():
             digests.setdefault(name, set()).add(digest)
     return sorted(name for name, different in digests.items() if len(different) > 1)
 
 
 def _parameters(roots: Iterable[Module]) -> Iterator[tuple[str, Tensor]]:
     for root in roots:
-        for name, one in root.named_parameters():
-            yield f"{type(root).__name__}.{name}", next(stored(unwrapped(one)))
+        for name, parameter in root.named_parameters():
+            yield f"{type(root).__name__}.{name}", next(stored(unwrapped(parameter)))
 
 
 def _buffers(roots: Iterable[Module]) -> Iterator[tuple[str, Tensor]]:
     for root in roots:
-        for name, one in root.named_buffers():
-            if one.is_floating_point():
-                yield f"{type(root).__name__}.{name}", local(unwrapped(one))
+        for name, buffer in root.named_buffers():
+            if buffer.is_floating_point():
+                yield f"{type(root).__name__}.{name}", local(unwrapped(buffer))
 
 
 def _of_ddp(roots: Iterable[Module]) -> Iterator[str]:
@@ -114,7 +114,9 @@ def _norm(tensors: Iterable[Tensor]) -> float | None:
     import torch
 
     with torch.no_grad():
-        norms = [float(torch.linalg.vector_norm(elements_of(one.detach()), dtype=torch.float64)) for one in tensors]
+        norms = [
+            float(torch.linalg.vector_norm(elements_of(tensor.detach()), dtype=torch.float64)) for tensor in tensors
+        ]
     return math.hypot(*norms) if norms else None
 
 

@@ -89,7 +89,7 @@ class Routing(Meter):
             self.load.update({f"{layer}, expert {expert}": rows for expert, rows in enumerate(counts.tolist())})
             self.dropped += int(dropped)
         if self.auxiliary is not None:
-            self.auxiliary += sum(float(one) for one in self._losses)
+            self.auxiliary += sum(float(loss) for loss in self._losses)
         self._counts.clear()
         self._losses.clear()
 
@@ -113,7 +113,7 @@ class Routing(Meter):
 def experts_of(model: Module) -> dict[str, Module]:
     """The modules that compute all experts of a layer, by path."""
     kinds = {kind for kind in map(type, model.modules()) if {"top_k_index", "top_k_weights"} <= _arguments(kind)}
-    return {path: one for path, one in model.named_modules() if type(one) in kinds}
+    return {path: module for path, module in model.named_modules() if type(module) in kinds}
 
 
 def _arguments(kind: type) -> set[str]:
@@ -125,8 +125,8 @@ def _arguments(kind: type) -> set[str]:
 
 def number_of_experts(module: Module) -> int:
     """Of all ranks: a module whose experts are divided knows its own number, and its weights know all."""
-    weights = [one for one in module.parameters(recurse=False) if one.dim() > 1]
-    return max([int(getattr(module, "num_experts", 0)), *(one.shape[0] for one in weights)])
+    weights = [parameter for parameter in module.parameters(recurse=False) if parameter.dim() > 1]
+    return max([int(getattr(module, "num_experts", 0)), *(weight.shape[0] for weight in weights)])
 
 
 def imbalance(readings: Mapping[str, Reading], world_size: int) -> float | None:

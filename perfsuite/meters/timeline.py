@@ -91,7 +91,9 @@ class Timeline(Meter):
         recordings = [self._exported(kind) for kind in self.profiles]
         base = self.steps[0][1]
         of_torch = [
-            event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number * ARROWS)
+            event
+            for number, recording in enumerate(recordings)
+            for event in chrome.moved(recording, base, number * ARROWS)
         ]
         whole = {name: value for name, value in recordings[0].items() if name not in WRITTEN}
         path = Path(TRACE.format(prefix=self.session.job.traces, rank=self.session.rank))

@@ -94,7 +94,7 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
         if count:
             with named(session, "items"):
                 items.append(int(count(inputs)))
-    weights = [one * len(every) / sum(items) for one in items] or [1.0] * len(every)
+    weights = [item * len(every) / sum(items) for item in items] or [1.0] * len(every)
     return [MicroBatch(inputs, weights[number], session) for number, inputs in mine]
 
 

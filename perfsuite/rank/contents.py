@@ -54,11 +54,11 @@ def digests_of_module(module: Any) -> dict[str, str]:
     digests, known = {}, set[int]()
     for path, inner in module.named_modules():
         prefix = users_path(path, module)
-        for name, one in (*inner.named_parameters(recurse=False), *inner.named_buffers(recurse=False)):
-            if id(one) in known or _is_lazy(one):
+        for name, parameter in (*inner.named_parameters(recurse=False), *inner.named_buffers(recurse=False)):
+            if id(parameter) in known or _is_lazy(parameter):
                 continue
-            known.add(id(one))
-            found = [digest_of_tensor(part) for part in stored(one)]
+            known.add(id(parameter))
+            found = [digest_of_tensor(part) for part in stored(parameter)]
             if all(found):
                 digests[f"{prefix}.{name}" if prefix else name] = joined(found)
     return digests
@@ -103,8 +103,8 @@ def folded(digests: Mapping[str, str]) -> dict[str, str]:
     groups: dict[str, list[str]] = {}
     for depth in range(max((name.count(".") for name in digests), default=0) + 1, 0, -1):
         groups = {}
-        for name, one in digests.items():
-            groups.setdefault(".".join(name.split(".")[:depth]), []).append(one)
+        for name, digest in digests.items():
+            groups.setdefault(".".join(name.split(".")[:depth]), []).append(digest)
         if len(groups) <= MOST_NAMES:
             break
     if len(groups) > MOST_NAMES:

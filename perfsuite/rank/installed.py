@@ -151,7 +151,7 @@ class Known:
         top = top if top.endswith(LIBRARIES) else top.partition(".")[0]
         owners = self._tops.get((_real(folder), top), {})
         if len(owners) > 1:  # a namespace, such as NVIDIA's: the lists of their files decide
-            owners = {name: one for name, one in owners.items() if path in _files(one)}
+            owners = {name: owner for name, owner in owners.items() if path in _files(owner)}
         return next(iter(owners), "")
 
 
@@ -166,7 +166,7 @@ def _in_packages(file: str) -> tuple[str, str]:
 
 def known() -> Known:
     """The distributions of this process."""
-    return _known(tuple(one for one in dict.fromkeys(sys.path) if os.path.basename(one) in PACKAGES))
+    return _known(tuple(path for path in dict.fromkeys(sys.path) if os.path.basename(path) in PACKAGES))
 
 
 @functools.cache

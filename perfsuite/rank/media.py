@@ -15,8 +15,8 @@ def images(model: Model, seeds: Sequence[int]) -> dict[str, Any]:
 
     randoms = [_random(seed) for seed in seeds]
     return {
-        "pixel_values": numpy.stack([_pixels(one, model.config["image_size"]) for one in randoms]),
-        "labels": numpy.array([one.integers(model.config["num_labels"]) for one in randoms]),
+        "pixel_values": numpy.stack([_pixels(random, model.config["image_size"]) for random in randoms]),
+        "labels": numpy.array([random.integers(model.config["num_labels"]) for random in randoms]),
     }
 
 

@@ -144,10 +144,10 @@ def _reference(checked: Session) -> Reference | None:
     attention = "eager" if "eager" in session.job.model.attentions else None
     try:
         trainer, _ = prepare(session, build_model(session, attention), [])
-        names = {id(one): name for name, one in trainer.model.named_parameters()}
+        names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
         every = trainer.model.named_parameters(remove_duplicate=False)
         aliases = {name: names[id(one)] for name, one in every}
-        before = {name: _on_host(one).clone() for name, one in trainer.model.named_parameters()}
+        before = {name: _on_host(parameter).clone() for name, parameter in trainer.model.named_parameters()}
         seed_steps(session)
         random = _random_state(session)
         _step(trainer)
@@ -213,7 +213,7 @@ def proportional(make: MakeOptimizer, own: bool = True) -> MakeOptimizer:
 
         parameters = list(parameters)
         # An optimizer writes its options into the groups that it is given, and another one would take them over.
-        groups = [dict(one) if isinstance(one, dict) else one for one in parameters]
+        groups = [dict(parameter) if isinstance(parameter, dict) else parameter for parameter in parameters]
         optimizer = make(parameters, learning_rate)
         if not _is_adam(optimizer):
             return torch.optim.SGD(groups, lr=learning_rate)

@@ -107,9 +107,9 @@ class Trainer:
         """What keeps the numbers of these on this rank, as plain tensors."""
         import torch
 
-        for category, one in self.tensors():
-            if isinstance(one, torch.Tensor):
-                yield from ((category, part) for part in with_storage(one))
+        for category, tensor in self.tensors():
+            if isinstance(tensor, torch.Tensor):
+                yield from ((category, part) for part in with_storage(tensor))
 
     def batch_tensors(self) -> Iterator[Tensor]:
         """Those of the last batch that are still alive, if torch may have no memory of its own for them."""

@@ -87,7 +87,7 @@ class Architecture(Record, frozen=True, kw_only=True, tag=True):
     @property
     def active_parameters(self) -> int:
         """Those that one token passes: of the experts the chosen ones."""
-        return self.parameters - sum(one.count * one.idle for one in self.layers)
+        return self.parameters - sum(layer.count * layer.idle for layer in self.layers)
 
 
 class NotBuilt(Record, frozen=True, kw_only=True, tag=True):

@@ -11,12 +11,12 @@ from perfsuite.catalog.registry import Catalog
 _CONFIGS = msgspec.toml.decode(
     Path(__file__).with_name("hub_configs.toml").read_bytes(), type=dict[str, dict[str, Any]]
 )
-CONFIGS = {name: {"architectures": [one["like"]], **one["numbers"]} for name, one in _CONFIGS.items()}
+CONFIGS = {name: {"architectures": [config["like"]], **config["numbers"]} for name, config in _CONFIGS.items()}
 
 
 def of_catalog(text: str, catalog: Catalog) -> str:
     """The model of the catalog whose source is that name; empty if none is."""
-    return next((one.name for one in catalog.all("model").values() if one.source == text), "")
+    return next((model.name for model in catalog.all("model").values() if model.source == text), "")
 
 
 def config_of(text: str) -> dict[str, Any] | None:
@@ -57,4 +57,4 @@ def meant(text: str, known: Iterable[str]) -> str:
 
 def names(catalog: Catalog) -> set[str]:
     """All names of the hub that are known without a network."""
-    return {*CONFIGS, *(one.source for one in catalog.all("model").values() if one.source.count("/") == 1)}
+    return {*CONFIGS, *(model.source for model in catalog.all("model").values() if model.source.count("/") == 1)}

@@ -98,7 +98,7 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None,
         status=status,
         reason=InWords(message=outcome_words.compared(prediction, before, lines, status)),
         lines=lines,
-        changed=sorted(changes(before.versions, prediction.versions), key=lambda one: one.name) if lines else [],
+        changed=sorted(changes(before.versions, prediction.versions), key=lambda change: change.name) if lines else [],
         accept=None if status in GREEN else Consent(status.value),
         collect=command,
     )

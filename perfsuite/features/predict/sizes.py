@@ -56,6 +56,6 @@ def undecided(found: Mapping[int, Size]) -> list[int]:
     estimates = {number: one for number, one in sorted(found.items()) if isinstance(one, Estimate)}
     return [
         number
-        for number, one in estimates.items()
-        if one.needed_bytes * (1 - LARGE) < one.capacity_bytes < one.needed_bytes * (1 + CLOSE)
+        for number, estimate in estimates.items()
+        if estimate.needed_bytes * (1 - LARGE) < estimate.capacity_bytes < estimate.needed_bytes * (1 + CLOSE)
     ]

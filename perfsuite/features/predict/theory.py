@@ -90,4 +90,6 @@ def _matrices(cell: Cell, experts: bool = False) -> int | None:
         stacks = shape_of(cell.model).stacks
     except Refused:
         return None
-    return sum(one.layers * (one.dense_parameters + (one.expert_parameters if experts else 0)) for one in stacks)
+    return sum(
+        stack.layers * (stack.dense_parameters + (stack.expert_parameters if experts else 0)) for stack in stacks
+    )

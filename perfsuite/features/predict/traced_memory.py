@@ -323,8 +323,8 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
             continue  # a rank could not count it
         if folds[name] == "sum":  # the first rank counts for its whole stage, the second stage for all between
             firsts = [one for one in ranks if one.rank % width == 0]
-            alike = [last - 1 if 0 < one.rank // width < last else 1 for one in firsts]
-            readings[name] = _summed([one.readings[name] for one in firsts], alike)
+            alike = [last - 1 if 0 < first.rank // width < last else 1 for first in firsts]
+            readings[name] = _summed([first.readings[name] for first in firsts], alike)
         else:
             readings[name] = max((one.readings[name] for one in ranks), key=lambda reading: reading.value)
     return msgspec.structs.replace(fullest, ranks=peaks, readings=readings)

@@ -13,7 +13,7 @@ COMMON = {FAILED: "the script failed: {subject}"}
 def render_proven(proven: Proven, relations: Mapping[str, Relation]) -> str:
     """Broken ones first, then those that hold, then those that were not tried."""
     order = [RelationOutcome.BROKEN, RelationOutcome.HOLDS, RelationOutcome.UNTRIED]
-    counts = {outcome: sum(one.outcome is outcome for one in proven.relations) for outcome in order}
+    counts = {outcome: sum(relation.outcome is outcome for relation in proven.relations) for outcome in order}
     tried = len(proven.relations) - counts[RelationOutcome.UNTRIED]
     said = (
         f"{show_part(counts[RelationOutcome.BROKEN], tried, 'relation', 'is', 'are')} broken"
@@ -21,16 +21,16 @@ def render_proven(proven: Proven, relations: Mapping[str, Relation]) -> str:
         else "nothing was tried"
     )
     lines = [f"{proven.cell}: {said}"]
-    width = max(len(one.relation) for one in proven.relations)
-    for one in sorted(proven.relations, key=lambda one: order.index(one.outcome)):
-        lines += _lines(one, relations[one.relation], width)
+    width = max(len(relation.relation) for relation in proven.relations)
+    for relation in sorted(proven.relations, key=lambda relation: order.index(relation.outcome)):
+        lines += _lines(relation, relations[relation.relation], width)
     return "\n".join(lines)
 
 
 def _lines(judged: Judged, relation: Relation, width: int) -> list[str]:
     status = SHOWN.get(judged.outcome, str(judged.outcome))
     says = COMMON | relation.says
-    first, *others = [say(one, says) for one in judged.remarks]
+    first, *others = [say(remark, says) for remark in judged.remarks]
     blank = " " * (width + 15)
     lines = [f"  {judged.relation:{width}s}  {status:9s}  {first}", *(blank + other for other in others)]
     return lines + [f"{blank}aside: {say(one, says)}" for one in judged.aside]

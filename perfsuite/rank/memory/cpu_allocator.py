@@ -129,7 +129,7 @@ class CpuAllocator(MemorySource):
 
     def adopt(self, tensors: Mapping[int, int]) -> None:
         """Count these, by address in bytes, also if torch did not allocate them, until a call no longer has them."""
-        numbers = [number for one in tensors.items() for number in one]
+        numbers = [number for item in tensors.items() for number in item]
         buffer = (ctypes.c_int64 * len(numbers))(*numbers)
         self.adopted_bytes = int(self._library.perfsuite_adopt(buffer, ctypes.c_int64(len(tensors))))
 

@@ -99,7 +99,7 @@ class MemoryRecorder:
                 if tensor.device.type == "cpu":
                     self._owned[address] = storage.nbytes()
         batches = [one.untyped_storage() for one in self._trainer.batch_tensors() if one.device.type == "cpu"]
-        self.source.adopt(self._owned | {one.data_ptr(): one.nbytes() for one in batches if one.data_ptr()})
+        self.source.adopt(self._owned | {batch.data_ptr(): batch.nbytes() for batch in batches if batch.data_ptr()})
         return named
 
     @property
@@ -147,7 +147,7 @@ class MemoryRecorder:
     @functools.cached_property
     def fullest(self) -> int:
         """Which device has the highest peak, the first of equals."""
-        peaks = [one.peak_bytes for one in self.anatomies]
+        peaks = [anatomy.peak_bytes for anatomy in self.anatomies]
         return peaks.index(max(peaks))
 
     @property

@@ -24,14 +24,14 @@ def size_of(batch: Any) -> BatchSize:
     """Samples are the first dimension, if all tensors have the same. Tokens are the positions of ``input_ids`` with
     their padding or, if there are only tensors of integers of one shape, sequences by positions, those of one of them.
     """
-    tensors = [one for _, one in tensors_in(batch)]
-    firsts = {one.shape[0] for one in tensors if one.dim()}
+    tensors = [tensor for _, tensor in tensors_in(batch)]
+    firsts = {tensor.shape[0] for tensor in tensors if tensor.dim()}
     ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else None
     if (
         ids is None
         and len(tensors) > 1
         and all(map(_may_be_tokens, tensors))
-        and len({one.shape for one in tensors}) == 1
+        and len({tensor.shape for tensor in tensors}) == 1
     ):
         ids = tensors[0]
     tokens = ids.numel() if hasattr(ids, "numel") else 0
@@ -41,8 +41,8 @@ def size_of(batch: Any) -> BatchSize:
 
 def total_of(sizes: Sequence[BatchSize]) -> BatchSize:
     """Of the batches of a step: what one does not tell is not known."""
-    known = [[one.samples for one in sizes], [one.tokens for one in sizes]]
-    labels = [one.labels for one in sizes if one.labels is not None]
+    known = [[size.samples for size in sizes], [size.tokens for size in sizes]]
+    labels = [size.labels for size in sizes if size.labels is not None]
     trained = sum(labels) if labels and len(labels) == len(sizes) else None
     samples, tokens = (sum(counts) if all(counts) else 0 for counts in known)
     return BatchSize(samples, tokens, trained)

@@ -93,8 +93,8 @@ def _hide_imports(error: BaseException | None) -> None:
             if entry.tb_next is None or entry.tb_frame.f_code.co_filename not in WATCHERS:
                 frames.append(entry)
             entry = entry.tb_next
-        for one, following in zip(frames, [*frames[1:], None]):  # noqa: B905, older Pythons lack strict=
-            one.tb_next = following
+        for frame, following in zip(frames, [*frames[1:], None]):  # noqa: B905, older Pythons lack strict=
+            frame.tb_next = following
         error.__traceback__ = frames[0] if frames else None
         error = error.__cause__ or error.__context__
 

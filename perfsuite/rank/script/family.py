@@ -35,7 +35,7 @@ def running() -> dict[int, FamilyProcess]:
 def with_children(first: Iterable[int], processes: dict[int, FamilyProcess]) -> set[int]:
     """These processes with all that they have started, and those in turn."""
     family = set(first)
-    while more := {pid for pid, one in processes.items() if one.parent in family} - family:
+    while more := {pid for pid, process in processes.items() if process.parent in family} - family:
         family |= more
     return family
 

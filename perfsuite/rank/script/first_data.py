@@ -43,12 +43,14 @@ class FirstData:
         inner = inner_model(getattr(module, "_orig_mod", module))
         if id(module) not in self._called:
             self._called[id(module)] = module
-            tensors = {id(one) for one in (*module.parameters(), *module.buffers())}
+            tensors = {id(parameter) for parameter in (*module.parameters(), *module.buffers())}
             if not tensors <= self._parameters:  # else it is a part of another one, or has none
                 self._parameters |= tensors
                 self._weights.append((id(module), type(inner).__name__, digests_of_module(module)))
         if trains:
-            names = [name for name, one in _parameters_of(inner).items() if one.kind != one.VAR_POSITIONAL]
+            names = [
+                name for name, parameter in _parameters_of(inner).items() if parameter.kind != parameter.VAR_POSITIONAL
+            ]
             named = {names[at] if at < len(names) else f"item {at}": value for at, value in enumerate(args)}
             _add(self.inputs, folded(dict(digests_in(named | kwargs))))
 
@@ -63,7 +65,7 @@ class FirstData:
         the class of its module.
         """
         named: dict[str, str] = {}
-        for _, kind, found in sorted(self._weights, key=lambda one: one[0] not in trained):
+        for _, kind, found in sorted(self._weights, key=lambda weight: weight[0] not in trained):
             while found.keys() & named.keys():
                 found = {f"{kind}.{path}": one for path, one in found.items()}
             named |= found

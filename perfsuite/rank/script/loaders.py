@@ -39,7 +39,7 @@ class Loaders:
 
     def used(self, iterator: Any, batch: Any) -> None:
         """A batch is read, which nothing here keeps alive."""
-        self._last[iterator] = [weakref.ref(one) for _, one in tensors_in(batch)]
+        self._last[iterator] = [weakref.ref(tensor) for _, tensor in tensors_in(batch)]
         if self._watched.is_here and iterator in self._sizes:
             self.read.add(self._sizes[iterator])
             if ahead := self._ahead.get(iterator):

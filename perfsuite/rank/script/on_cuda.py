@@ -45,13 +45,13 @@ def begin_with_cuda(torch: Any, begin: Callable[[], None]) -> None:
 
 def check_device(session: Session, devices: Collection[str], begun_on: str) -> None:
     """Raise RankError if the modules are on another device than the cell names, or than memory was watched on."""
-    kinds = {one.partition(":")[0] for one in devices}
+    kinds = {device.partition(":")[0] for device in devices}
     if kinds and session.job.device not in kinds:
         raise RankError(
             f"The script trains on {min(kinds)}, but its cell is on {session.job.device}: name its hardware, such as "
             "cpu_x1."
         )
-    there = sorted(one for one in devices if one.startswith("cuda"))
+    there = sorted(device for device in devices if device.startswith("cuda"))
     if len(there) > 1:
         raise RankError(
             f"Rank {session.rank} trains on {' and '.join(there)}, and perfsuite measures one device of each rank: let "

@@ -136,17 +136,22 @@ class ProvedScript:
     def optimized(self) -> dict[int, Tensor]:
         """The parameters of all optimizers, by their id."""
         optimizers = (*self.watched.optimizers.values(), *self.watched.made)
-        return {id(one): one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+        return {
+            id(parameter): parameter
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Those of the modules that are trained, by their names in the script. A tied one has its first name."""
         for first, model in self._by_prefix():
-            yield from ((first + plain(name), one) for name, one in self._parameters_of(model))
+            yield from ((first + plain(name), parameter) for name, parameter in self._parameters_of(model))
 
     def buffers(self) -> Iterator[tuple[str, Tensor]]:
         """The buffers of the same modules."""
         for first, model in self._by_prefix():
-            yield from ((first + plain(name), one) for name, one in inner_model(model).named_buffers())
+            yield from ((first + plain(name), buffer) for name, buffer in inner_model(model).named_buffers())
 
     @property
     def is_updating(self) -> bool:
@@ -162,7 +167,7 @@ class ProvedScript:
         """As the optimizer has them: the shards, also while fully_shard has gathered them."""
         inner = inner_model(model)
         shards = self._shards.get(id(inner), {})
-        return ((name, shards.get(name, one)) for name, one in inner.named_parameters())
+        return ((name, shards.get(name, parameter)) for name, parameter in inner.named_parameters())
 
     def models(self) -> list[Module]:
         """The outermost modules that are trained: an optimizer has one of their parameters, or DeepSpeed's engine."""
@@ -170,7 +175,9 @@ class ProvedScript:
         models = self.watched.models
         if self.watched.engine is not None:
             return models
-        return [one for one in models if any(id(parameter) in optimized for _, parameter in self._parameters_of(one))]
+        return [
+            model for model in models if any(id(parameter) in optimized for _, parameter in self._parameters_of(model))
+        ]
 
     def digests(self) -> dict[str, str]:
         """Of all parameters and buffers as they are between two steps: computed once for each."""
@@ -180,7 +187,7 @@ class ProvedScript:
 
     def digests_now(self) -> dict[str, str]:
         """The same at this moment."""
-        return {name: digest(one) for name, one in (*self.parameters(), *self.buffers())}
+        return {name: digest(parameter) for name, parameter in (*self.parameters(), *self.buffers())}
 
     def line(self) -> str:
         """The user's line that runs: ``train.py:14 in step``; empty if none does."""

@@ -82,7 +82,7 @@ class Rollouts:
         if not count or logits[0].shape[0] != texts.shape[0]:
             return
         temperature = config.temperature if config.do_sample and config.temperature else 1.0
-        scores = torch.stack([torch.log_softmax(one.float() / temperature, -1) for one in logits], 1)
+        scores = torch.stack([torch.log_softmax(logit.float() / temperature, -1) for logit in logits], 1)
         new = scores.gather(-1, texts[:, -count:, None]).squeeze(-1)
         self.sampled |= dict(zip(map(tuple, texts.tolist()), new.cpu(), strict=True))
 
@@ -129,7 +129,7 @@ def watch_trl(trainers: Any, rollouts: Rollouts) -> None:
 
 
 def _defined(module: Any) -> Iterable[type]:
-    return [one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__]
+    return [value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__]
 
 
 def _as_stage(stage: Stage, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,7 +147,9 @@ def _compared(rollouts: Rollouts, method: Callable[..., Any]) -> Callable[..., A
         if {"model", "input_ids", "attention_mask"} <= given.keys():
             values = result[0] if isinstance(result, tuple) else result
             rollouts.dropout |= any(map(_drops, given["model"].modules()))
-            rollouts.half |= rollouts.autocast or any(one.element_size() < 4 for one in given["model"].parameters())
+            rollouts.half |= rollouts.autocast or any(
+                parameter.element_size() < 4 for parameter in given["model"].parameters()
+            )
             rollouts.trained(given["input_ids"], given["attention_mask"], values)
         return result
 

@@ -104,7 +104,7 @@ class ScriptTrainer(Trainer):
         with torch.no_grad():
             gradients = [elements_of(local(one.grad)) for one in self.optimized() if one.grad is not None]
             if gradients:
-                self.norm = math.hypot(*(float(torch.linalg.vector_norm(one.float())) for one in gradients))
+                self.norm = math.hypot(*(float(torch.linalg.vector_norm(gradient.float())) for gradient in gradients))
 
     def optimized(self) -> Iterator[Any]:
         for optimizer in self.watched.optimizers.values():
@@ -130,22 +130,22 @@ class ScriptTrainer(Trainer):
                 yield "gradients", parameter.grad
         for optimizer in self.watched.optimizers.values():
             for state in list(optimizer.state.values()):
-                yield from (("optimizer_state", one) for _, one in tensors_in(state))
+                yield from (("optimizer_state", tensor) for _, tensor in tensors_in(state))
 
     def batch_tensors(self) -> Iterator[Tensor]:
         """Workers of a DataLoader hand them over in shared memory."""
-        for one in self.loaders.last_batches():
-            yield from with_storage(one)
+        for batch in self.loaders.last_batches():
+            yield from with_storage(batch)
 
 
 def names_of(models: Sequence[Module]) -> dict[str, Module]:
     """Several models by the names of their classes, numbered if there are several of one."""
-    kinds = Counter(type(inner_model(one)).__name__ for one in models)
+    kinds = Counter(type(inner_model(model)).__name__ for model in models)
     names: dict[str, Module] = {}
-    for one in models:
-        kind = type(inner_model(one)).__name__
+    for model in models:
+        kind = type(inner_model(model)).__name__
         number = sum(name.partition("_")[0] == kind for name in names)
-        names[f"{kind}_{number}" if kinds[kind] > 1 else kind] = one
+        names[f"{kind}_{number}" if kinds[kind] > 1 else kind] = model
     return names
 
 
@@ -156,7 +156,7 @@ def active(watched: Watched) -> dict[str, str | int]:
     modules = [module for root in watched.roots.values() for module in root.modules()]
     wrappers = sorted({type(one).__name__ for one in modules if _wraps(type(one))})
     evidence: dict[str, str | int] = {
-        "optimizers": ", ".join(_name(type(one)) for one in watched.optimizers.values()),
+        "optimizers": ", ".join(_name(type(optimizer)) for optimizer in watched.optimizers.values()),
         "wrappers": ", ".join(wrappers) or "none",
         "world size": dist.get_world_size() if dist.is_initialized() else 1,
         "autocast": ", ".join(sorted(watched.autocast)) or "off",

@@ -47,13 +47,13 @@ class Told:
         while self._made:
             self._schedules |= dict.fromkeys(_of_schedule(self._made.pop()))
         kinds = {
-            id(one): f"{type(inner).__name__}.{name}"
+            id(parameter): f"{type(inner).__name__}.{name}"
             for module in modules
             for inner in module.modules()
-            for name, one in inner.named_parameters(recurse=False)
+            for name, parameter in inner.named_parameters(recurse=False)
         }
         for at, group in enumerate(optimizer.param_groups):
-            counts = Counter(kinds[id(one)] for one in group["params"] if id(one) in kinds)
+            counts = Counter(kinds[id(parameter)] for parameter in group["params"] if id(parameter) in kinds)
             of_kinds = [(f"{kind} tensors", f"{count:,}") for kind, count in sorted(counts.items())]
             for name, value in (*_options(group), *of_kinds):
                 self._values.setdefault((number, type(optimizer).__name__, at, name), []).append(value)
@@ -102,7 +102,7 @@ def _options(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """
     parameters = group["params"]
     yield "tensors", f"{len(parameters):,}"
-    yield "elements", f"{sum(one.numel() for one in parameters):,}"
+    yield "elements", f"{sum(parameter.numel() for parameter in parameters):,}"
     for name, value in group.items():
         off = value is None or value is False
         if name not in ASIDE and not off and (text := _text(value)):

@@ -55,7 +55,7 @@ def watch_torch(torch: Any, watched: Watched) -> None:
     optimizers.Optimizer.profile_hook_step = staticmethod(watched_step)  # type: ignore[assignment]
     replace(optimizers.Optimizer, "__init__", functools.partial(_making, watched.made.add))
     schedules = torch.optim.lr_scheduler
-    for kind in [one for one in vars(schedules).values() if isinstance(one, type)]:
+    for kind in [value for value in vars(schedules).values() if isinstance(value, type)]:
         if issubclass(kind, schedules.LRScheduler) and "__init__" in vars(kind):  # some do not call their base's
             replace(kind, "__init__", functools.partial(_making, watched.told.makes))
     replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
@@ -158,7 +158,7 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
         """Whether autograd records a call of it now."""
         if not torch.is_grad_enabled() or type(module).__name__ in watched.evaluated:
             return False
-        return any(one.requires_grad for one in module.parameters())
+        return any(parameter.requires_grad for parameter in module.parameters())
 
     @functools.wraps(call)
     def calling(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -94,14 +94,14 @@ class Watched:
     def models(self) -> list[Module]:
         """The outermost modules with parameters, if any has some: no loss, and no part that is called alone too."""
         roots = list(self.roots.values())
-        trained = [one for one in roots if next(one.parameters(), None) is not None] or roots
-        inner = {id(part) for one in trained for part in one.modules() if part is not one}
-        return [one for one in trained if id(one) not in inner]
+        trained = [root for root in roots if next(root.parameters(), None) is not None] or roots
+        inner = {id(part) for parameter in trained for part in parameter.modules() if part is not parameter}
+        return [parameter for parameter in trained if id(parameter) not in inner]
 
     @property
     def devices(self) -> set[str]:
         """The devices that hold the modules' parameters."""
-        return {str(one.device) for root in self.roots.values() for one in root.parameters()}
+        return {str(parameter.device) for root in self.roots.values() for parameter in root.parameters()}
 
     @property
     def counts(self) -> bool:
@@ -111,13 +111,13 @@ class Watched:
     @property
     def unstepped(self) -> bool:
         """Whether an optimizer has not stepped yet, and none that has its parameters: a wrapper never steps."""
-        known = {one for optimizer in self.optimizers.values() for one in _parameters(optimizer)}
+        known = {parameter for optimizer in self.optimizers.values() for parameter in _parameters(optimizer)}
         waiting = [one for one in self.made if id(one) not in self.optimizers]
         return any(known.isdisjoint(_parameters(one)) for one in waiting)
 
     def trains(self, module: Module) -> bool:
         """Whether it is one that was called outermost in training mode, or what such a wrapper is around."""
-        return any(module is one or module is inner_model(one) for one in self.roots.values())
+        return any(module is root or module is inner_model(root) for root in self.roots.values())
 
     def called(self, module: Module, args: Any, kwargs: Any, trains: bool) -> None:
         """A module is about to be called outermost. It ``trains`` if autograd may record it."""
@@ -125,7 +125,7 @@ class Watched:
             self.sizes.append(size_of(kwargs))
         self.first.called(module, args, kwargs, trains)
         if self.elements is not None and trains:
-            self.elements += sum(one.numel() for _, one in tensors_in([args, kwargs]))
+            self.elements += sum(tensor.numel() for _, tensor in tensors_in([args, kwargs]))
 
     def forget(self) -> None:
         """A step has ended, and what it read is known."""
@@ -209,13 +209,13 @@ class Watched:
             self.optimizers[id(optimizer)] = optimizer
             updated = _parameters(optimizer)
             for key, module in self.frozen.items():
-                if any(id(one) in updated for one in module.parameters()):
+                if any(id(parameter) in updated for parameter in module.parameters()):
                     self.roots.setdefault(key, module)
         return list(self.optimizers).index(id(optimizer))
 
 
 def _parameters(optimizer: Any) -> set[int]:
-    return {id(one) for group in optimizer.param_groups for one in group["params"]}
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

@@ -99,14 +99,14 @@ def run(arguments: argparse.Namespace) -> int:
     cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
     sizes, failed = _sizes(cells, catalog, arguments)
     by_id = {cell.id: cell for cell in cells}
-    ranked = rank([one for one in sizes if one.outcome != "unsupported"], times)
+    ranked = rank([size for size in sizes if size.outcome != "unsupported"], times)
     table = _table(ranked, by_id, times)
     samples = batches(workload_of(arguments, model), not arguments.unpadded)
     print(f"{model.name} on {hardware.name}: predicted, not measured; {samples}")
     print()
     print_table(table)
     notes = _notes(ranked, times, stack)
-    untraced = [one for one in sizes if isinstance(one, Prediction) and one.outcome == "unsupported"]
+    untraced = [size for size in sizes if isinstance(size, Prediction) and size.outcome == "unsupported"]
     measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
     for number, one in enumerate(untraced):
         notes.append(f"{one.cell} is not predicted: {one.reason}")
@@ -222,7 +222,7 @@ def progress(number: int, all_: int, one: Size) -> None:
 
 def usual(device: Device, catalog: Catalog) -> list[str]:
     """The strategies that are tried if none is named: those of compiled steps on a device that takes no others."""
-    engines = {one: catalog.get("engine", one.partition("+")[0]) for one in CHOICES.strategies}
+    engines = {strategy: catalog.get("engine", strategy.partition("+")[0]) for strategy in CHOICES.strategies}
     compiled = bool(device.topology)
     return [one for one, engine in engines.items() if PROCESSES[engine.process].compiled == compiled]
 

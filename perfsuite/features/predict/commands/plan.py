@@ -70,7 +70,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"Software that trains ({', '.join(SOFTWARE)}; by default the usual one there)."
     parser.add_argument("--stack", choices=SOFTWARE, metavar="S", help=text)
     parser.add_argument("--precision", choices=PRECISIONS, metavar="P", help=f"Of products: {', '.join(PRECISIONS)}.")
-    text = f"What the software does otherwise: {'; '.join(f'{one.name}={one.values}' for one in OPTIONS.values())}."
+    options = "; ".join(f"{option.name}={option.values}" for option in OPTIONS.values())
+    text = f"What the software does otherwise: {options}."
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
     text = "Predict this layout alone, whether it fits or not, e.g. 'tp8 pp8 dp16 v6 b1 zero1'."
     parser.add_argument("--layout", metavar="WORDS", help=text)
@@ -155,7 +156,7 @@ def _verified(found: Plan, model: Planned, wish: Wish, arguments: argparse.Names
         done[one.layout] = one
         said = "traced" if one.traced else "not traced"
         print(f"[{len(done)}/{len(layouts)}] {one.layout}: {said}", file=sys.stderr, flush=True)
-    found = msgspec.structs.replace(found, verified=[done[one.layout] for one in layouts])
+    found = msgspec.structs.replace(found, verified=[done[layout.layout] for layout in layouts])
     print("".join(f"\n{note}" for note in verified_notes(found)))
     if any(one.traced for one in found.verified):
         print()

@@ -38,7 +38,7 @@ def plan(model: Planned, hardware: Hardware, wish: Wish) -> Plan:
         best = found.best[0]
         steps = wish.tokens / (samples * (model.sequence + model.target))
         days = [steps * one / DAY for one in (best.low_seconds, best.predicted_step_seconds, best.high_seconds)]
-    hours = [one * DAY / HOUR * ranks for one in days]
+    hours = [day * DAY / HOUR * ranks for day in days]
     return Plan(
         format=FORMAT,
         model=model.name,
@@ -68,7 +68,7 @@ def plan(model: Planned, hardware: Hardware, wish: Wish) -> Plan:
         layouts=list(found.best),
         days=days,
         gpu_hours=hours,
-        cost=[one * wish.price for one in hours] if wish.price else [],
+        cost=[hour * wish.price for hour in hours] if wish.price else [],
     )
 
 

@@ -20,7 +20,7 @@ RECOMPUTE = {
 }
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "b", "shard")
 OTHERS = "A plan knows no other techniques: `perfsuite memory` and `perfsuite time --predict` trace a cell with one"
-WORDS = f"{', '.join(f'{one}N' for one in NUMBERS)}, {', '.join([*RECOMPUTE, 'ckptN%', *SHARDED])}, offload"
+WORDS = f"{', '.join(f'{number}N' for number in NUMBERS)}, {', '.join([*RECOMPUTE, 'ckptN%', *SHARDED])}, offload"
 
 
 def name_of(setup: Setup) -> str:

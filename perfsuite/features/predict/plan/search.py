@@ -46,7 +46,7 @@ def _widths(question: PlanQuestion) -> Iterator[tuple[int, int, int, int]]:
     """
     shape, ranks, has, machine = question.shape, question.ranks, question.software.has, question.machine
     heads = min((stack.kv_heads for stack in shape.stacks if stack.heads), default=1)
-    tensors = [one for one in _divisors(heads) if one <= machine.domain] if "tensor" in has else [1]
+    tensors = [divisor for divisor in _divisors(heads) if divisor <= machine.domain] if "tensor" in has else [1]
     stages = _stages(question) if "pipeline" in has and not shape.encodes else [1]
     contexts = [1, 2, 4, 8] if "context" in has and question.sequence >= LONG else [1]
     routed = max((stack.experts.count for stack in shape.stacks if stack.experts), default=1)
@@ -56,7 +56,7 @@ def _widths(question: PlanQuestion) -> Iterator[tuple[int, int, int, int]]:
                 own = tensor * pipeline * context
                 if ranks % own or question.samples % (ranks // own) or question.sequence % context:
                     continue
-                apart = [one for one in _divisors(routed) if (ranks // pipeline) % one == 0]
+                apart = [divisor for divisor in _divisors(routed) if (ranks // pipeline) % divisor == 0]
                 for experts in apart if "experts" in has else [1]:
                     yield tensor, pipeline, context, experts
 
@@ -67,8 +67,8 @@ def _stages(question: PlanQuestion) -> list[int]:
     """
     layers = question.shape.layers
     if len(question.shape.stacks) == 1:
-        return sorted({*_divisors(layers), *(one for one in _divisors(layers + ENDS) if one <= layers)})
-    return [one for one in _divisors(question.ranks) if one <= layers]
+        return sorted({*_divisors(layers), *(divisor for divisor in _divisors(layers + ENDS) if divisor <= layers)})
+    return [divisor for divisor in _divisors(question.ranks) if divisor <= layers]
 
 
 def _variants(base: Setup, question: PlanQuestion) -> Iterator[Setup]:
@@ -77,9 +77,9 @@ def _variants(base: Setup, question: PlanQuestion) -> Iterator[Setup]:
     chunks = [1]
     if layout.pipeline > 1 and base.accumulation % layout.pipeline == 0 and "interleave" in has:
         divided = shape.layers + (ENDS if shape.layers % layout.pipeline else 0)
-        chunks = [one for one in CHUNKS if layout.pipeline * one <= divided]
+        chunks = [chunk for chunk in CHUNKS if layout.pipeline * chunk <= divided]
         if len(shape.stacks) == 1:
-            chunks = [one for one in chunks if divided % (layout.pipeline * one) == 0]
+            chunks = [chunk for chunk in chunks if divided % (layout.pipeline * chunk) == 0]
     kinds = ["none", *(kind for word, kind in RECOMPUTE.items() if word in has)]
     if base.attention != "unfused":
         kinds = [kind for kind in kinds if kind != "selective"]

@@ -140,4 +140,6 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:
     """The mean launch times of all stacks."""
     stacks = [one for one in found.values() if "launch_layer" in one]
-    return {name: sum(one.get(name, 0.0) for one in stacks) / len(stacks) for name in ("launch_layer", "launch_stage")}
+    return {
+        name: sum(stack.get(name, 0.0) for stack in stacks) / len(stacks) for name in ("launch_layer", "launch_stage")
+    }

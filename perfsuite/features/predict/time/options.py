@@ -131,7 +131,7 @@ OPTIONS = {
             "context", "context_exchange", {"pairs": "pairs", "heads": "heads"}, "what ranks of a sequence exchange"
         ),
         Option("lora", "1…", "rank of the adapters of every matrix; all else is frozen", _adapter),
-        _choice("base", "base", {one: one for one in BASES}, "the format of weights that are frozen"),
+        _choice("base", "base", {base: base for base in BASES}, "the format of weights that are frozen"),
         Option("documents", "1…", "tokens of each document that a sample packs: attention stays in it", _documents),
         _choice("attention_fp8", "attention_quantised", SWITCH, "attention's products are in fp8"),
         _choice("dropout", "dropout", SWITCH, "layers have dropout"),
@@ -147,7 +147,12 @@ OPTIONS = {
         Option(
             "compile", "on|layers|off", "what is compiled: layers and cross entropy, layers alone, nothing", _compile
         ),
-        _choice("cross_entropy", "cross_entropy", {one: one for one in CROSS_ENTROPIES}, "the cross entropy's kernels"),
+        _choice(
+            "cross_entropy",
+            "cross_entropy",
+            {entropy: entropy for entropy in CROSS_ENTROPIES},
+            "the cross entropy's kernels",
+        ),
         _choice("graphs", "graphs", {one: one for one in ("none", "attention", "all")}, "what CUDA graphs launch"),
         _choice("dispatch", "dispatch", {"all_to_all": "all_to_all", "fused": "fused"}, "how tokens get to experts"),
         _choice("dispatch_overlap", "dispatch_overlapped", SWITCH, "experts' messages run during another micro-batch"),

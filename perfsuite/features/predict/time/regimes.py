@@ -24,7 +24,7 @@ def was_fitted(device: str, stack: str, kind: str, pairs: Collection[tuple[str, 
     """
     if kind == HOST:
         return (device, stack) in pairs
-    return any(device == one for one, _ in pairs) and any(stack == one for _, one in pairs)
+    return any(device == one for one, _ in pairs) and any(stack == pair for _, pair in pairs)
 
 
 def unseen(setup: Setup) -> bool:

@@ -37,13 +37,13 @@ def spans(shape: Shape, setup: Setup, machine: MachineSetup, constants: Constant
     total = step(shape, setup, machine, constants)
     stages = stage_times(shape, setup, machine, constants)
     works: list[dict[str, dict[str, float]]] = []
-    for one in stages:
-        matmuls = one.pop(FORWARD), one.pop(BACKWARD)
+    for stage in stages:
+        matmuls = stage.pop(FORWARD), stage.pop(BACKWARD)
         share = matmuls[0] / sum(matmuls)
         halves = {FORWARD: (matmuls[0], share), BACKWARD: (matmuls[1], 1 - share)}
         works.append(
             {
-                name: {"compute": compute} | {part: seconds * rate for part, seconds in one.items()}
+                name: {"compute": compute} | {part: seconds * rate for part, seconds in stage.items()}
                 for name, (compute, rate) in halves.items()
             }
         )
@@ -55,7 +55,7 @@ def _pipeline(works: Sequence[dict[str, dict[str, float]]], micro_batches: int, 
     """The forwards and backwards of all micro-batches; a stage's work on one is divided equally over its chunks."""
     count = len(works)
     orders = [_order(stage, count, micro_batches, chunks) for stage in range(count)]
-    durations = [{name: sum(parts.values()) / chunks for name, parts in one.items()} for one in works]
+    durations = [{name: sum(parts.values()) / chunks for name, parts in work.items()} for work in works]
     ended: dict[tuple[str, int, int], float] = {}  # by direction, virtual stage and micro-batch
     places, free = [0] * count, [0.0] * count
     found: list[Span] = []

@@ -14,9 +14,9 @@ def shape_of_architecture(name: str, found: Architecture) -> Shape:
     """
     if found.no_form:
         raise Refused(f"{name} has no closed form: {found.no_form}. `perfsuite memory` traces it.")
-    small = sum(one.count * one.small for one in found.layers)
+    small = sum(layer.count * layer.small for layer in found.layers)
     return Shape(
-        stacks=tuple(_stack(name, one, found) for one in found.layers),
+        stacks=tuple(_stack(name, layer, found) for layer in found.layers),
         vocabulary=found.vocabulary,
         tied=found.tied,
         classifies=not found.head,

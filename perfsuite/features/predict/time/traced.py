@@ -212,7 +212,7 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
 def _merged(operations: Iterable[Placed]) -> list[tuple[float, float]]:
     """Beginning and end of the times in which any of them runs, in order."""
     times: list[tuple[float, float]] = []
-    for begin, end in sorted((one.begin, one.begin + one.seconds) for one in operations):
+    for begin, end in sorted((operation.begin, operation.begin + operation.seconds) for operation in operations):
         if times and begin <= times[-1][1]:
             times[-1] = times[-1][0], max(end, times[-1][1])
         else:

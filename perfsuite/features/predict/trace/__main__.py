@@ -79,7 +79,7 @@ def _import(job: TraceJob) -> None:
 
     torch.set_num_threads(1)
     strategy = Session.open(job.job, job.rank).strategy
-    for name in (*strategy.engine.preload, *(name for one in strategy.choices for name in one.technique.preload)):
+    for name in (*strategy.engine.preload, *(name for choice in strategy.choices for name in choice.technique.preload)):
         importlib.import_module(name)
     getattr(transformers, job.job.model.model_class or "T5Config")
     if strategy.engine.prepare:
@@ -97,7 +97,7 @@ def changes_nothing(job: TraceJob) -> bool:
     strategy = Session.open(job.job, job.rank).strategy
     techniques = [choice.technique for choice in strategy.choices]
     plain = strategy.engine.max_ranks == 1 and not strategy.engine.prepare  # one for several wraps the model
-    return plain and not any(one.applies or one.loop or one.prepare for one in techniques)
+    return plain and not any(technique.applies or technique.loop or technique.prepare for technique in techniques)
 
 
 def learn(job: TraceJob, out: Path) -> None:

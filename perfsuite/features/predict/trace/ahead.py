@@ -105,7 +105,7 @@ def _size(shapes: Any) -> int:
     import jax
 
     leaves = jax.tree.leaves(shapes)
-    return sum(math.prod(one.sharding.shard_shape(one.shape)) * one.dtype.itemsize for one in leaves)
+    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
 
 def _refused(message: str, known: int) -> int:

@@ -175,7 +175,7 @@ class AllocationTimeline(Meter):
             written = _different(written)
         else:
             known = {one.untyped_storage()._cdata for one in inputs}
-            written = [one for one in outputs if one.untyped_storage()._cdata not in known]
+            written = [output for output in outputs if output.untyped_storage()._cdata not in known]
             if not written and packet is aten.add:
                 written = outputs  # in the memory of the first: predict/trace/autograd.py
             if not written:
@@ -201,7 +201,7 @@ class AllocationTimeline(Meter):
 
 def _different(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors without those given twice."""
-    return list({_place(one): one for one in tensors}.values())
+    return list({_place(tensor): tensor for tensor in tensors}.values())
 
 
 def _place(tensor: torch.Tensor) -> Any:
@@ -215,9 +215,9 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 def _group(args: Any, kwargs: Any) -> Any:
     """The process group of a collective: boxed for c10d, a name in a functional collective."""
-    for one in tree_leaves((args, kwargs))[::-1]:
-        if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):
-            return dist.ProcessGroup.unbox(one)
-        if isinstance(one, str) and one not in ("sum", "avg", "max", "min"):
-            return dist.distributed_c10d._resolve_process_group(one)  # type: ignore[attr-defined,arg-type]
+    for leaf in tree_leaves((args, kwargs))[::-1]:
+        if isinstance(leaf, torch.ScriptObject) and "ProcessGroup" in str(leaf._type()):
+            return dist.ProcessGroup.unbox(leaf)
+        if isinstance(leaf, str) and leaf not in ("sum", "avg", "max", "min"):
+            return dist.distributed_c10d._resolve_process_group(leaf)  # type: ignore[attr-defined,arg-type]
     return dist.group.WORLD

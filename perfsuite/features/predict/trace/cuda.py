@@ -54,7 +54,7 @@ def _without_autocast() -> Any:
 def _in_fp32(op: Any) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         with _without_autocast():
-            return op(*(_widen(one) for one in args), **{name: _widen(one) for name, one in kwargs.items()})
+            return op(*(_widen(arg) for arg in args), **{name: _widen(kwarg) for name, kwarg in kwargs.items()})
 
     return run
 
@@ -163,7 +163,7 @@ def _mask_first(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _norms_of_chunks(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     tensors = args[0]
-    chunks = max(-(-one.numel() // CHUNK) for one in tensors)
+    chunks = max(-(-tensor.numel() // CHUNK) for tensor in tensors)
     size = len(tensors) * chunks * torch.promote_types(tensors[0].dtype, torch.float32).itemsize
     partial = recorder.hold(tensors[0], size, str(func))  # it lives until all results do
     out = func(*args, **kwargs)

@@ -170,7 +170,7 @@ def sends_hold_tensors(recorder: Any) -> AbstractContextManager[Any]:
             return self.work.wait(*arguments)
 
     def hold(operations: Any, desc: Any = None) -> Any:
-        works, tensors = send(operations, desc), [one.tensor for one in operations]
+        works, tensors = send(operations, desc), [operation.tensor for operation in operations]
         if len(works) == len(tensors):
             return [Holding(work, tensor) for work, tensor in zip(works, tensors, strict=True)]
         return [Holding(work, tensors) for work in works]
@@ -204,5 +204,5 @@ def collectives_copy(recorder: Any) -> None:
 def _copying(place: int, recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     out = func(*args, **kwargs)
     tensors = (leaf for leaf in tree_leaves(args[place]) if isinstance(leaf, torch.Tensor))
-    recorder.scratch(sum(one.numel() * one.element_size() for one in tensors), str(func))
+    recorder.scratch(sum(tensor.numel() * tensor.element_size() for tensor in tensors), str(func))
     return out

@@ -49,8 +49,8 @@ def modules_list_parameters(recorder: Any) -> AbstractContextManager[Any]:
     def parameters(module: Any, recurse: bool = False) -> Any:
         if recurse:
             return plain(module, recurse=True)
-        own = [one for one in module._parameters.values() if one is not None]
-        return own + [one for _, one in module.ds_external_parameters()]
+        own = [parameter for parameter in module._parameters.values() if parameter is not None]
+        return own + [parameter for _, parameter in module.ds_external_parameters()]
 
     return mock.patch.object(coordinator, "iter_params", parameters)
 

@@ -65,7 +65,7 @@ class Marks(Meter):
         self.marks.append(TraceMark(phase=phase, named=named))
 
     def _follow(self, recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        shapes = [tuple(one.shape) for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        shapes = [tuple(leaf.shape) for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
         self._before.update(f"{func} {shapes}".encode())
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
@@ -107,5 +107,5 @@ def trace(job: TraceJob, session: Session) -> Trace:
         rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         readings={name: reading for meter in counting for name, reading in meter.readings().items()},
         setup=marks.setup,
-        operations=[one for meter in timing for one in meter.operations],
+        operations=[operation for meter in timing for operation in meter.operations],
     )

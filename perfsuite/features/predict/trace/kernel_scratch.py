@@ -83,11 +83,11 @@ def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None
     if torch.Tag.pointwise not in func.tags or func in _CONVERT:
         return
     tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point]
-    common = max((one.dtype for one in tensors if one.dim()), key=lambda dtype: dtype.itemsize, default=None)
+    common = max((tensor.dtype for tensor in tensors if tensor.dim()), key=lambda dtype: dtype.itemsize, default=None)
     if common is None:
         return
-    converted = sum(one.numel() for one in tensors if one.dtype != common)
-    if isinstance(out, torch.Tensor) and out.dtype != common and any(out is one for one in tensors):
+    converted = sum(tensor.numel() for tensor in tensors if tensor.dtype != common)
+    if isinstance(out, torch.Tensor) and out.dtype != common and any(out is tensor for tensor in tensors):
         converted += out.numel()  # what is written in place, too
     recorder.scratch(converted * common.itemsize, str(func))
 

@@ -31,22 +31,22 @@ class NoForm(Exception):
 def layer_kind(where: str, number: int, layer: Any, config: Any, hidden: int) -> LayerKind:
     """The numbers of a layer, the ``number``-th of its list. Raises NoForm with its name and class."""
     parts = list(mixers(layer))
-    mixed = {id(one) for _, module in parts for one in module.parameters()}
+    mixed = {id(parameter) for _, module in parts for parameter in module.parameters()}
     found = _mixed(where, number, parts, config, hidden)
     classes = [type(module).__name__ for _, module in parts]
     named = [(path, one) for path, one in layer.named_modules() if is_experts(path, one, mixed)]
     routed = [one for one in named if not any(one[0].startswith(f"{other[0]}.") for other in named)]
-    inside = {id(one) for _, module in routed for one in module.parameters()}
+    inside = {id(parameter) for _, module in routed for parameter in module.parameters()}
     if len(routed) > 1:
         raise NoForm(f"{where}.{routed[1][0]} ({type(routed[1][1]).__name__}) is a second group of experts")
     for path, module in routed:
         classes.append(type(module).__name__)
         found |= experts(f"{where}.{path} ({classes[-1]})", module, layer, config, hidden)
     others = [
-        (path, one)
+        (path, parameter)
         for path, module in layer.named_modules()
-        for one in module.parameters(recurse=False)
-        if one.dim() > 1 and id(one) not in mixed | inside
+        for parameter in module.parameters(recurse=False)
+        if parameter.dim() > 1 and id(parameter) not in mixed | inside
     ]
     widths = feed_forward(others, hidden)
     if not mixed and not routed and sum(widths) * hidden != elements(one for _, one in others):
@@ -59,7 +59,7 @@ def layer_kind(where: str, number: int, layer: Any, config: Any, hidden: int) ->
         if len(widths) > 1:  # a gate is a matrix more, or half of a fused one
             found |= {"feed_forward": min(widths), "gated": sum(widths) >= 3 * min(widths)}
     classes += [type(layer.get_submodule(path.rpartition(".")[0])).__name__ for path, _ in others]
-    every = [one for one in layer.parameters() if id(one) not in inside]
+    every = [parameter for parameter in layer.parameters() if id(parameter) not in inside]
     tables = {id(one.weight) for one in layer.modules() if isinstance(one, torch.nn.Embedding)}
     matrices = elements(one for one in every if one.dim() > 1 and id(one) not in tables)
     return LayerKind(
@@ -111,7 +111,7 @@ def mixers(layer: Any) -> Iterator[tuple[str, Any]]:
         if outer or any(path.startswith(f"{one}.") for one in taken):
             continue
         if ("Attention" in name or name.endswith("MLA") or state_of(module) is not None) and any(
-            one.dim() > 1 for one in module.parameters()
+            parameter.dim() > 1 for parameter in module.parameters()
         ):
             taken.append(path)
             yield path, module
@@ -140,14 +140,14 @@ def state_of(module: Any) -> int | None:
 def attention(place: str, module: Any, config: Any, hidden: int) -> dict[str, Any]:
     """Heads and their widths. A projection's shape says what no number of the config does."""
     parts = list(module.modules())
-    whole = elements(one for one in module.parameters() if one.dim() > 1)
+    whole = elements(parameter for parameter in module.parameters() if parameter.dim() > 1)
     heads = first(config, *HEADS)
-    if pair := next((value for one in parts if (value := first(one, "kv_lora_rank"))), 0):
-        one = next(one for one in parts if first(one, "kv_lora_rank"))
+    if pair := next((value for part in parts if (value := first(part, "kv_lora_rank"))), 0):
+        one = next(part for part in parts if first(part, "kv_lora_rank"))
         plain, rotary = first(one, "qk_nope_head_dim"), first(one, "qk_rope_head_dim")
         latent = first(one, "q_lora_rank"), pair, plain, rotary, first(one, "v_head_dim")
         return {"heads": heads, "kv_heads": heads, "head_width": hidden // heads, "latent": latent}
-    width = next((value for one in parts if (value := first(one, *HEAD_WIDTH))), 0)
+    width = next((value for part in parts if (value := first(part, *HEAD_WIDTH))), 0)
     width = width or first(config, *HEAD_WIDTH) or hidden // max(1, heads)
     if not heads or not width:
         raise NoForm(f"{place} has no number of heads")
@@ -160,7 +160,7 @@ def attention(place: str, module: Any, config: Any, hidden: int) -> dict[str, An
         pairs = int(fused) if fused.is_integer() and fused >= 1 else first(config, "num_key_value_heads") or heads
     if not heads or not pairs:
         raise NoForm(f"{place} has projections of other widths than its heads of {width}")
-    normed = any("norm" in type(one).__name__.lower() for one in parts)
+    normed = any("norm" in type(part).__name__.lower() for part in parts)
     return {"heads": heads, "kv_heads": pairs, "head_width": width, "normed": normed}
 
 
@@ -209,7 +209,7 @@ def is_experts(path: str, module: Any, mixed: set[int]) -> bool:
     """Whether a module is the routed experts of a layer."""
     own = path.rpartition(".")[2]
     named = "shared" not in own and ("Experts" in type(module).__name__ or own == "experts")
-    return named and any(one.dim() > 1 and id(one) not in mixed for one in module.parameters())
+    return named and any(parameter.dim() > 1 and id(parameter) not in mixed for parameter in module.parameters())
 
 
 def experts(place: str, module: Any, layer: Any, config: Any, hidden: int) -> dict[str, Any]:
@@ -220,9 +220,11 @@ def experts(place: str, module: Any, layer: Any, config: Any, hidden: int) -> di
     chosen = next((value for one in [*modules, config] if (value := first(one, *CHOSEN))), 0)
     if not count or not chosen:
         raise NoForm(f"{place} does not say how many experts a token passes")
-    biases = [one for name, one in module.named_parameters() if one.dim() == 1 or name.endswith("bias")]
-    known = {id(one) for one in biases}
-    sizes = sorted(one.numel() for one in module.parameters() if id(one) not in known)
+    biases = [
+        parameter for name, parameter in module.named_parameters() if parameter.dim() == 1 or name.endswith("bias")
+    ]
+    known = {id(bias) for bias in biases}
+    sizes = sorted(parameter.numel() for parameter in module.parameters() if id(parameter) not in known)
     sizes = sizes[::listed] if listed else sizes  # those of one expert
     whole, down = sum(sizes) * (listed or 1), sizes[0] * (listed or 1)
     inner = first(config, "moe_latent_size") or hidden
@@ -250,7 +252,7 @@ def feed_forward(named: list[tuple[str, Any]], hidden: int) -> list[int]:
 
 def elements(parameters: Any) -> int:
     """Elements of the parameters."""
-    return sum(one.numel() for one in parameters)
+    return sum(parameter.numel() for parameter in parameters)
 
 
 def first(thing: Any, *names: str) -> int:

@@ -97,7 +97,7 @@ def read(model: Any, definition: Model) -> Architecture:
     found = Architecture(
         config_class=definition.config_class,
         model_class=definition.model_class,
-        parameters=sum(one.numel() for one in model.parameters()),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
         encodes=bool(model.config.is_encoder_decoder),
         causal=generates(definition.model_class) or bool(model.config.is_encoder_decoder),
         config={name: value for name in LENGTHS if (value := getattr(config, name, None)) is not None},
@@ -115,7 +115,7 @@ def read(model: Any, definition: Model) -> Architecture:
 
 def _parts(model: Any, config: Any) -> dict[str, Any]:
     """Tables, layers by kind, and what is outside of both. Raises NoForm, with the name of the layer."""
-    named: Iterator[Any] = (one for path, one in model.named_modules() if path.endswith("lm_head"))
+    named: Iterator[Any] = (module for path, module in model.named_modules() if path.endswith("lm_head"))
     table, head = _table(model), model.get_output_embeddings() or next(named, None)
     weight = table if head is None else head.weight
     hidden = getattr(config, "hidden_size", 0) or table.shape[1]
@@ -220,7 +220,7 @@ def _module(name: str, stacks: Mapping[str, Any]) -> str:
 def _has_layers(model: Any, name: str) -> bool:
     """Whether a name is that of a module with layers: an encoder of images or sounds."""
     named = dict(model.named_modules()).get(name)
-    return named is not None and any(isinstance(one, torch.nn.ModuleList) for one in named.modules())
+    return named is not None and any(isinstance(module, torch.nn.ModuleList) for module in named.modules())
 
 
 def main() -> None:

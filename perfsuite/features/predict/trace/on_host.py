@@ -56,7 +56,7 @@ def hosts_step_one_by_one(recorder: Any) -> Iterator[None]:
     from torch.optim.optimizer import _default_to_fused_or_foreach
 
     def unless_on_host(params: list[torch.Tensor], *arguments: Any, **options: Any) -> tuple[bool, bool]:
-        if any(on_host(one) for one in params):
+        if any(on_host(param) for param in params):
             return False, False
         return _default_to_fused_or_foreach(params, *arguments, **options)
 

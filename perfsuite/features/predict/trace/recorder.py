@@ -154,7 +154,7 @@ class Recorder(TorchDispatchMode):
 
     def touch(self, tensors: Iterable[Any], operation: str) -> None:
         """A collective reads or writes the tensors."""
-        for number in [self.known(one) for one in tensors if isinstance(one, torch.Tensor)]:
+        for number in [self.known(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor)]:
             if number:
                 self.events.append((number, 0, self.label(operation), self.stream))
 

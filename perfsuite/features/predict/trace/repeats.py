@@ -69,18 +69,28 @@ class RepeatingMode(FakeTensorMode):
         return tuple(key)
 
     def _add(self, key: list[Any], arguments: Iterable[Any]) -> bool:
-        for one in arguments:
-            kind = type(one)
+        for argument in arguments:
+            kind = type(argument)
             if kind is FakeTensor:
-                if one.constant is not None or one.fake_mode is not self or one.layout is not torch.strided:
+                if (
+                    argument.constant is not None
+                    or argument.fake_mode is not self
+                    or argument.layout is not torch.strided
+                ):
                     return False
-                key += (one.dtype, one.shape, one.stride(), one.storage_offset(), one.untyped_storage().nbytes())
-                key += (one.device, one.requires_grad, one.is_conj(), one.is_neg())
+                key += (
+                    argument.dtype,
+                    argument.shape,
+                    argument.stride(),
+                    argument.storage_offset(),
+                    argument.untyped_storage().nbytes(),
+                )
+                key += (argument.device, argument.requires_grad, argument.is_conj(), argument.is_neg())
             elif kind in VALUES:
-                key += (kind, one)  # 1, 1.0 and True are equal
+                key += (kind, argument)  # 1, 1.0 and True are equal
             elif kind is list or kind is tuple:
-                key += (kind, len(one))
-                if not self._add(key, one):
+                key += (kind, len(argument))
+                if not self._add(key, argument):
                     return False
             else:
                 return False
@@ -98,14 +108,14 @@ def _answer(func: Any, args: Any, out: Any) -> Answer | None:
         return (lambda mode, args: tuple(part(mode, args) for part in parts)) if len(parts) == len(out) else None
     if not isinstance(out, torch.Tensor):
         return lambda mode, args: out
-    for number, one in enumerate(args):
-        if one is out:
+    for number, arg in enumerate(args):
+        if arg is out:
             return lambda mode, args: args[number]
     if out.is_conj() or out.is_neg():
         return None
     shape, stride, offset, device = tuple(out.shape), out.stride(), out.storage_offset(), out.device
     dtype, grad, state = out.dtype, out.requires_grad, dict(vars(out))
-    viewed = next(number for number, one in enumerate(args) if isinstance(one, torch.Tensor)) if func.is_view else None
+    viewed = next(number for number, arg in enumerate(args) if isinstance(arg, torch.Tensor)) if func.is_view else None
 
     def make(mode: RepeatingMode, args: Any) -> FakeTensor:
         """What FakeTensor's constructor makes, without its checks."""

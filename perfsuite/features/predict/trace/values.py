@@ -85,7 +85,7 @@ _UNINITIALIZED = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strid
 def existed_before(func: Any, args: Any) -> bool:
     """Whether all inputs are integers of real tensors, like the ranks of a mesh: then the output stays real."""
     tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-    whole = all(type(one) is torch.Tensor and not one.dtype.is_floating_point for one in tensors)
+    whole = all(type(tensor) is torch.Tensor and not tensor.dtype.is_floating_point for tensor in tensors)
     return bool(tensors) and whole and func is not torch.ops.aten.lift_fresh.default
 
 

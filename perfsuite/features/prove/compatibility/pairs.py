@@ -61,7 +61,7 @@ def claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
         known = {cell.model.name for cell in _search(alone, tiny).cells}
         tiny.sort(key=lambda model: model.name not in known)
         candidates = (alone, *_with_another(engine.name, techniques, catalog))
-        base = next((one for one in candidates if _search(one, tiny).cells), None)
+        base = next((candidate for candidate in candidates if _search(candidate, tiny).cells), None)
     for technique in techniques:
         yield _claim(engine, technique, tiny, base, catalog)
 

@@ -22,8 +22,8 @@ class Strays:
     def __enter__(self) -> "Strays":
         def enter(module: Module, args: Any) -> None:
             if id(module) not in self.parts:
-                for one in module.parameters(recurse=False):
-                    self.found.setdefault(id(one), (one, type(module).__name__, self.script.line()))
+                for parameter in module.parameters(recurse=False):
+                    self.found.setdefault(id(parameter), (parameter, type(module).__name__, self.script.line()))
 
         self.handle = self.script.torch.nn.modules.module.register_module_forward_pre_hook(enter)
         return self
@@ -58,7 +58,7 @@ class CallHooks:
 
     def __enter__(self) -> None:
         for module_name, module in inner_model(self.model).named_modules():
-            own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
+            own = [name for name, parameter in module.named_parameters(recurse=False) if parameter.requires_grad]
             if not own:
                 continue
             path = plain(module_name)
@@ -66,13 +66,13 @@ class CallHooks:
 
             def enter(_: Any, args: Any, kwargs: Any, names: list[str] = names, path: str = path) -> None:
                 call = ModuleCall(names, path, self.script.torch.is_grad_enabled(), self.script.line())
-                call.goes_on = any(one.requires_grad for _, one in tensors_in([args, kwargs]))
+                call.goes_on = any(tensor.requires_grad for _, tensor in tensors_in([args, kwargs]))
                 self.calls.append(call)
 
             def leave(_: Any, args: Any, output: Any, names: list[str] = names) -> None:
                 call = next(one for one in reversed(self.calls) if one.names == names)
                 values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
-                call.gives = any(one.requires_grad for _, one in tensors_in(values))
+                call.gives = any(tensor.requires_grad for _, tensor in tensors_in(values))
 
             self.handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             self.handles.append(module.register_forward_hook(leave))

@@ -119,10 +119,10 @@ def _permuting(torch: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def reading(iterator: Any) -> Any:
         batch = read(iterator)
         with torch.no_grad():
-            tensors = [one for _, one in tensors_in(batch) if one.dim()]
-            for one in tensors:
-                if one.shape[0] == tensors[0].shape[0] and one.is_contiguous():
-                    one.copy_(one.flip(0))
+            tensors = [tensor for _, tensor in tensors_in(batch) if tensor.dim()]
+            for tensor in tensors:
+                if tensor.shape[0] == tensors[0].shape[0] and tensor.is_contiguous():
+                    tensor.copy_(tensor.flip(0))
         return batch
 
     return reading
@@ -148,7 +148,7 @@ def kept(torch: Any, script: ProvedScript, value: str) -> None:
     def make(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             script.changed = True
-            return function(*args, **{name: one for name, one in kwargs.items() if name not in CHECKPOINT_OPTIONS})
+            return function(*args, **{name: kwarg for name, kwarg in kwargs.items() if name not in CHECKPOINT_OPTIONS})
 
         return call
 

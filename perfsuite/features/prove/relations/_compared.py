@@ -71,7 +71,7 @@ class Compared:
     @property
     def undoubted(self) -> list[str]:
         """Doubts that forbid any answer, even if both agree."""
-        return [one for one in self.doubts if one in ("weights", "values", "rows")]
+        return [doubt for doubt in self.doubts if doubt in ("weights", "values", "rows")]
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,8 @@ class GradientProbe(Probe):
         losses = [float(loss) for loss in self.watched.losses]
         if self._weights:
             self.update = {
-                name: [new - old for new, old in zip(sketch(one), self._weights[name])]  # noqa: B905, of equal lengths
-                for name, one in self._whole_weights()
+                name: [new - old for new, old in zip(sketch(weight), self._weights[name])]  # noqa: B905, of equal lengths
+                for name, weight in self._whole_weights()
                 if name in self._weights
             }
             self._weights.clear()
@@ -98,7 +98,7 @@ class GradientProbe(Probe):
                     losses=[loss if math.isfinite(loss) else None for loss in losses],
                     rows=sorted(self._rows),
                     micro_batches=len(losses),
-                    uncleared=any(self._kept.get(one) for one in self._gradients),
+                    uncleared=any(self._kept.get(gradient) for gradient in self._gradients),
                 )
             )
         else:
@@ -139,17 +139,20 @@ class GradientProbe(Probe):
         if self.watched.engine is not None:
             return "DeepSpeed"
         kinds = {
-            base.__name__ for model in self.script.models() for one in model.modules() for base in type(one).__mro__
+            base.__name__
+            for model in self.script.models()
+            for module in model.modules()
+            for base in type(module).__mro__
         }
-        return next((one for one in ENGINES if one in kinds), "")
+        return next((engine for engine in ENGINES if engine in kinds), "")
 
     def _parameters(self) -> Iterable[tuple[str, Any]]:
         """Those that an optimizer has, or DeepSpeed's engine, whose optimizer has shards of them."""
         optimized, engine = self.script.optimized, self.watched.engine is not None
         return (
-            (name, one)
-            for name, one in self.script.parameters()
-            if one.requires_grad and (engine or id(one) in optimized)
+            (name, parameter)
+            for name, parameter in self.script.parameters()
+            if parameter.requires_grad and (engine or id(parameter) in optimized)
         )
 
     def before_optimizer(self) -> None:
@@ -159,23 +162,25 @@ class GradientProbe(Probe):
             if self.watched.engine is None or not self._gradients:  # DeepSpeed gives none within its step
                 self._read()
             if not self.weights:
-                self.weights = math.hypot(*(size(sketch(one)) for _, one in self._whole_weights()))
+                self.weights = math.hypot(*(size(sketch(weight)) for _, weight in self._whole_weights()))
             if self.script.is_updating and not self._weights and not self.update:
-                self._weights = {name: sketch(one) for name, one in self._whole_weights()}
+                self._weights = {name: sketch(weight) for name, weight in self._whole_weights()}
 
     def _read(self) -> None:
-        for name, one in self._parameters():
-            if name not in self._gradients and (gradient := self._gradient(one)) is not None:
+        for name, parameter in self._parameters():
+            if name not in self._gradients and (gradient := self._gradient(parameter)) is not None:
                 self._gradients[name] = sketch(gradient)
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """Parameters in a coarse dtype that the optimizer itself moves have no float32 master."""
-        names = {id(one): name for name, one in self._parameters()}
-        moved = [one for group in optimizer.param_groups for one in group["params"] if id(one) in names]
+        names = {id(parameter): name for name, parameter in self._parameters()}
+        moved = [
+            parameter for group in optimizer.param_groups for parameter in group["params"] if id(parameter) in names
+        ]
         coarse = [names[id(one)] for one in moved if one.is_floating_point() and self._eps(one.dtype) > SINGLE]
         self.weights_low = self.weights_low or coarse
         if self.script.is_updating and not self.given and self.watched.engine is None:
-            found = ((name, self._gradient(one)) for name, one in self._parameters())
+            found = ((name, self._gradient(parameter)) for name, parameter in self._parameters())
             self.given = {name: sketch(gradient) for name, gradient in found if gradient is not None}
         return update()
 
@@ -194,14 +199,14 @@ class GradientProbe(Probe):
         return whole(gradient, local(parameter).device)
 
     def _whole_weights(self) -> Iterable[tuple[str, Any]]:
-        for name, one in self._parameters():
+        for name, parameter in self._parameters():
             if self.watched.engine is not None:
                 from deepspeed.utils import safe_get_full_fp32_param
 
-                master = safe_get_full_fp32_param(one)
-                yield name, one if master is None else master
+                master = safe_get_full_fp32_param(parameter)
+                yield name, parameter if master is None else master
             else:
-                yield name, whole(one.detach(), local(one).device)
+                yield name, whole(parameter.detach(), local(parameter).device)
 
     def before_backward(self) -> None:
         """The first backward of a step must find no gradient; a later one finds what it adds to."""
@@ -209,8 +214,10 @@ class GradientProbe(Probe):
         if self.watched.engine is not None:
             return
         with self.torch.no_grad():
-            for name, one in self._parameters():
-                there = 0.0 if one.grad is None else float(self.torch.linalg.vector_norm(_elements(one.grad)))
+            for name, parameter in self._parameters():
+                there = (
+                    0.0 if parameter.grad is None else float(self.torch.linalg.vector_norm(_elements(parameter.grad)))
+                )
                 self._kept[name] = min(there, self._kept.get(name, there))
 
     def _eps(self, dtype: Any) -> float:
@@ -232,8 +239,8 @@ class GradientProbe(Probe):
     def _note_precision(self, model: Module) -> None:
         """The coarsest arithmetic of a forward."""
         torch = self.torch
-        device = next((one.device.type for one in model.parameters()), "cpu")
-        dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
+        device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+        dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
         if torch.is_autocast_enabled(device):
             dtypes.add(torch.get_autocast_dtype(device))
         self.note_dtype(max(dtypes, key=self._eps, default=torch.float32))
@@ -274,7 +281,7 @@ def _graphs() -> int:
 
 def _is_compiled(model: Module) -> bool:
     """Whether torch.compile has wrapped the model or a part of it."""
-    return any(type(one).__name__ == "OptimizedModule" or one._compiled_call_impl for one in model.modules())
+    return any(type(module).__name__ == "OptimizedModule" or module._compiled_call_impl for module in model.modules())
 
 
 class _Traces:
@@ -283,7 +290,7 @@ class _Traces:
     def __init__(self, probe: GradientProbe, model: Module, inputs: Mapping[str, Any], on: bool) -> None:
         mask = inputs.get(MASK)
         self.probe, self.model, self.mask = probe, model, None if mask is None else mask.bool()
-        self.rows = next((len(one) for _, one in tensors_in(inputs) if one.dim()), 1)
+        self.rows = next((len(tensor) for _, tensor in tensors_in(inputs) if tensor.dim()), 1)
         self.on = on and not (probe.compiles and (_graphs() or _is_compiled(model)))
         self.handles: list[Any] = []
 
@@ -298,7 +305,7 @@ class _Traces:
 
     def _leave(self, name: str, module: Module, args: Any, output: Any) -> None:
         values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
-        tensors = [one for _, one in tensors_in(values) if one.is_floating_point() and one.dim() > 1]
+        tensors = [tensor for _, tensor in tensors_in(values) if tensor.is_floating_point() and tensor.dim() > 1]
         if not tensors:
             return
         value = tensors[0]
@@ -328,20 +335,20 @@ def _random_state(torch: Any) -> list[Any]:
 
 def fingerprints(inputs: Mapping[str, Any]) -> list[str]:
     """One for each row of a batch: of all tensors that have as many rows as the first one."""
-    tensors = [(name, one) for name, one in sorted(tensors_in(inputs)) if one.dim()]
+    tensors = [(name, tensor) for name, tensor in sorted(tensors_in(inputs)) if tensor.dim()]
     if not tensors:
         return []
     rows = tensors[0][1].shape[0]
-    tensors = [(name, local(one.detach()).cpu().contiguous()) for name, one in tensors if one.shape[0] == rows]
-    mask = next((one != 0 for name, one in tensors if name == MASK), None)
+    tensors = [(name, local(tensor.detach()).cpu().contiguous()) for name, tensor in tensors if tensor.shape[0] == rows]
+    mask = next((tensor != 0 for name, tensor in tensors if name == MASK), None)
     return [_of_row(tensors, mask, row) for row in range(rows)]
 
 
 def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int) -> str:
 
     digest = hashlib.blake2b(digest_size=8)
-    for name, one in tensors:
-        values = one[row][mask[row]] if mask is not None and one.shape == mask.shape else one[row]
+    for name, tensor in tensors:
+        values = tensor[row][mask[row]] if mask is not None and tensor.shape == mask.shape else tensor[row]
         digest.update(name.encode())
         plain_values = values.contiguous()
         digest.update(content_of(plain_values))

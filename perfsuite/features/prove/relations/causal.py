@@ -107,7 +107,7 @@ class CausalProbe(Probe):
         """A training forward, and then some of other tokens."""
         if not (model.training and self.torch.is_grad_enabled()) or self.tries >= TRIES:
             return call()
-        found = [(name, one) for name, one in tensors_in([args, kwargs]) if self._may_be_ids(one)]
+        found = [(name, tensor) for name, tensor in tensors_in([args, kwargs]) if self._may_be_ids(tensor)]
         ids = next((one for name, one in found if name.endswith("input_ids")), found[0][1] if found else None)
         if ids is None:
             return call()
@@ -137,7 +137,7 @@ class CausalProbe(Probe):
     def _left_alone(self, model: Module, state: Any) -> Iterator[None]:
         """Inside, the model may be called: random numbers and buffers are as before."""
         torch = self.torch
-        buffers = [(one, one.clone()) for one in model.buffers()]
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         self._random, self._watches_loss = state, False
         with torch.random.fork_rng(), torch.no_grad():
             try:
@@ -247,8 +247,8 @@ class CausalProbe(Probe):
 def _by_token(output: Any, seen: Any) -> Any:
     """The first tensor of an output that has features for each token."""
     values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
-    tensors = (one for _, one in tensors_in(values) if one.is_floating_point() and one.dim() > 2)
-    return next((one for one in tensors if one.shape[:2] == seen.shape), None)
+    tensors = (tensor for _, tensor in tensors_in(values) if tensor.is_floating_point() and tensor.dim() > 2)
+    return next((tensor for tensor in tensors if tensor.shape[:2] == seen.shape), None)
 
 
 def _is_shard(parameter: Any) -> bool:
@@ -269,17 +269,19 @@ def _documents(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
     """The number of each token's document in its row, if the model is told where documents begin: by positions that
     begin again, by numbers of documents, or by where sequences begin (``cu_seqlens``). None if there is one alone.
     """
-    for name, one in tensors.items():
-        if one is ids or one.is_floating_point():
+    for name, tensor in tensors.items():
+        if tensor is ids or tensor.is_floating_point():
             continue
         found = None
-        if one.shape == ids.shape and "position" in name:
-            found = (one[:, 1:] != one[:, :-1] + 1).cumsum(1)
+        if tensor.shape == ids.shape and "position" in name:
+            found = (tensor[:, 1:] != tensor[:, :-1] + 1).cumsum(1)
             found = torch.nn.functional.pad(found, (1, 0))
-        elif one.shape == ids.shape and ("seq" in name or "doc" in name or "segment" in name):
-            found = one
-        elif one.dim() == 1 and len(ids) == 1 and one.numel() > 2 and one[0] == 0 and one[-1] == ids.shape[1]:
-            found = torch.bucketize(torch.arange(ids.shape[1], device=ids.device), one.long(), right=True)[None]
+        elif tensor.shape == ids.shape and ("seq" in name or "doc" in name or "segment" in name):
+            found = tensor
+        elif (
+            tensor.dim() == 1 and len(ids) == 1 and tensor.numel() > 2 and tensor[0] == 0 and tensor[-1] == ids.shape[1]
+        ):
+            found = torch.bucketize(torch.arange(ids.shape[1], device=ids.device), tensor.long(), right=True)[None]
         if found is not None and bool((found.max(1).values > found.min(1).values).any()):
             return found
     return None
@@ -295,14 +297,20 @@ def _judge(seen: Seen) -> Judged:
     if not first.exchanges:
         raise CannotTry(Remark(what="uncalled" if first.failed else "short", subject=first.failed))
     wrong = [
-        Remark(what=one.kind, subject=one.module, number=one.moved, expected=one.allowed, line=first.model_line)
-        for one in first.exchanges
-        if one.moved > one.allowed
+        Remark(
+            what=exchange.kind,
+            subject=exchange.module,
+            number=exchange.moved,
+            expected=exchange.allowed,
+            line=first.model_line,
+        )
+        for exchange in first.exchanges
+        if exchange.moved > exchange.allowed
     ]
     if first.padded_labels:
         numbers = {"number": float(first.padded_labels), "expected": float(first.labels)}
         wrong.append(Remark(what="padded", line=first.loss_line, **numbers))  # type: ignore[arg-type]
-    tried = {one.kind for one in first.exchanges}
+    tried = {exchange.kind for exchange in first.exchanges}
     aside = [Remark(what=f"no_{kind}") for kind in KINDS[1:] if kind not in tried]
     return RELATION.broken(wrong, aside, Remark(what="held"))
 

@@ -159,7 +159,7 @@ class DataProbe(Probe):
 
     def _contents(self, batch: Any, one: _Pass) -> list[str]:
         tensors = dict(tensors_in(batch))
-        whole = {name: one for name, one in tensors.items() if one.dim() and not one.is_floating_point()}
+        whole = {name: tensor for name, tensor in tensors.items() if tensor.dim() and not tensor.is_floating_point()}
         one.tells = not whole or max((some[0].numel() for some in whole.values() if len(some)), default=0) >= FEWEST
         return fingerprints(whole or tensors)
 
@@ -181,7 +181,7 @@ class DataProbe(Probe):
         training = [some for some in by_loader.values() if any(one.trains for one in some)]
         loaders = [_facts_of([one for one in some if one.trains]) for some in training]
         modules = [part for model in self.script.models() for part in model.modules()]
-        kinds = {type(one).__name__ for one in modules}
+        kinds = {type(module).__name__ for module in modules}
         is_parallel = self.watched.engine is not None or any(kind.startswith(PARALLEL) for kind in kinds)
         found: dict[str, list[str]] = {}
         for file in sorted(self._folder.glob("*")):
@@ -225,12 +225,12 @@ def _samplers(loader: Any) -> Iterator[Any]:
 
 
 def _shuffles(loader: Any) -> bool | None:
-    kinds = {base.__name__ for one in _samplers(loader) for base in type(one).__mro__}
+    kinds = {base.__name__ for sampler in _samplers(loader) for base in type(sampler).__mro__}
     if "RandomSampler" in kinds:
         return True
-    for one in _samplers(loader):
-        if isinstance(getattr(one, "shuffle", None), bool):
-            return bool(one.shuffle)
+    for sampler in _samplers(loader):
+        if isinstance(getattr(sampler, "shuffle", None), bool):
+            return bool(sampler.shuffle)
     return False if "SequentialSampler" in kinds else None
 
 
@@ -269,7 +269,7 @@ def _judge(seen: Seen) -> Judged:
             aside.append(Remark(what="ranks_unknown"))
         elif len(ranks) > 1:
             wrong += _of_ranks(same)
-    wrong += _of_workers(ranks[0].draws, max(one.workers for one in loaders[0]))
+    wrong += _of_workers(ranks[0].draws, max(loader.workers for loader in loaders[0]))
     first = loaders[0][0]
     if len(first.epochs) < 2 and not wrong:
         aside.append(Remark(what="one_epoch"))

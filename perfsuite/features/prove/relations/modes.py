@@ -89,11 +89,11 @@ class ModeProbe(Probe):
             return True
         inner = [inner_model(one) for one in self.script.models()]
         optimized = self.script.optimized
-        return inner_model(model) in inner or any(id(one) in optimized for one in model.parameters())
+        return inner_model(model) in inner or any(id(parameter) in optimized for parameter in model.parameters())
 
     def _training(self, model: Module, call: Callable[[], Any]) -> Any:
         inner = inner_model(model)
-        on = {plain(name) or type(inner).__name__ for name, one in inner.named_modules() if one.training}
+        on = {plain(name) or type(inner).__name__ for name, module in inner.named_modules() if module.training}
         sensitive = _sensitive(self.torch, inner)
         self.matters |= bool(sensitive)
         off = [name for name in self.trained or () if name not in on]
@@ -125,7 +125,7 @@ class ModeProbe(Probe):
         if not self._evaluating:
             self._evaluating = line or "an evaluation"
             self._before = self.script.digests()
-        names = [name for name, one in inner_model(model).named_modules() if one.training]
+        names = [name for name, module in inner_model(model).named_modules() if module.training]
         active = [name for name in _sensitive(self.torch, inner_model(model)) if name in {*map(plain, names)}]
         if active:
             self._note("on", active, line)
@@ -174,14 +174,14 @@ def _sensitive(torch: ModuleType, model: Module) -> list[str]:
     norms = torch.nn.modules.batchnorm._NormBase
     return [
         plain(name) or type(model).__name__
-        for name, one in model.named_modules()
-        if (isinstance(one, dropouts) and one.p) or (isinstance(one, norms) and one.track_running_stats)
+        for name, module in model.named_modules()
+        if (isinstance(module, dropouts) and module.p) or (isinstance(module, norms) and module.track_running_stats)
     ]
 
 
 def _judge(seen: Seen) -> Judged:
     facts = typed(seen, Modes)
-    first = max(facts, key=lambda one: one.evaluations)
+    first = max(facts, key=lambda fact: fact.evaluations)
     wrong: list[Remark] = []
     for what, step, names, line in (
         ("off", first.off_step, first.off, first.off_line),

@@ -51,30 +51,34 @@ class ReplicaProbe(Probe):
         """Look once for what keeps ranks equal."""
         result = call()
         if not self._first and model.training:
-            self._first = {name: digest(one) for name, one in model.named_parameters()}
+            self._first = {name: digest(parameter) for name, parameter in model.named_parameters()}
             self.line = self.script.line()
         return result
 
     def before_backward(self) -> None:
         """The first one sees the parameters before any update."""
         if not self.digests and self.script.models():
-            self.digests[0] = {name: digest(one) for name, one in self.script.parameters()}
+            self.digests[0] = {name: digest(parameter) for name, parameter in self.script.parameters()}
             self._look()
 
     def _look(self) -> None:
         modules = [part for model in self.script.models() for part in model.modules()]
-        kinds = {type(one).__name__ for one in modules}
+        kinds = {type(module).__name__ for module in modules}
         self.keeps = next((kind for kind in WHOLE if kind in kinds), "")
         engine = self.watched.engine
         if engine is not None or "DeepSpeedEngine" in kinds:
             self.keeps = "DeepSpeed"
-        for name, one in self.script.parameters():
-            if hasattr(one, "_local_tensor") or hasattr(one, "ds_id") or type(one).__name__ == "FlatParameter":
+        for name, parameter in self.script.parameters():
+            if (
+                hasattr(parameter, "_local_tensor")
+                or hasattr(parameter, "ds_id")
+                or type(parameter).__name__ == "FlatParameter"
+            ):
                 self.apart.add(name)
         statistics = {
-            id(one) for part in modules if type(part).__name__ in NORMS for one in part.buffers(recurse=False)
+            id(buffer) for part in modules if type(part).__name__ in NORMS for buffer in part.buffers(recurse=False)
         }
-        self.apart |= {name for name, one in self.script.buffers() if id(one) in statistics}
+        self.apart |= {name for name, buffer in self.script.buffers() if id(buffer) in statistics}
 
     def before_optimizer(self) -> None:
         """What averages gradients has done so."""
@@ -111,8 +115,8 @@ class ReplicaProbe(Probe):
                 return
             for parameter, state in optimizer.state.items():
                 if id(parameter) in names:
-                    for key, one in tensors_in(state):
-                        yield f"{names[id(parameter)]} ({key})", digest(one)
+                    for key, tensor in tensors_in(state):
+                        yield f"{names[id(parameter)]} ({key})", digest(tensor)
 
 
 def _judge(seen: Seen) -> Judged:

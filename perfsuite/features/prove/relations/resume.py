@@ -165,8 +165,10 @@ class ResumeProbe(Probe):
         """
         if self._copies is None:
             trained = [inner_model(one) for one in self.script.models()]
-            parts = {id(part) for one in trained for part in one.modules()}
-            forms = [(type(one), [plain(name) for name, _ in one.named_parameters()]) for one in trained]
+            parts = {id(part) for parameter in trained for part in parameter.modules()}
+            forms = [
+                (type(parameter), [plain(name) for name, _ in parameter.named_parameters()]) for parameter in trained
+            ]
             same = [
                 one for one in gc.get_objects() if type(one) in {kind for kind, _ in forms} and id(one) not in parts
             ]
@@ -174,19 +176,19 @@ class ResumeProbe(Probe):
             self._copies = [one for one, names in named if (type(one), names) in forms] if trained else None
         found: dict[str, list[str]] = defaultdict(list)
         for model in self._copies or ():
-            for name, one in model.named_parameters():
-                found[f"{type(model).__name__}.{plain(name)}"].append(digest(one))
+            for name, parameter in model.named_parameters():
+                found[f"{type(model).__name__}.{plain(name)}"].append(digest(parameter))
         return {name: " ".join(sorted(digests)) for name, digests in found.items()}  # in any order of the copies
 
     def _state(self) -> dict[str, str]:
         names = {id(one): name for name, one in self.script.parameters()}
         optimizers = {id(one): one for one in (*self.watched.optimizers.values(), *self.watched.made)}
         return {
-            f"{names[id(parameter)]} ({key})": digest(one)
+            f"{names[id(parameter)]} ({key})": digest(tensor)
             for optimizer in optimizers.values()
             for parameter, state in optimizer.state.items()
             if id(parameter) in names
-            for key, one in tensors_in(state)
+            for key, tensor in tensors_in(state)
         }
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:

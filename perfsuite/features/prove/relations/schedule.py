@@ -87,7 +87,7 @@ class ScheduleProbe(Probe):
         self.average_line = ""
         kinds = torch.optim.lr_scheduler
         replace(kinds.LRScheduler, "__init__", self._making)
-        for kind in [one for one in vars(kinds).values() if isinstance(one, type)]:
+        for kind in [value for value in vars(kinds).values() if isinstance(value, type)]:
             if issubclass(kind, kinds.LRScheduler) and "step" in vars(kind):
                 replace(kind, "step", self._stepping)
         replace(torch.optim.swa_utils.AveragedModel, "update_parameters", self._averaging)
@@ -226,7 +226,7 @@ def _inner(optimizer: Any) -> Any:
 
 def _judge(seen: Seen) -> Judged:
     facts = typed(seen, Schedules)[0]
-    outer = [one for one in facts.schedulers if not one.inner]
+    outer = [scheduler for scheduler in facts.schedulers if not scheduler.inner]
     if facts.averaged > 1:
         return RELATION.broken([Remark(what="averaged", number=facts.averaged, line=facts.average_line)])
     if not outer:

@@ -75,7 +75,7 @@ class SeedProbe(Probe):
         if not (model.training and self.torch.is_grad_enabled()):
             return call()
         if not self.weights:
-            self.weights = {name: digest(one) for name, one in model.named_parameters()}
+            self.weights = {name: digest(parameter) for name, parameter in model.named_parameters()}
         if self.script.step < STEPS:
             self.rows[-1] += fingerprints({"args": args, **kwargs})
         if len(self.states) == self.script.step:

@@ -105,7 +105,7 @@ class TrainedProbe(Probe):
             if model.training and self.torch.is_grad_enabled() and not self.untied:
                 self.untied = _untied(model)
             return call()
-        if any(type(one).__name__ == "OptimizedModule" for one in model.modules()):
+        if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
             return call()
         self._recorded += 1
         with CallHooks(self.script, model, self.calls), Strays(self.script, model) as self.strays:
@@ -113,11 +113,11 @@ class TrainedProbe(Probe):
 
     def before_backward(self) -> None:
         """The first backward of a step must find no gradient."""
-        for name, one in self._trained():
-            there = 0.0 if one.grad is None else self._largest(one.grad)
+        for name, parameter in self._trained():
+            there = 0.0 if parameter.grad is None else self._largest(parameter.grad)
             self.least[name] = min(there, self.least.get(name, there))
         if not self.before:
-            self.before = {name: digest(one) for name, one in self.script.parameters()}
+            self.before = {name: digest(parameter) for name, parameter in self.script.parameters()}
 
     def before_optimizer(self) -> None:
         """Read the gradients of the step, once."""
@@ -127,11 +127,11 @@ class TrainedProbe(Probe):
         if self.strays is not None and not self.hidden:
             self.hidden = list(self.strays.trained())
         self.line = self.line or self.script.line()
-        for name, one in self._trained():
-            if one.grad is None:
+        for name, parameter in self._trained():
+            if parameter.grad is None:
                 continue
             self.gradients.add(name)
-            largest = self._largest(one.grad)
+            largest = self._largest(parameter.grad)
             if largest != largest or largest == float("inf"):
                 self.nonfinite.add(name)
             elif largest:
@@ -141,9 +141,9 @@ class TrainedProbe(Probe):
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """A frozen parameter is what it was after the update."""
-        frozen = [(name, one) for name, one in self.script.parameters() if not one.requires_grad]
+        frozen = [(name, parameter) for name, parameter in self.script.parameters() if not parameter.requires_grad]
         before = {name: digest(one) for name, one in frozen} if self.updates < WATCHED_UPDATES else {}
-        rates = {id(one): float(group["lr"]) for group in optimizer.param_groups for one in group["params"]}
+        rates = {id(parameter): float(group["lr"]) for group in optimizer.param_groups for parameter in group["params"]}
         for name, one in self._trained():
             if rates.get(id(one)) and one.grad is not None and self._largest(one.grad):
                 self.tried[name] += 1
@@ -159,7 +159,7 @@ class TrainedProbe(Probe):
             self.updates += 1
             for name in self.nonfinite:
                 self.spoiled.setdefault(name, self.script.step + 1)
-        waiting = [(name, one) for name, one in self.script.parameters() if name not in self.moved]
+        waiting = [(name, parameter) for name, parameter in self.script.parameters() if name not in self.moved]
         for name, one in waiting:
             if name in self.before and digest(one) != self.before[name]:
                 self.moved.add(name)
@@ -171,19 +171,19 @@ class TrainedProbe(Probe):
         """A record, ParameterTraces."""
         holders: Counter[int] = Counter()
         for optimizer in self.watched.optimizers.values():
-            holders.update({id(one) for group in optimizer.param_groups for one in group["params"]})
+            holders.update({id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
         runs = runs_of(self.calls, self.gradients)
         parameters = list(self.script.parameters())
-        known = {id(one) for _, one in parameters}
+        known = {id(parameter) for _, parameter in parameters}
         traces = {
             name: ParameterTrace(
-                trains=one.requires_grad,
-                optimizers=holders[id(one)],
+                trains=parameter.requires_grad,
+                optimizers=holders[id(parameter)],
                 has_gradient=name in self.gradients,
                 nonzero=name in self.nonzero,
                 moved=name in self.moved,
                 tried=self.tried[name],
-                dtype=str(one.dtype).removeprefix("torch."),
+                dtype=str(parameter.dtype).removeprefix("torch."),
                 ran=runs.get(name, ("", "", ""))[0],
                 before=runs.get(name, ("", "", ""))[1],
                 line=runs.get(name, ("", "", ""))[2],
@@ -191,8 +191,8 @@ class TrainedProbe(Probe):
                 kept=self.kept.get(name, 0),
                 moved_frozen=self.frozen.get(name, 0),
             )
-            for name, one in parameters
-            if local(one).numel()
+            for name, parameter in parameters
+            if local(parameter).numel()
         }
         strangers = sum(one not in known for one in self.script.optimized)
         engine = self.watched.engine is not None
@@ -210,7 +210,7 @@ class TrainedProbe(Probe):
         )
 
     def _trained(self) -> Iterator[tuple[str, Any]]:
-        return ((name, one) for name, one in self.script.parameters() if one.requires_grad)
+        return ((name, parameter) for name, parameter in self.script.parameters() if parameter.requires_grad)
 
     def _largest(self, gradient: Any) -> float:
         here = elements_of(local(gradient))
@@ -227,11 +227,11 @@ def _untied(model: Module) -> str:
         return ""
     ins, outs = inner.get_input_embeddings(), inner.get_output_embeddings()
     weights = [getattr(one, "weight", None) for one in (ins, outs)]
-    if any(one is None or hasattr(one, "_local_tensor") or not one.numel() for one in weights):
+    if any(weight is None or hasattr(weight, "_local_tensor") or not weight.numel() for weight in weights):
         return ""
     if weights[0] is weights[1]:
         return ""
-    names = {id(one): name for name, one in inner.named_parameters()}
+    names = {id(parameter): name for name, parameter in inner.named_parameters()}
     return plain(names.get(id(weights[1]), ""))
 
 

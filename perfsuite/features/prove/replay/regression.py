@@ -92,4 +92,4 @@ def chosen_regressions(names: Iterable[str], kind: RegressionKind | None) -> lis
 
 def commands() -> dict[str, str]:
     """The commands of all workloads that are scripts, by the name of the script."""
-    return {name: one.command for name, one in all_regressions().items() if one.command}
+    return {name: regression.command for name, regression in all_regressions().items() if regression.command}

@@ -44,7 +44,7 @@ def _by_kind(regressions: Mapping[str, Regression], outcomes: Mapping[str, Outco
     lines = ["| kind | regressions | shown by hand | ran | caught | recall | by losses alone | not run: GPU, other |"]
     lines += ["|---|--:|--:|--:|--:|--:|--:|---|"]
     for kind in RegressionKind:
-        alike = {name: one for name, one in regressions.items() if one.kind == kind}
+        alike = {name: regression for name, regression in regressions.items() if regression.kind == kind}
         if alike:
             lines.append(f"| {kind} | {_counts(alike.values(), [outcomes[name] for name in alike])} |")
     return [*lines, f"| all | {_counts(regressions.values(), list(outcomes.values()))} |"]

@@ -33,7 +33,11 @@ def optimizer_lost(session: Session, trainer: Any, meters: Any) -> None:
 
 def loaded_twice(session: Session, trainer: Any, meters: Any) -> None:
     """A load keeps two copies of all that it has read until it ends."""
-    _after(session, "load", lambda trainer, folder, _: [(one.clone(), one.clone()) for _, one in trainer.storages()])
+    _after(
+        session,
+        "load",
+        lambda trainer, folder, _: [(storage.clone(), storage.clone()) for _, storage in trainer.storages()],
+    )
 
 
 def blocks(session: Session, trainer: Any, meters: Any) -> None:
