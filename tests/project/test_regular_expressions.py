@@ -82,7 +82,7 @@ EXPRESSIONS = {
     "environments/environments.py": {
         r"@[0-9a-fA-F]{40}$": "an option: a requirement, the address of a commit",
         r"[^\w.-]": "a distribution's metadata: a requirement",
-        "_ABSENT.format(re.escape(one.name))": "uv's messages: a release that the index does not have",
+        "_ABSENT.format(re.escape(requirement.name))": "uv's messages: a release that the index does not have",
         r"^[\w.-]+=(?=\w+://)": "uv's variables: an index with its name",
         r"^(?:global|install)\.index-url='(.*)'$": "pip's output: its configuration",
     },

@@ -41,8 +41,8 @@ class LoopMoments:
 
     before_backward: Callable[[], None] = _nothing
     before_optimizer: Callable[[], None] = _nothing
-    around_forward: Callable[..., Any] | None = None
-    around_update: Callable[..., Any] | None = None
+    around_forward: Callable[..., object] | None = None
+    around_update: Callable[..., object] | None = None
 
 
 class Watched:
