@@ -173,7 +173,8 @@ class Catalog:
                 items = tuple(item if item.processes else replace(item, processes=watched) for item in items)
             yield from ((origin, item) for item in items)
         if kind == "model":
-            yield from (("this project", model) for model in self.extra_models)
+            for model in self.extra_models:  # a command's script may have a test, or none
+                yield "this project" if model.command else "the conftest", model
 
 
 @functools.cache

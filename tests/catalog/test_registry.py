@@ -126,7 +126,7 @@ def test_a_model_from_a_conftest(tmp_path: Path) -> None:
     model: Model = write(tmp_path, MINE).get("model", "my_model")
 
     assert Catalog(extra_models=(model,)).get("model", "my_model") is model
-    with pytest.raises(FileError, match="this project defines the model 't5_tiny' again; give it another name"):
+    with pytest.raises(FileError, match="the conftest defines the model 't5_tiny' again; give it another name"):
         Catalog(extra_models=(dataclasses.replace(model, name="t5_tiny"),)).all("model")
 
 
