@@ -22,11 +22,13 @@ def same_content(before: str, now: str) -> bool:
 
 def pack(hashes: Mapping[str, str]) -> dict[str, str]:
     """Paths with hashes as a record."""
-    names = sorted((PurePosixPath(path), digest) for path, digest in hashes.items() if digest)
-    folders = itertools.groupby(
-        sorted(names, key=lambda name: str(name[0].parent)), key=lambda name: str(name[0].parent)
-    )
+    files = sorted((PurePosixPath(path), digest) for path, digest in hashes.items() if digest)
+    folders = itertools.groupby(sorted(files, key=_folder), key=_folder)
     return {folder: " ".join(f"{path.name}:{digest}" for path, digest in group) for folder, group in folders}
+
+
+def _folder(file: tuple[PurePosixPath, str]) -> str:
+    return str(file[0].parent)
 
 
 def unpack(record: Mapping[str, str]) -> dict[str, str]:

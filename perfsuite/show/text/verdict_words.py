@@ -82,16 +82,21 @@ def worst_text(verdict: Verdict) -> str:
     line = worst_of(verdict)
     if line is None:
         return ""
-    sides = " → ".join(sides_text(line))
-    said = f"{line.title} {sides}" if line.change is None else f"{line.title} {change_text(line)} ({sides})"
-    said = leak_text([line]) or said
-    if line.moves and line.old == line.new:
-        said = (
-            f"{line.title} {sides_text(line)[1]} as before, but in other parts: {moves_text(line.moves[:1], line.unit)}"
-        )
+    return ", ".join([_moved_text(line) + at_text([line]), *origin_texts(line.reason)])
+
+
+def _moved_text(line: Line) -> str:
+    """Of facts those that differ, of an equal number the part that grew, of a leak its size, otherwise both sides."""
     if line.unit == FACTS and line.moves:
-        said = f"{line.title}: {some([fact_text(move.part, move.by) for move in line.moves], MOST_FACTS)}"
-    return ", ".join([said + at_text([line]), *origin_texts(line.reason)])
+        return f"{line.title}: {some([fact_text(move.part, move.by) for move in line.moves], MOST_FACTS)}"
+    before, now = sides_text(line)
+    if line.moves and line.old == line.new:
+        return f"{line.title} {now} as before, but in other parts: {moves_text(line.moves[:1], line.unit)}"
+    if leak := leak_text([line]):
+        return leak
+    if line.change is None:
+        return f"{line.title} {before} → {now}"
+    return f"{line.title} {change_text(line)} ({before} → {now})"
 
 
 def leak_text(lines: Sequence[Line]) -> str:
