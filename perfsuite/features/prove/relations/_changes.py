@@ -34,12 +34,17 @@ TF32 = 2.0**-11
 
 
 def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
-    """Torch's functions for it are called with a probability of 0. The script has imported none of them yet."""
-    functional = torch.nn.functional
+    """Torch's functions for it are called with a probability of 0. The script has imported none of them yet.
+
+    Dropout of a compiled step is not noted: a change of an object's attribute breaks the graph that holds it. The other
+    ways to run the script are eager.
+    """
+    functional, is_compiling = torch.nn.functional, torch.compiler.is_compiling
 
     def undropped(real: Callable[..., Any]) -> Callable[..., Any]:
         def without(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
-            script.dropout |= bool(p and training)
+            if not is_compiling():
+                script.dropout |= bool(p and training)
             return real(input, 0.0, training, *args, **kwargs)
 
         return without
@@ -51,7 +56,8 @@ def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
     @functools.wraps(real)
     def attention(query: Any, key: Any, value: Any, mask: Any = None, p: float = 0.0, *args: Any, **kwargs: Any) -> Any:
         p = kwargs.pop("dropout_p", p)
-        script.dropout |= bool(p)
+        if not is_compiling():
+            script.dropout |= bool(p)
         return real(query, key, value, kwargs.pop("attn_mask", mask), 0.0, *args, **kwargs)
 
     functional.scaled_dot_product_attention = attention

@@ -61,7 +61,8 @@ class GradientProbe(Probe):
     def _noting(self, what: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def noting(*args: Any, **kwargs: Any) -> Any:
             setattr(self, what, True)
-            self.lines.setdefault(what, self.script.line())
+            if not self.torch.compiler.is_compiling():  # looking for the line would break the graph
+                self.lines.setdefault(what, self.script.line())
             return call(*args, **kwargs)
 
         return noting
