@@ -171,12 +171,14 @@ class ProvedScript:
 
     def models(self) -> list[Module]:
         """The outermost modules that are trained: an optimizer has one of their parameters, or DeepSpeed's engine."""
-        optimized = self.optimized
-        models = self.watched.models
+        optimized, models = self.optimized, self.watched.models
         if self.watched.engine is not None:
             return models
         return [
-            model for model in models if any(id(parameter) in optimized for _, parameter in self._parameters_of(model))
+            model
+            for model in models
+            if hasattr(model, "zero_optimization_stage")  # an engine's own optimizer has parts of them, before it steps
+            or any(id(parameter) in optimized for _, parameter in self._parameters_of(model))
         ]
 
     def digests(self) -> dict[str, str]:

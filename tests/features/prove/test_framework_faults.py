@@ -225,7 +225,7 @@ FAULTS = {  # by name: the training, its relation, what is said, and the edits
     "moments that are not loaded": (
         ZERO,
         "resume",
-        "exp_avg",
+        "optimizer group 0, tensor 0",
         ("(options.resume_from)", "(options.resume_from, load_optimizer_states=False)"),
     ),
     "labels are shifted twice": (
@@ -329,6 +329,18 @@ def test_a_right_accumulation_holds(tmp_path, training):
     status, text = proven(tmp_path, training, "accumulation")
 
     assert (status, "one global batch in two splits" in text) == (0, True), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("training", [BY_HAND, ZERO, TRAINER, ACCELERATE, LIGHTNING], ids=lambda one: one[0])
+def test_a_right_resume_holds(tmp_path, training):
+    """Also beside the files of an earlier training, which must not be taken for those of this one."""
+    (tmp_path / "out").mkdir()
+    for name in ("latest", "last.pt"):
+        (tmp_path / "out" / name).write_text("global_step3")
+    status, text = proven(tmp_path, training, "resume")
+
+    assert (status, "begins step" in text) == (0, True), text
 
 
 def test_each_reported_fault_is_tried():

@@ -181,15 +181,17 @@ class ResumeProbe(Probe):
         return {name: " ".join(sorted(digests)) for name, digests in found.items()}  # in any order of the copies
 
     def _state(self) -> dict[str, str]:
+        """By parameter and key. A ZeRO optimizer has flat parts of groups in the place of parameters."""
         names = {id(one): name for name, one in self.script.parameters()}
         optimizers = {id(one): one for one in (*self.watched.optimizers.values(), *self.watched.made)}
-        return {
-            f"{names[id(parameter)]} ({key})": digest(tensor)
-            for optimizer in optimizers.values()
-            for parameter, state in optimizer.state.items()
-            if id(parameter) in names
-            for key, tensor in tensors_in(state)
-        }
+        found = {}
+        for optimizer in optimizers.values():
+            for number, group in enumerate(optimizer.param_groups):
+                for place, parameter in enumerate(group["params"]):
+                    name = names.get(id(parameter), f"optimizer group {number}, tensor {place}")
+                    for key, tensor in tensors_in(optimizer.state.get(parameter, {})):
+                        found[f"{name} ({key})"] = digest(tensor)
+        return found
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """Its learning rates."""
@@ -278,7 +280,7 @@ def restored(torch: ModuleType, script: ProvedScript, value: str) -> None:
     copy = started_with.get("PERFSUITE_COPY", "").partition(os.pathsep)[0]
     for path in Path(value).rglob("*"):
         target = Path(copy, path.relative_to(value))
-        if path.is_file() and not target.exists():
+        if path.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(f"{target.name}.{os.getpid()}")
             shutil.copy2(path, part)
