@@ -40,9 +40,11 @@ def content_hash(files: Iterable[Path]) -> str:
 
 
 def is_left_out(place: Path) -> bool:
-    """Whether a copy of the user's files lacks this folder, or this file: a worktree's .git is one."""
+    """Whether a copy of the user's files lacks this folder, or this file: a worktree's .git is one. So is our folder of
+    temporary files, where TMPDIR is in the repository: the copy lies there, and would be copied into itself.
+    """
     environment = (place / "pyvenv.cfg").exists() or (place / "conda-meta").is_dir()
-    return environment or place.name in LEFT_OUT
+    return environment or place.name in (*LEFT_OUT, _temporary_name())
 
 
 def cache_folder() -> Path:
@@ -102,8 +104,12 @@ def temporary_folder() -> Path:
     return _first_private([])
 
 
+def _temporary_name() -> str:
+    return f"{NAME}-{os.getuid()}"
+
+
 def _first_private(candidates: list[Path]) -> Path:
-    for folder in (*candidates, Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")):
+    for folder in (*candidates, Path(tempfile.gettempdir(), _temporary_name())):
         try:
             return private_folder(folder, "XDG_RUNTIME_DIR")
         except UsageError:

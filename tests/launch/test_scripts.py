@@ -410,17 +410,20 @@ def test_a_copy_that_is_too_large_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_virtual_environment_is_not_copied(tmp_path):
-    """Nor what git keeps; links stay links."""
-    for name in (".git/config", "mine/pyvenv.cfg", "src/net.py"):
+    """Nor what git keeps, nor our own folder of temporary files, in which the copy may lie; links stay links."""
+    own = f"tmp/perfsuite-{os.getuid()}/work/cell"
+    for name in (".git/config", "mine/pyvenv.cfg", "src/net.py", f"{own}/other.py", "tmp/mine"):
         (tmp_path / "top" / name).parent.mkdir(parents=True)
         (tmp_path / "top" / name).touch()
     (tmp_path / "top" / "link").symlink_to("src/net.py")
 
-    script_copy.copy_folder(tmp_path / "top", tmp_path / "copy")
+    copy = tmp_path / "top" / own / "root"
+    script_copy.copy_folder(tmp_path / "top", copy)
 
-    there = sorted(str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*"))
-    assert there == ["link", "src", "src/net.py"]
-    assert Path(tmp_path / "copy" / "link").is_symlink()
+    assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*")) == [
+        *("link", "src", "src/net.py", "tmp", "tmp/mine")
+    ]
+    assert (copy / "link").is_symlink()
 
 
 @pytest.mark.parametrize("command", ["", "'"])
