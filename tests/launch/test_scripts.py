@@ -3,12 +3,12 @@
 import contextlib
 import importlib.util
 import json
+import os
 import shlex
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import gate_samples as samples
@@ -413,7 +413,7 @@ def test_a_virtual_environment_is_not_copied(tmp_path):
     """Nor what git keeps, nor our own folder of temporary files, in which the copy may lie; links stay links."""
     own = f"tmp/perfsuite-{os.getuid()}/work/cell"
     for name in (".git/config", "mine/pyvenv.cfg", "src/net.py", f"{own}/other.py", "tmp/mine"):
-        (tmp_path / "top" / name).parent.mkdir(parents=True)
+        (tmp_path / "top" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "top" / name).touch()
     (tmp_path / "top" / "link").symlink_to("src/net.py")
 
