@@ -6,7 +6,7 @@ A loop is a technique of the slot "loop", so engine × loop is a part of it.
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,25 @@ def _spellings(technique: Technique) -> Iterator[str]:
         yield from (f"{technique.name}{number}" for number in NUMBERS)
 
 
+class _WatchedNumbers(Mapping[str, int]):
+    """The numbers of techniques, which note whose were asked for: one that has none may be what is missing."""
+
+    def __init__(self, numbers: Mapping[str, int], read: set[str]) -> None:
+        self.numbers, self.read = numbers, read
+
+    def __getitem__(self, name: str) -> int:
+        self.read.add(f"number of {name}")
+        return self.numbers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.add("numbers")
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        self.read.add("numbers")
+        return len(self.numbers)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Watched(Proposal):
     """A proposal that notes which fields a rule reads: whatever the others are, that rule says the same."""
@@ -120,7 +139,7 @@ class _Watched(Proposal):
     read: set[str] = field(default_factory=set)
 
     def __getattribute__(self, name: str) -> Any:
-        if name != "read":
+        if name not in ("read", "numbers"):
             self.read.add(name)
         return super().__getattribute__(name)
 
@@ -137,15 +156,14 @@ def _searches(
     texts: Iterable[str], models: Sequence[Model], device: Device | None, catalog: Catalog
 ) -> Iterator["_Search"]:
     """Of the strategies alone first, then with another technique that can change why every one is refused."""
-    helpful = list(catalog.all("technique").values())
-    alone = []
+    refused = []
     for text in texts:
         with contextlib.suppress(Refused):
             search = _search(parse_strategy(text, catalog), models, device)
             yield search
-            alone.append(text)
-            helpful = [technique for technique in helpful if search.may_change_with(technique)]
-    for text in alone:
+            refused.append((text, search))
+    for text, alone in refused:
+        helpful = [technique for technique in catalog.all("technique").values() if alone.may_change_with(technique)]
         for strategy in _with_another(text, helpful, catalog):
             yield _search(strategy, models, device)
 
@@ -164,7 +182,7 @@ class _Search:
     def may_change_with(self, technique: Technique) -> bool:
         """Whether one more technique can change why it is refused."""
         wider = "layout" in self.read and technique.parameter in DIMENSIONS
-        return wider or bool(self.read & {"techniques", "numbers"})
+        return wider or bool(self.read & {"techniques", "numbers", f"number of {technique.name}"})
 
 
 def _search(strategy: Strategy, models: Sequence[Model], device: Device | None = None) -> _Search:
@@ -181,7 +199,9 @@ def _search(strategy: Strategy, models: Sequence[Model], device: Device | None =
     for model in models:
         asked, reason = set[str](), ""
         for hardware, proposed in proposals:
-            proposal = _Watched(**proposed | {"model": model})
+            seen = set[str]()
+            numbers = _WatchedNumbers(proposed["numbers"], seen)
+            proposal = _Watched(**proposed | {"model": model, "numbers": numbers, "read": seen})
             reason = proposal.objection(strategy)
             if not reason:
                 cells.append(Cell(model, strategy, hardware, model.workload))
