@@ -49,6 +49,8 @@ settings.load_profile("shared")
 SETTINGS = Settings(steps=1, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent / "support"),))
 Measure = Callable[..., Measurement]
 
+# Long tests whose kind a quicker one of the same file guards in each run: the beginnings of their names.
+NIGHTLY = tuple((Path(__file__).parent / "data" / "nightly.txt").read_text().splitlines())
 
 # The files that take longest, which begin: else one worker ends long before the other.
 LONGEST = (
@@ -65,8 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m leaves some out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """No test waits for ever: it ends with the stacks of its threads."""
+    """NIGHTLY tests are slow ones. No test waits for ever: it ends with the stacks of its threads."""
+    for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(NIGHTLY):
+            item.add_marker(pytest.mark.slow)
     order = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for item in items:

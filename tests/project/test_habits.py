@@ -33,6 +33,15 @@ def test_an_exception_from_a_limit_of_complexity_has_a_reason():
     assert [line for line in lines if not re.search(r"# noqa: [A-Z0-9, ]+  \w", line)] == []
 
 
+def test_what_runs_at_night_exists():
+    """A line of a test that was renamed would let it run in each run again."""
+    lines = (ROOT / "tests" / "data" / "nightly.txt").read_text().splitlines()
+    named = [line.partition("[")[0].partition("::") for line in lines]
+
+    assert lines == sorted({*lines})
+    assert [name for path, _, name in named if f"\ndef {name}(" not in (ROOT / "tests" / path).read_text()] == []
+
+
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
 def test_the_form_of_an_issue_is_one_that_github_shows(path):
     """GitHub silently leaves out a form with a fault: an unknown kind, a missing label, an id that occurs twice."""

@@ -1,7 +1,9 @@
 """Objects that a step leaves alive are counted, by type, and none where none are left."""
 
 import functools
+import gc
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -47,46 +49,54 @@ class Limited(dict):
         self.limit = limit
 
 
-@functools.lru_cache(maxsize=9)
-def remembered(number):
-    return Kept()
-
-
-@functools.lru_cache(maxsize=10**9)
-def always_remembered(number):
-    return Kept()
-
-
-LIMITED, LIST = Limited(), []
-VAST, VAST_LINE = Limited(10**9), deque[Any](maxlen=10**9)
-LINE: deque[Any] = deque(maxlen=9)
-UNBOUNDED: deque[Any] = deque()
-CACHES = {
-    "deque": lambda number: LINE.append((number, Kept())),
-    "lru_cache": lambda number: remembered(number),
-    "limited": lambda number: LIMITED.update({number: Kept()}),
-    "holders": lambda number: LINE.append(Holder()),
+CACHES: dict[str, Callable[[], Callable[[int], object]]] = {
+    "deque": lambda: keeps_in(deque(maxlen=9)),
+    "lru_cache": lambda: functools.lru_cache(maxsize=9)(lambda number: Kept()),
+    "limited": lambda: stores_in(Limited()),
+    "holders": lambda: keeps_in(deque(maxlen=9), Holder),
 }
-LEAKS = {
-    "list": lambda number: LIST.append(Kept()),
-    "deque": lambda number: UNBOUNDED.append(Kept()),
-    "vast deque": lambda number: VAST_LINE.append(Kept()),
-    "vast lru_cache": lambda number: always_remembered(number),
-    "vast limit": lambda number: VAST.update({number: Kept()}),
+LEAKS: dict[str, Callable[[], Callable[[int], object]]] = {
+    "list": lambda: keeps_in([]),
+    "deque": lambda: keeps_in(deque()),
+    "vast deque": lambda: keeps_in(deque(maxlen=10**9)),
+    "vast lru_cache": lambda: functools.lru_cache(maxsize=10**9)(lambda number: Kept()),
+    "vast limit": lambda: stores_in(Limited(10**9)),
 }
 
 
-@pytest.mark.parametrize("keep", [*CACHES.values(), *LEAKS.values()], ids=[*CACHES, *(f"leak-{one}" for one in LEAKS)])
-def test_what_a_bounded_cache_holds_is_no_leak(keep):
+def keeps_in(kept: Any, make: Callable[[], Any] = lambda: (0, Kept())) -> Callable[[int], object]:
+    return lambda number: kept.append(make())
+
+
+def stores_in(kept: Any) -> Callable[[int], object]:
+    return lambda number: kept.update({number: Kept()})
+
+
+@pytest.fixture
+def nothing_else():
+    """Objects that other tests have made are not looked at."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("nothing_else")
+@pytest.mark.parametrize(
+    ("make", "grown"),
+    [*((one, [0, 4]) for one in CACHES.values()), *((one, [4, 0]) for one in LEAKS.values())],
+    ids=[*CACHES, *(f"leak-{one}" for one in LEAKS)],
+)
+def test_what_a_bounded_cache_holds_is_no_leak(make, grown):
     """It fills for some steps, and a leak grows for ever."""
+    keep = make()
     name = f"{Kept.__module__}.Kept"
     before = [one.get(name, 0) for one in count()]
     for number in range(4):
         keep(number)
     after = [one.get(name, 0) for one in count()]
 
-    grown = [later - earlier for earlier, later in zip(before, after, strict=True)]
-    assert grown == ([4, 0] if keep in LEAKS.values() else [0, 4])
+    assert [later - earlier for earlier, later in zip(before, after, strict=True)] == grown
 
 
 def test_an_object_is_not_asked_for_its_class():
