@@ -6,6 +6,9 @@ import os
 import pytest
 from small_scripts import START, measured
 
+from perfsuite.run.runner import Settings
+
+AHEAD = Settings(steps=8, warmup=1)  # more than the batches that a loader's worker is ahead
 LATER = """
 import os, subprocess
 from torch.utils.data import DataLoader
@@ -132,7 +135,7 @@ def test_a_leak_in_a_worker_is_seen(tmp_path):
     for name, leak in (("sound", "bytes(2**18)"), ("leaks", "kept.append(os.urandom(2**18))")):
         (tmp_path / name).mkdir()
         text = START + "from torch.utils.data import DataLoader\n" + rows.format(leak=leak) + loop
-        found = measured(tmp_path / name, text)
+        found = measured(tmp_path / name, text, settings=AHEAD)
         assert found.outcome == "fits", found.failure
         readings.append(found.readings["worker_grown_bytes"].value)
 
