@@ -9,7 +9,7 @@ from perfsuite.errors import Refused
 from perfsuite.features.predict.traced_memory import predict
 
 BOUND = 1e-4
-FAULTS = "perfsuite.features.prove.selftest.attention_faults"
+FAULTS = "perfsuite.rank.attention_faults"
 LLAMA = "llama_tiny-ulysses-cpu_x2"
 PAIRS = [  # the same global batch on one rank, and divided
     ("llama_tiny-single-cpu_x1", LLAMA),

@@ -19,7 +19,6 @@ TRACING = f"{TRACE}tracing"  # the parent's part of it
 HEAVY = {"accelerate", "deepspeed", "numpy", "torch", "transformers"}
 USES_TORCH = (
     "perfsuite.launch.server",
-    "perfsuite.features.prove.selftest.faults",
     "perfsuite.features.prove.relations.",
     "perfsuite.features.ladder.suites.",
 )  # in the parent's rooms

@@ -20,9 +20,7 @@ def impatient(catalog):
     """Measures a cell with a fault, and waits five seconds for a rank that does not move."""
     settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parents[1] / "support"),))
     runner = Runner(catalog, settings)
-    yield lambda fault: runner.measure(
-        replace(parse_cell(DDP, catalog), faults=(f"perfsuite.features.prove.selftest.faults:{fault}",))
-    )
+    yield lambda fault: runner.measure(replace(parse_cell(DDP, catalog), faults=(f"perfsuite.rank.faults:{fault}",)))
     runner.close()
 
 

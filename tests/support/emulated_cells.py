@@ -18,7 +18,7 @@ CELL = "gpt2_tiny-ddp-h100_x2"
 
 def on_rank_1(session, action):
     """In the forward of step 2."""
-    from perfsuite.features.prove.selftest.faults import at
+    from perfsuite.rank.faults import at
 
     at(session, "forward", 2, action)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from perfsuite.features.prove.selftest.faults import (
+from perfsuite.rank.faults import (
     _raise,
     at,
     exchange,

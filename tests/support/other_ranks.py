@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from perfsuite.features.prove.selftest.faults import exchange
+from perfsuite.rank.faults import exchange
 
 # Ranks have a folder for temporary files of their own, so they get the name of this one with their environment.
 KEPT = Path(os.environ.setdefault("PERFSUITE_OTHER_RANKS", f"{tempfile.gettempdir()}/perfsuite-other-ranks"))

@@ -6,7 +6,7 @@ import dataclasses
 import weakref
 
 from perfsuite.errors import RankError
-from perfsuite.features.prove.selftest.faults import sum_not_mean, zero_no_reduction
+from perfsuite.rank.faults import sum_not_mean, zero_no_reduction
 
 
 def wrong_reduction(session, trainer, meters):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.features.prove.selftest.faults import exchange
+from perfsuite.rank.faults import exchange
 from perfsuite.rank.turns import align
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ class ProofBench:
     def _judge(self, case: Case, recorded: Recorded) -> FaultRow:
         """The real path of a cell, with a copy of its baseline."""
         size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
-        faults = (f"perfsuite.features.prove.selftest.{case.fault}{size or ''}",) if case.fault else ()
+        faults = (f"{case.fault}{size or ''}",) if case.fault else ()
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         store = Store(folder / "baselines")
         shutil.copytree(recorded.store.root, store.root)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.features.prove.selftest import faults
+from perfsuite.rank import faults
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -1,7 +1,5 @@
-"""Faults in ranks or in their computations: each is called in every rank after its engine is prepared.
-
-Faults in the ranks' reports are in falsehoods.py, those that only take time in delays.py, those of attention in
-attention_faults.py.
+"""Faults in ranks or in their computations, which a Job names: each is called in every rank after its engine is
+prepared. The selftest and the tests put them there, and show that the gate is red.
 """
 
 from __future__ import annotations
