@@ -18,10 +18,10 @@ NOT_RED = "not red"  # instead of a verdict's status: a time may be the machine'
 
 class Case(Record, frozen=True, kw_only=True):
     """One fault. ``fault`` names the one in the ranks, ``module:function``; ``of_peak`` appends that share of its
-    cell's peak to the name, in bytes. The others name functions of edits.py: ``edit`` changes the bytes of the baseline's file
-    (or deletes it) before the cell is measured, ``meanwhile`` during it. ``replayed`` changes the baseline's
-    measurement, which is then replayed. ``change`` replaces a text of the script of script.py by another one. ``disk``
-    wraps all that the gate does.
+    cell's peak to the name, in bytes. The others name functions of edits.py: ``edit`` changes the bytes of the
+    baseline's file (or deletes it) before the cell is measured, ``meanwhile`` during it. ``replayed`` changes the
+    baseline's measurement, which is then replayed. ``change`` replaces a text of the script of script.py by another
+    one. ``disk`` wraps all that the gate does.
 
     The verdict's status must be ``status``, and it must have the ``sign``. A baseline has one launch. If the fault
     ``hangs`` the ranks, they are ended early. Those that are ``alike`` are caught in the same way as another of their
