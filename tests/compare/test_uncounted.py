@@ -19,7 +19,6 @@ from perfsuite.compare.compare import compare
 from perfsuite.compare.gather import GatherError, LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
-from perfsuite.features.upgrade.effects import effects_of
 from perfsuite.rank.forked import NoAnswer, in_a_fork
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
@@ -341,17 +340,6 @@ def test_an_upgrade_that_ends_the_counting_is_no_success() -> None:
 
     assert found.verdict.status == "failed"
     assert WHY in next(note_text(line) for line in found.verdict.lines if line.metric == "model_flop")
-
-
-def test_an_upgrade_names_the_count_that_it_lost() -> None:
-    """As a number that differs, which is bad."""
-    found = compare(
-        [folded()], [folded("model_flop")], METRICS, strategies=("zero3", "zero3"), terms=terms_of(gate_samples.CELL)
-    )
-    effects = {one.metric: one for one in effects_of(found, METRICS)}
-
-    assert effects["model_flop"].kind == "differs" and effects["model_flop"].bad
-    assert WHY in note_text(effects["model_flop"].line)
 
 
 def test_a_run_says_once_what_is_missing() -> None:

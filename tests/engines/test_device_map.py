@@ -12,7 +12,6 @@ from perfsuite.catalog.cell import make_cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import LaunchFacts, gather
 from perfsuite.errors import FileError, Refused
-from perfsuite.features.predict.traced_memory import predict
 from perfsuite.launch.jobs import make_job
 from perfsuite.meters.memory import over_devices
 from perfsuite.records.baseline import Baseline
@@ -108,11 +107,3 @@ def test_a_baseline_has_the_devices_of_its_cell(tmp_path, ranks, devices, proble
             store.load(CELL)
     else:
         assert store.load(CELL) == record
-
-
-def test_it_is_not_predicted():
-    """A trace does not know devices; the sentence names what does."""
-    [one] = predict([parse_cell(SPREAD, CATALOG)], CATALOG)
-
-    assert one.outcome == "unsupported"
-    assert "perfsuite memory --emulated" in one.reason

@@ -6,7 +6,6 @@ from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.features.predict.untraceable import why_not_traced
 
 BOUND = 1e-4
 MIXTRAL = "mixtral_tiny-ep-cpu_x2"
@@ -80,8 +79,3 @@ def test_a_model_without_as_many_experts_is_refused(catalog, cell, says):
     """Before anything is started."""
     with pytest.raises(Refused, match=says):
         parse_cell(cell, catalog)
-
-
-def test_its_memory_is_not_predicted(catalog):
-    """Routes decide what a rank receives, and fake tensors have none."""
-    assert "depends on values" in why_not_traced(parse_cell(MIXTRAL, catalog))

@@ -13,8 +13,6 @@ import pytest
 
 from perfsuite.environments.environments import installed
 from perfsuite.errors import UsageError
-from perfsuite.features.emulation import compile as emulation
-from perfsuite.features.emulation.installed import Torch
 from perfsuite.rank.memory import cpu_allocator
 from perfsuite.system import builds
 from perfsuite.system.builds import compiled, kept
@@ -139,27 +137,24 @@ def test_compiled_files_are_on_the_disk_before_they_have_their_name(cache, monke
     assert [Path(one) for one in calls[calls.index("rename") + 1 :]] == [folder.parent]
 
 
-def test_both_compiled_things_are_built_in_this_way(cache, monkeypatch):
-    """The allocator of CPU ranks and the stand-ins of emulation: a damaged file of either is built again."""
+def test_the_allocator_is_built_in_this_way(cache, monkeypatch):
+    """A damaged file of the allocator of CPU ranks is built again."""
     version = SimpleNamespace(git_version="0")
     stub = SimpleNamespace(__version__="2", __file__="", version=version, compiled_with_cxx11_abi=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", stub)
-    monkeypatch.setattr(Torch, "described", lambda self: [])
-    monkeypatch.setattr(emulation, "_build_apart", lambda torch, folder: build(folder))
     monkeypatch.setattr(cpu_allocator, "_compile", lambda folder, torch: build(folder))
-    torch = Torch(Path("torch"), "2.13.0", Path("include"))
-    for one in (lambda: emulation.stand_ins(torch), cpu_allocator.built):
-        folder = one()
-        (folder / "one.so").write_bytes(b"")
+    folder = cpu_allocator.built()
+    (folder / "one.so").write_bytes(b"")
 
-        assert one() == folder
-        assert (folder / "one.so").read_bytes() == GOOD
+    assert cpu_allocator.built() == folder
+    assert (folder / "one.so").read_bytes() == GOOD
 
 
 def test_an_allocator_that_does_not_load_is_compiled_again(tmp_path):
     """The real one, in a real process. It is as it was built, but for another build of a torch of the same name."""
     script = """
 import json, os, sys
+from perfsuite.rank.memory import cpu_allocator
 from perfsuite.rank.memory import cpu_allocator
 from perfsuite.system import builds
 

@@ -1,5 +1,6 @@
 """What a contributor's tools do is what CI does."""
 
+import ast
 import configparser
 import re
 from pathlib import Path
@@ -10,6 +11,16 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 FORMS = sorted({*(ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")} - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
+# What reads a file and writes it again: each holds its lock meanwhile.
+CHANGES = (
+    "baselines/ledger.py",
+    "baselines/own_times.py",
+    "cli/commands/init.py",
+    "features/ladder/rung_evidence.py",
+    "features/nights/news/webhook.py",
+    "features/nights/row.py",
+    "features/prove/commands/replay.py",
+)
 
 
 def test_pre_commit_runs_what_tox_runs():
@@ -72,3 +83,15 @@ def test_a_decision_is_a_short_record(path):
     assert re.search(r"^Decided on \d{4}-\d\d-\d\d\b", text, re.MULTILINE)
     assert 15 <= len(text.splitlines()) <= 30
     assert f"- {headings[0]}: decisions/{path.name}\n" in (ROOT / "mkdocs.yml").read_text()
+
+
+@pytest.mark.parametrize("module", CHANGES)
+def test_whoever_writes_what_it_read_has_a_lock(module):
+    """None of the places that read a file and write it again works without the file's lock."""
+    assert _changes(ROOT / "perfsuite" / module)
+
+
+def _changes(path: Path) -> bool:
+    """Whether the module takes the lock of a file."""
+    tree = ast.parse(path.read_text())
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func) == "changing" for node in ast.walk(tree))

@@ -12,7 +12,6 @@ from perfsuite.baselines import ledger
 from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
 from perfsuite.errors import FileError
-from perfsuite.features.nights import row
 from perfsuite.records import codec
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status, Verdict
@@ -76,21 +75,6 @@ def test_a_ledger_is_refused(number: str) -> None:
     assert ledger.decode(entry.encode(), "there").metrics["peak_memory_bytes"].new == MARK
     with pytest.raises(FileError, match="there is not a ledger entry"):
         ledger.decode(entry.replace(str(MARK), number).encode(), "there")
-
-
-@pytest.mark.parametrize("number", HUGE)
-def test_a_row_of_a_night_is_refused(tmp_path: Path, number: str) -> None:
-    """Whether its numbers are read at once or later."""
-    report = tmp_path / "report.jsonl"
-    report.write_bytes(result() + b"\n")
-    (month,) = row.write_months(row.read_report(report), tmp_path)
-    line = json.loads(month.read_text())
-    line["metrics"]["loss"] = MARK
-    month.write_text(f"{json.dumps(line)}\n".replace(str(MARK), number) * 2)
-
-    for read in (row.read_month, row.read_raw):
-        with pytest.raises(FileError, match=":1 is no result of a run"):
-            read(month)
 
 
 @pytest.mark.parametrize("number", HUGE)

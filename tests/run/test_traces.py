@@ -22,8 +22,6 @@ from gate_samples import CELL, measurement
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
-from perfsuite.features.predict import traced_memory as prediction
-from perfsuite.features.predict.trace_records import HOST, Trace, TraceMark
 from perfsuite.launch.launcher import CellFailed
 from perfsuite.rank.memory.anatomy import Mark, dissect, levels
 from perfsuite.rank.memory.snapshot import make_snapshot, pickled
@@ -241,25 +239,6 @@ def test_memory_viz_can_read_the_pickle():
 
     assert ("PROTO", 4) in used
     assert {name for name, _ in used} <= set(known.split())
-
-
-def test_a_trace_of_fake_tensors_becomes_a_snapshot(catalog, monkeypatch):
-    """Its labels name the operator and the module; what is in host memory is left out."""
-    labels = ["", "aten::mul\th.0"]
-    events = [(1, 64, 1, 0), (2, 99, 1, HOST), (-1, 0, 0, 0), (1, -64, 0, 0)]
-    marks = [TraceMark(phase="batch", named={1: "parameters"})]
-    trace = Trace(events=events, labels=labels, marks=marks, versions={}, seconds=0.0, rss_bytes=0)
-    monkeypatch.setattr(prediction, "trace_each", lambda jobs, processes: [(0, trace)])
-    snapshot = pickle.loads(prediction.trace_snapshot(parse_cell("gpt2_tiny-single-cpu_x1", catalog), 0, catalog, True))
-    (told,) = snapshot["device_traces"]
-
-    assert [(one["action"], one["size"]) for one in told] == [
-        ("alloc", 64),
-        ("free_requested", 64),
-        ("free_completed", 64),
-    ]
-    assert told[0]["frames"] == [{"filename": "h.0", "line": 0, "name": "aten::mul"}]
-    assert told[0]["category"] == "parameters"
 
 
 def test_levels_peak_as_the_anatomy_does():

@@ -9,6 +9,8 @@ from perfsuite.compare.pooling import Difference, Effect, Pool, groups_of
 from perfsuite.compare.terms import MOST_RED_RATE, Terms
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.sample import Reading
+from perfsuite.show.html.comparisons import comparisons_page
+from perfsuite.show.html.document import Document, render
 
 
 def launched(count: int, **readings: Reading | None) -> list[Measurement]:
@@ -29,3 +31,25 @@ def compared(a: list[Measurement], b: list[Measurement], *strategies: str, metri
             known = {cell: [Difference(metric.sign * by, error) for by, error in pairs]}
             pooled[metric.name] = Pool(known, groups_of({cell: []}), terms.tolerance, MOST_RED_RATE).of(cell)
     return compare(a, b, metrics, strategies=names, terms=terms, pooled=pooled)
+
+
+def page_of(document: Document) -> str:
+    return render(document).decode()
+
+
+def with_suspects(size: int, **suspects: int) -> Reading:
+    named = {f"activations: {name} @ h.0": bytes_ for name, bytes_ in suspects.items()}
+    return msgspec.structs.replace(
+        samples.memory(size, activations=8 * samples.GIB + size - 20 * samples.GIB), suspects=named
+    )
+
+
+def compared_sides(catalog) -> Document:
+    """The page of an ``ab`` whose B is slower and needs more."""
+    fat = with_suspects(21 * samples.GIB, softmax=2 * samples.GIB)
+    slow = samples.times(*(1.05 * seconds for seconds in (0.40, 0.41, 0.42, 0.41)))
+    found = compared(
+        launched(8, peak_memory_bytes=with_suspects(20 * samples.GIB, softmax=samples.GIB)),
+        launched(8, peak_memory_bytes=fat, step_time_seconds=slow),
+    )
+    return comparisons_page("torch==1", "here", [found], catalog.all("metric").values())

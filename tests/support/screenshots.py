@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
+from ab_samples import compared_sides, page_of
 from browsing import CHROMIUM
-from command_pages import compared_sides, missed, page_of, replayed, upgraded
 from playwright.sync_api import Browser, sync_playwright
 from red_night import red_night
+from replays import missed, replayed
+from upgrade_pages import upgraded
 
 from perfsuite.catalog.project import Project
 from perfsuite.catalog.registry import Catalog

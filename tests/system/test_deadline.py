@@ -15,7 +15,6 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.environments import bounded, lockfile
 from perfsuite.environments.environments import Environment
-from perfsuite.features.predict.trace import tracing
 from perfsuite.launch.leases import lease
 from perfsuite.records.progress import Progress
 from perfsuite.run.measuring import Measuring
@@ -315,10 +314,3 @@ def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner, mo
     assert (question.unfinished != "", len(question.pairs[DDP])) == (True, 0)
     assert len(made) == 2
     assert not any(one._launcher._servers for one in made)
-
-
-def test_a_trace_ends(catalog: Catalog) -> None:
-    """A prediction of --perf-predict has a process, too."""
-    job = tracing.job_of(parse_cell("t5_large-single+bf16-h100_x1", catalog), 0, catalog)  # it takes many seconds
-    with limit(SOON, ""), pytest.raises(OutOfTime):
-        tracing.trace([job])

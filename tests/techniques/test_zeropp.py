@@ -7,17 +7,13 @@ from parity import worst
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.features.predict.traced_memory import predict
 
 PLAIN, TWICE = "llama_tiny-zero3+nodrop-cpu_x4", "llama_tiny-zero3+hpz2+nodrop-cpu_x4"
 
 
-def test_a_second_partition_changes_no_number(measure, catalog):
-    """Backward gathers all again, from half of the ranks. Each keeps half of the parameters that it gathers, and a
-    trace has them, too.
-    """
+def test_a_second_partition_changes_no_number(measure):
+    """Backward gathers all again, from half of the ranks. Each keeps half of the parameters that it gathers."""
     plain, twice = measure(PLAIN), measure(TWICE)
-    (traced,) = predict([parse_cell(TWICE, catalog)], catalog)
     sent = [one.readings["communication_bytes"].parts for one in (plain, twice)]
     kept = [one.readings["peak_memory_bytes"].parts["parameters"] for one in (plain, twice)]
     half = twice.readings["communication_theory_bytes"].parts["all_gather"] // 2 // 2
@@ -26,7 +22,6 @@ def test_a_second_partition_changes_no_number(measure, catalog):
     assert sent[1]["reduce_scatter"] == sent[0]["reduce_scatter"]
     assert sent[1]["all_gather"] == pytest.approx(2 * sent[0]["all_gather"], rel=0.005)
     assert kept[1] - kept[0] == pytest.approx(half, rel=0.01)
-    assert traced.peak_bytes == pytest.approx(twice.readings["peak_memory_bytes"].value, rel=1e-4)
 
 
 @pytest.mark.parametrize(

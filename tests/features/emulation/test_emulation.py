@@ -16,9 +16,10 @@ from perfsuite.cli import main as cli
 from perfsuite.compare.gather import LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError, PerfsuiteError, UsageError
+from perfsuite.features.emulation import compile as stand_ins
 from perfsuite.features.emulation import installed, running
 from perfsuite.features.emulation.devices import parse_gpus
-from perfsuite.features.emulation.installed import installed_torch
+from perfsuite.features.emulation.installed import Torch, installed_torch
 from perfsuite.features.emulation.running import Emulation, variables
 from perfsuite.features.predict.overhead import CONTEXT
 from perfsuite.launch.hardware_here import device_of, why_absent
@@ -27,6 +28,7 @@ from perfsuite.system import machine
 from perfsuite.system.machine import Gpu
 
 GIB = 2**30
+GOOD = b"\x7fELF good"
 CATALOG = Catalog()
 UNKNOWN = ["b300", "gb300"]  # no source says how large their L2 cache is
 NVIDIA = [device.name for device in CATALOG.all("device").values() if device.compute_capability]
@@ -323,3 +325,21 @@ def test_pytest_refuses_to_record_or_to_time(emulated_machine, pytester, option)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{option.partition('=')[0]} needs real GPUs*"])
+
+
+def test_a_damaged_stand_in_is_built_again(tmp_path, monkeypatch):
+    """As every library that perfsuite compiles."""
+
+    def build(torch, folder):
+        folder.mkdir()
+        (folder / "one.so").write_bytes(GOOD)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Torch, "described", lambda self: [])
+    monkeypatch.setattr(stand_ins, "_build_apart", build)
+    torch = Torch(Path("torch"), "2.13.0", Path("include"))
+    folder = stand_ins.stand_ins(torch)
+    (folder / "one.so").write_bytes(b"")
+
+    assert stand_ins.stand_ins(torch) == folder
+    assert (folder / "one.so").read_bytes() == GOOD

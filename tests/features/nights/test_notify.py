@@ -11,7 +11,7 @@ from perfsuite.cli.main import main
 from perfsuite.compare.judge import OUTCOME, judge
 from perfsuite.features.nights.commands.notify import DRY
 from perfsuite.features.nights.news.forge import MOST
-from perfsuite.features.nights.news.regressions import _causes
+from perfsuite.features.nights.news.regressions import News, _causes
 from perfsuite.features.upgrade.effects import ALONE, Finding, ReleaseEffect
 from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.records import codec
@@ -487,3 +487,12 @@ def test_a_webhook_gets_no_link_and_no_command_of_a_report(forge, tmp_path):
 
     assert "<" not in red
     assert red.count("`") == 2
+
+
+def test_a_cell_in_quarantine_opens_no_issue():
+    """And closes none."""
+    news, title = News(), f"{CELL} peak_memory_bytes"
+    news.add_run([msgspec.structs.replace(result(FATTER), quarantined="2026-12-24")])
+
+    assert news.red() == {}
+    assert news.left(title, [title], {}) == [title]

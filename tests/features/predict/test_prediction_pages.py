@@ -1,41 +1,13 @@
-"""The pages of the commands: the same parts, filled with what each command found."""
-
-from dataclasses import replace
+"""The pages of `perfsuite memory`, `fit` and `plan`."""
 
 import msgspec
-from ab_samples import compared, launched
-from command_pages import compared_sides, missed, page_of, replayed, upgraded
-from gate_samples import GIB, METRICS, memory
+from ab_samples import page_of
 from predictions import PREDICTION
 from rich.table import Table as TextTable
 
-from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.cli.main import main
 from perfsuite.features.predict.prediction import Estimate, HeldStorages
 from perfsuite.features.predict.prediction_pages import cells_page, memory_page
-from perfsuite.show.html.comparisons import comparisons_page
-
-
-def test_an_ab_shows_both_sides(catalog):
-    """The sentence counts the cells; memory differs by category and operator; steps of both sides are one chart."""
-    page = page_of(compared_sides(catalog))
-
-    assert "B against A in 1 cell: 1 regressed." in page
-    assert '<p class="muted">A: torch==1</p>' in page
-    assert "softmax in h.0" in page and "+1.00 GiB (+5.0 %)" in page
-    assert page.count("<figcaption>") == 2
-
-
-def test_an_ab_with_immaterial_differences_has_a_page(catalog):
-    """They are green, as in a run; a cell that is worse comes first and gives the colour."""
-    metrics = [replace(METRICS[0], materiality=OF_A_PEAK)]
-    sides = [launched(1, peak_memory_bytes=memory(20 * GIB + more)) for more in (0, 1, GIB)]
-    found = [compared(sides[0], side, metrics=metrics) for side in sides[1:]]
-    document = comparisons_page("torch==1", "here", found, catalog.all("metric").values())
-
-    assert document.verdict == "B against A in 2 cells: 1 immaterial, 1 regressed." and document.tone == "red"
-    assert [(one.badge, one.tone) for one in document.sections] == [("regressed", "red"), ("immaterial", "green")]
-    assert page_of(document).count("immaterial</td>") == 1
 
 
 def test_a_predicted_cell_is_drawn_as_predicted():
@@ -93,32 +65,3 @@ def test_a_plan_that_fits_nowhere_says_so(tmp_path):
     main(["plan", "gpt_1t", "--hardware=rtx3090_x1", "--tokens=1e9", f"--html={file}"])
 
     assert "No layout fits: the smallest needs" in file.read_text() and "<figure>" not in file.read_text()
-
-
-def test_a_selftest_shows_what_passed_first():
-    """Faults in time are shares with intervals."""
-    document = missed()
-    page = page_of(document)
-
-    assert document.verdict == "1 of 2 exact faults are caught for the right reason."
-    assert [one.heading for one in document.sections] == ["Not as expected", "Faults in time", "Every fault"]
-    assert "2 of 3" in page and document.tone == "red"
-
-
-def test_a_replay_shows_each_regression():
-    """With its source, its numbers and its commands; what is caught is folded."""
-    document = replayed()
-    page = page_of(document)
-
-    assert document.verdict == "1 of 1 that ran are caught." and document.sections[1].folded
-    assert 'gradient norm <span class="whole">3.58 → 1.97</span>' in page and "perfsuite replay --fresh one" in page
-
-
-def test_an_upgrade_names_the_cause_of_each_effect():
-    """What gets worse is open, what gets better is folded, and the commands are where they belong."""
-    document = upgraded()
-
-    assert document.verdict == "1 effect in 2 cells got worse, 1 got better."
-    assert [one.folded for one in document.sections] == [False, True, True]
-    assert [[command.text for command in one.commands] for one in document.sections[:2]] == [["perfsuite ab …"], []]
-    assert 'Caused by lib <span class="whole">1 -&gt; 2</span> (alone).' in page_of(document)

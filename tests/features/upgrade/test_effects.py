@@ -3,9 +3,11 @@
 import dataclasses
 
 import gate_samples as samples
+import msgspec
 import pytest
 
 from perfsuite.catalog.definitions import OF_A_PEAK
+from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
 from perfsuite.compare.terms import terms_of
 from perfsuite.features.upgrade.effects import (
@@ -192,3 +194,16 @@ def test_a_cell_that_ends_is_one_effect(old, new):
 def test_a_cell_that_never_ran_has_no_effect():
     """There is nothing to compare."""
     assert of(samples.measurement("failed"), samples.measurement("failed")) == {}
+
+
+def test_a_count_that_an_upgrade_lost_is_named() -> None:
+    """As a number that differs, which is bad."""
+    why = "RuntimeError: no fake impl"
+    metrics = [metric for metric in Catalog().metrics("training") if metric.name == "model_flop"]
+    counted = samples.measurement(model_flop=Reading(value=800))
+    uncounted = msgspec.structs.replace(samples.measurement(), uncounted={"model_flop": why})
+    found = compare([counted], [uncounted], metrics, strategies=("zero3", "zero3"), terms=terms_of(samples.CELL))
+    (lost,) = effects_of(found, metrics)
+
+    assert (lost.metric, lost.kind, lost.bad) == ("model_flop", "differs", True)
+    assert why in note_text(lost.line)
