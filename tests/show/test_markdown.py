@@ -12,12 +12,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
-from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction
-from perfsuite.features.predict.prediction import Prediction
-from perfsuite.features.predict.result import PredictedResult
 from perfsuite.records import codec
 from perfsuite.records.change import Change, Problem, TrialReport
-from perfsuite.records.formats import FORMAT
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Consent, EvidenceTrace, Line, LineInterval, Status, TraceKind, Verdict
@@ -25,16 +21,6 @@ from perfsuite.show.text.markdown import ROOM, code, fence, passes, render_brief
 from perfsuite.show.text.verdict_text import render
 
 BASELINE = baseline()
-ABSENT = "gpt2_tiny-single+bf16-h100_x1"
-PREDICTION = Prediction(
-    format=FORMAT,
-    cell=ABSENT,
-    outcome="fits",
-    world_size=1,
-    peak_bytes=3 * GIB,
-    parts={"activations": 3 * GIB},
-    smallest_bytes=4 * GIB,
-)
 HOSTILE = "`@octocat` | [x](https://example.org) <img src=x>\n```\n# heading\n~~~~\n</details>"
 
 
@@ -42,12 +28,6 @@ def result(new=None, old=BASELINE, updated: str = "") -> Result:
     new = new or measurement()
     verdict = judge(new, old, METRICS, strategy="zero3")
     return Result(measurement=new, baseline=old, verdict=verdict, updated=updated)
-
-
-def predicted(peak_bytes: int = 3 * GIB, held: bool = True, updated: str = "") -> PredictedResult:
-    now = msgspec.structs.replace(PREDICTION, peak_bytes=peak_bytes, parts={"activations": peak_bytes})
-    before = PredictedBaseline(format=FORMAT, cell=ABSENT, date="", commit="", prediction=PREDICTION)
-    return PredictedResult(prediction=now, verdict=judge_prediction(now, before if held else None), updated=updated)
 
 
 def markdown(*results, conclusion: str = "success") -> str:
@@ -67,16 +47,13 @@ FAILED = result(measurement("failed"))
     ("results", "good"),
     [
         ([result()], True),
-        ([predicted()], True),
-        ([result(), predicted()], True),
+        ([result(), result()], True),
         ([FATTER], False),
         ([SLIMMER], False),
         ([FAILED, result()], False),
-        ([result(), predicted(4 * GIB)], False),
+        ([result(), FATTER], False),
         ([result(old=None)], False),
-        ([predicted(held=False)], False),
         ([result(old=None, updated="baselines/x.json")], True),
-        ([predicted(held=False, updated="baselines/x.json")], True),
         ([result(measurement("unsupported"), old=None)], False),
         ([], False),
     ],
@@ -102,18 +79,9 @@ def test_a_red_cell_s_text_is_the_terminal_s():
 
 def test_the_heading_counts():
     """The verdict can be read without opening anything."""
-    assert markdown(FATTER, result(), predicted()).startswith("## Training performance: 1 of 3 cells red\n")
-    assert markdown(result(), predicted()).startswith("## Training performance: 2 of 2 cells as good as their")
+    assert markdown(FATTER, result(), result()).startswith("## Training performance: 1 of 3 cells red\n")
+    assert markdown(result(), result()).startswith("## Training performance: 2 of 2 cells as good as their")
     assert markdown().startswith("## Training performance: no cell was compared")
-
-
-def test_predictions_stand_apart():
-    """A prediction has a table of its own that says what it is."""
-    text = markdown(result(), predicted())
-
-    assert "measured cells: 1<" in text
-    assert "predicted cells, not measured: 1<" in text
-    assert f"| `{ABSENT}` | `ok` | `3.00 GiB` | `4.00 GiB` |" in text
 
 
 def test_a_block_of_code_cannot_be_left():
@@ -213,15 +181,15 @@ def report(tmp_path):
 
 
 def test_a_report_reads_back(report):
-    """Measured and predicted cells are distinguished."""
-    path = report(FATTER, predicted(), result())
+    """In its order."""
+    path = report(FATTER, result())
 
-    assert codec.read_report(path) == [FATTER, result(), predicted()]
+    assert codec.read_report(path) == [FATTER, result()]
 
 
 def test_a_torn_report_is_named(report):
     """File and line; nothing is guessed."""
-    path = report(FATTER, predicted())
+    path = report(FATTER, result())
     path.write_bytes(path.read_bytes()[20:])
     with pytest.raises(FileError, match=r"run\.jsonl:1 is not a"):
         codec.read_report(path)
@@ -229,13 +197,13 @@ def test_a_torn_report_is_named(report):
 
 def test_a_killed_run_keeps_what_it_had(report, capsys):
     """A line that is cut off is the last that a killed run wrote: the others are shown, and the run is red."""
-    path = report(result(), predicted())
+    path = report(result(), result())
     path.write_bytes(path.read_bytes()[:-20])
 
     assert main(["summary", str(path)]) == 1
     told = capsys.readouterr()
     assert "The run ended before its report did" in told.out
-    assert "measured cells: 1<" in told.out
+    assert "measured cells: 2<" in told.out
     assert told.err == f"perfsuite: {path} ends in the middle of a line: its run was killed.\n"
 
 
@@ -269,17 +237,9 @@ def test_without_a_report_the_command_fails(capsys):
     assert "The run was cancelled" in capsys.readouterr().out
 
 
-def test_baseline_accept_leaves_predictions_alone(report, capsys, tmp_path):
-    """They are in the same report, and have baselines of their own."""
-    status = main(["baseline", "accept", str(report(result(), predicted())), "--baselines", str(tmp_path)])
-
-    assert status == 0
-    assert ABSENT not in capsys.readouterr().out
-
-
 def test_a_brief_summary_says_what_is_worst():
     """The heading and a line per red cell, with the metrics that are red or the reason; nothing of green ones."""
-    assert render_brief([FATTER, FAILED, result(), predicted()]) == (
+    assert render_brief([FATTER, FAILED, result(), result()]) == (
         "## Training performance: 2 of 4 cells red\n\n"
         f"- `{CELL}` `peak memory +10.0 % (20.00 GiB → 22.00 GiB); 1 of 4 metrics regressed`\n"
         f"- `{CELL}` `failed: Rank 1 was killed by SIGKILL.`\n"

@@ -13,12 +13,11 @@ import pytest
 from gate_samples import GIB, KILLED, METRICS, OOM, VERSIONS, baseline, measurement, memory, times
 from red_night import GROWTH, NOISY, red_night
 from rich.table import Table as TextTable
-from test_markdown import HOSTILE, predicted, result
+from test_markdown import HOSTILE, result
 from whole_reports import write_report
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
-from perfsuite.features.predict.prediction import PredictedTime
 from perfsuite.plugin.report_files import Reports
 from perfsuite.rank.memory.anatomy import Mark, whole_steps
 from perfsuite.records import codec
@@ -73,7 +72,7 @@ def test_the_verdict_is_one_sentence_and_a_count():
     """Red, open, green, without a baseline, and what has not finished."""
     fatter = result(measurement(peak_memory_bytes=memory(22 * GIB)))
     waiting = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.OPEN))
-    cells: list[CellResult] = [fatter, result(), waiting, result(old=None), predicted()]
+    cells: list[CellResult] = [fatter, result(), waiting, result(old=None), result()]
 
     assert verdict_of(cells) == "2 of 5 cells are red. 1 open, 2 green, 1 of the red has no baseline."
     assert verdict_of([result()], 99).endswith("99 more cells have no result yet: the run goes on, or it was ended.")
@@ -435,26 +434,6 @@ def test_only_html_is_html(inside):
     assert NASTY not in tag("p", *inside, class_=NASTY)
 
 
-def test_measured_and_predicted_are_never_alike():
-    """The word and another form, for each cell."""
-    page = page_of([result(), predicted()])
-
-    assert page.count('<span class="badge measured">measured</span>') == 1
-    assert page.count('<span class="badge predicted">predicted</span>') == 1
-    assert 'class="card green predicted"' in page and 'class="card green measured"' in page
-
-
-def test_predicted_numbers_of_the_table_look_predicted():
-    """In every row, if all rows are predicted too; with the tokens per second that the terminal has."""
-    time = PredictedTime(cell="x", predicted_step_seconds=0.25, predicted_tokens_per_second=81920.0)
-    page = page_of([msgspec.structs.replace(predicted(), time=time)])
-    row = page[page.index('id="cells"') :].partition("<tbody>")[2].partition("</tr>")[0]
-    shown = re.findall(r'<td class="predicted"[^>]*>([^<]*)<', row)
-
-    assert shown == ["predicted", "3.00 GiB", "250 ms", "81,920"]
-    assert 'class="predicted"' not in page_of([result()])
-
-
 def test_a_bar_is_as_long_as_its_value():
     """Half the value is half the length; parts follow each other."""
     drawn = stacked_bars("t", [Stack(label="a", parts={"x": 2, "y": 2}), Stack(label="b", parts={"x": 2})], BYTES)
@@ -607,7 +586,7 @@ def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
 
 def test_summary_writes_the_page(tmp_path, capsys):
     """From lines of JSON, as the Markdown."""
-    write_report(tmp_path / "run.jsonl", [result(), predicted()])
+    write_report(tmp_path / "run.jsonl", [result(), result()])
     status = main(["summary", str(tmp_path / "run.jsonl"), "--html", str(tmp_path / "run.html")])
 
     assert status == 0

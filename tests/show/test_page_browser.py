@@ -2,7 +2,7 @@
 
 import pytest
 from red_night import GROWTH, NOISY, red_night
-from test_markdown import predicted
+from test_markdown import result
 from test_page import NASTY
 
 from perfsuite.catalog.registry import Catalog
@@ -38,11 +38,11 @@ def report(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The page of one red cell, the noisy one, a green one and a predicted one: axe-core takes seconds per cell."""
+    """The page of one red cell, the noisy one, a green and a new one: axe-core takes seconds per cell."""
     path = tmp_path_factory.mktemp("small") / "red.html"
     night = red_night(14)
     chosen = [next(one for one in night if one.verdict.status == status) for status in ("regressed", "open", "ok")]
-    write_run(path, [*chosen, predicted(held=False)], Catalog().all("metric").values())
+    write_run(path, [*chosen, result(old=None)], Catalog().all("metric").values())
     return path
 
 

@@ -57,12 +57,90 @@ def test_a_model_without_a_closed_form_is_traced(folder, capsys):
     assert "live tensors" in capsys.readouterr().out
 
 
-def test_a_config_without_a_head_is_refused(folder):
-    """The message says which class has none."""
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["LlamaModel"]}))
+BERT = {
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 512,
+}  # fmt: skip
 
-    with pytest.raises(UsageError, match=r"its class LlamaModel predicts no tokens"):
+
+@pytest.mark.parametrize(
+    ("model_class", "task"),
+    [("BertForMaskedLM", "masked_lm"), ("BertForSequenceClassification", "sequence_classification")],
+)
+def test_an_encoder_trains_on_the_batches_of_its_head(folder, capsys, model_class, task):
+    """Adapters beside its matrices as well."""
+    (folder / "config.json").write_text(json.dumps(BERT | {"architectures": [model_class]}))
+    asked = ["--hardware", "h100_x1", "-s", "32", "-b", "2", "--strategy"]
+
+    assert find_model(str(folder), Catalog(())).task == task
+    assert main(["memory", str(folder), *asked, "single+bf16"]) == 0
+    assert main(["memory", str(folder), *asked, "single+lora+bf16"]) == 0
+    assert "live tensors" in capsys.readouterr().out
+
+
+T5 = {
+    "architectures": ["T5ForConditionalGeneration"], "d_model": 64, "d_ff": 128, "d_kv": 16, "num_heads": 4,
+    "num_layers": 2, "vocab_size": 512,
+}  # fmt: skip
+
+
+def test_a_config_need_not_say_how_labels_begin(folder, capsys):
+    """transformers' own T5Config does not."""
+    (folder / "config.json").write_text(json.dumps(T5))
+
+    assert main(["memory", str(folder), "--strategy", "single+bf16", "--hardware", "h100_x1", "-s", "32"]) == 0
+    assert "live tensors" in capsys.readouterr().out
+
+
+MAMBA = (
+    '{"architectures": ["Mamba2ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 512, '
+    '"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1, "time_step_limit": [0.0, INFINITE]}'
+)
+
+
+@pytest.mark.parametrize("written", ["Infinity", '{"__float__": "Infinity"}'])
+def test_a_config_may_have_an_infinite_number(folder, written):
+    """As the hub's files have it, and as transformers saves it today."""
+    (folder / "config.json").write_text(MAMBA.replace("INFINITE", written))
+
+    assert find_model(str(folder), Catalog(())).task == "causal_lm"
+
+
+WHISPER = {
+    "architectures": ["WhisperForConditionalGeneration"], "d_model": 64, "encoder_layers": 1, "decoder_layers": 1,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+    "vocab_size": 512, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1, "decoder_start_token_id": 1,
+}  # fmt: skip
+VIT = BERT | {"architectures": ["ViTForImageClassification"]}
+
+
+@pytest.mark.parametrize("config", [CONFIG | {"architectures": ["LlamaModel"]}, WHISPER, VIT])
+def test_a_class_that_no_text_trains_is_refused(folder, config):
+    """The message says which class, and how to ask for the memory of a script."""
+    (folder / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(UsageError, match=f"train its class {config['architectures'][0]}. A script .* -- python"):
         find_model(str(folder), Catalog(()))
+
+
+CLIP = {"architectures": ["CLIPModel"], "text_config": BERT, "vision_config": BERT}
+SIGLIP = {"architectures": ["SiglipModel"], "text_config": BERT, "vision_config": BERT}
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (VIT, "ViTPatchEmbeddings is no table of tokens"),
+        (CLIP, "CLIPModel has no single table of tokens"),
+        (SIGLIP, "vision_model is trained beside the text"),
+    ],
+)
+def test_a_plan_is_of_text(folder, capsys, config, reason):
+    """What sees images is refused with the way to its memory, which is a script's."""
+    (folder / "config.json").write_text(json.dumps(config))
+
+    assert main(["plan", str(folder), "--hardware", "h100_x8", "--tokens", "1e6"]) == 2
+    said = capsys.readouterr().err
+    assert reason in said and "-- python train.py" in said
 
 
 @pytest.mark.parametrize(
