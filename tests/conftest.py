@@ -17,13 +17,16 @@ from faults import named
 from forge_server import forge  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 from package_index import Index, Upload
-from warm import WARM_START, counted_flop, rank_servers, tracing_processes  # noqa: F401  fixtures
+from warm import WARM_START, counted_flop, rank_servers  # noqa: F401  fixtures
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.system.paths import cache_folder
+
+with contextlib.suppress(ModuleNotFoundError):  # without the feature that traces, nothing does
+    from warm_traces import tracing_processes  # noqa: F401  a fixture
 
 if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is not a worker
     # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.

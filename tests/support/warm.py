@@ -1,4 +1,4 @@
-"""What takes seconds to start stays warm for the whole session: rank servers and tracing processes.
+"""What takes seconds to start stays warm for the whole session: rank servers here, tracing processes in warm_traces.py.
 
 Tests of their start and their end start them in a process of their own.
 """
@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -17,10 +17,7 @@ import pytest
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.environments.environments import Environment
-from perfsuite.features.predict.trace.tracing import MemoryTracer
-from perfsuite.features.predict.trace_records import Trace, TraceJob
 from perfsuite.launch import launcher, places, servers
-from perfsuite.records.failure import Failure
 from perfsuite.records.job import Job
 from perfsuite.run.runner import Runner, _counted
 
@@ -116,51 +113,3 @@ def counted_flop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setattr(Runner, "__init__", sharing)
         patch.setattr(Runner, "job", job)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def tracing_processes() -> Iterator[None]:
-    """So do tracing processes, unless a round was broken off or imported code of a test's own."""
-    idle: dict[str, list[MemoryTracer]] = defaultdict(list)
-    start, end, trace_round = MemoryTracer._start, MemoryTracer.__exit__, MemoryTracer.round
-    keys, spoilt = dict[int, str](), set[int]()
-
-    def lend(self: MemoryTracer) -> Any:
-        # The predictions are kept by the process of pytest, and how many forks trace at once is only speed.
-        key = variables("XDG_CACHE_HOME")
-        while idle[key]:
-            kept = idle[key].pop()
-            if kept._process is not None and kept._process.poll() is None:
-                self._stack, self._folder = kept._stack, kept._folder
-                process = kept._process
-                break
-        else:
-            process = start(self)
-        keys[id(self)] = key
-        return process
-
-    def watched(self: MemoryTracer, jobs: Sequence[TraceJob]) -> Iterator[tuple[int, Trace | Failure]]:
-        fit = id(self) not in spoilt and all(
-            one.job.model.build.startswith("perfsuite.") and not one.job.catalogs for one in jobs
-        )
-        spoilt.add(id(self))  # until all results are read
-        yield from trace_round(self, jobs)
-        if fit:
-            spoilt.discard(id(self))
-
-    def give_back(self: MemoryTracer, *_: object) -> None:
-        key = keys.pop(id(self), "")
-        if not key or id(self) in spoilt:
-            spoilt.discard(id(self))
-            end(self)
-            return
-        kept = MemoryTracer(self.processes)
-        kept._stack, kept._folder, kept._process = self._stack, self._folder, self._process
-        idle[key].append(kept)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, function in (("_start", lend), ("round", watched), ("__exit__", give_back)):
-            patch.setattr(MemoryTracer, name, function)
-        yield
-    for kept in itertools.chain.from_iterable(idle.values()):
-        end(kept)
