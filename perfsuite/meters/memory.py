@@ -73,7 +73,7 @@ class Memory(Meter):
     def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         self.source.begin_step()
         if not gc.isenabled():
-            gc.collect()
+            self.session.garbage.collect()
         if kind == StepKind.TRACED:
             self.source.settle()  # the barrier before the step has a tensor of its own
         elif self.record.is_on and kind != StepKind.COMPILING:
@@ -98,7 +98,7 @@ class Memory(Meter):
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         self.steps += not self.record.is_on
         if self.session.strategy.engine.own and (self.steps == 1 or kind == StepKind.UNFENCED):
-            gc.collect()
+            self.session.garbage.collect()
             self.kept.append((self.steps, self.source.kept_bytes))
 
     def readings(self) -> dict[str, Reading]:
@@ -141,7 +141,7 @@ class Memory(Meter):
             self.later_inputs.append(self.trainer.watched.elements or 0)
         self.source.begin_step()
         if self.has_grown and is_asked_at(step):
-            gc.collect()
+            self.session.garbage.collect()
             self.later_kept.append(self.source.kept_bytes)
         self.source.reset_peak()
 

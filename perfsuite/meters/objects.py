@@ -58,6 +58,7 @@ class Objects(Meter):
     def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         first = self.own and kind == StepKind.TIMED and not self.counts  # a script's timed steps are a long block
         if first or (kind in (StepKind.UNFENCED, StepKind.CALLED) and self.steps and len(self.counts) <= MOST):
+            self.session.garbage.collect()
             objects, cached = count()
             self.counts.append(objects)
             self.cached.append(cached)
@@ -81,6 +82,7 @@ class Objects(Meter):
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if self.has_grown and is_asked_at(step):
+            self.session.garbage.collect()
             self.later_counts.append(count()[0])
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
@@ -108,31 +110,43 @@ class Objects(Meter):
 
 
 def count() -> tuple[dict[str, int], dict[str, int]]:
-    """The live objects by their type, as ``package.module.Type``, and those that bounded caches hold. It leaves none
+    """The objects by their type, as ``package.module.Type``, and those that bounded caches hold. It leaves none
     itself: a Counter would ask whether what it is given is a Mapping, and every Mapping would remember the answer.
+
+    A process has hundreds of thousands of objects and hundreds of types, so what can be asked of a type is.
     """
-    gc.collect()
     objects = gc.get_objects()
-    held: set[int] = set()
-    ours: set[int] = set()  # notes of perfsuite's own of a step
+    numbers = _by_type(objects)
+    own = {kind for kind in numbers if str(kind.__module__).startswith(OURS)}  # a type of C may have a descriptor there
+    bounded = {kind for kind in numbers if kind not in own and may_be_bounded(kind)}
+    held: dict[int, Any] = {}
+    ours: dict[int, Any] = {}  # notes of perfsuite's own of a step
     for one in objects:
-        if str(type(one).__module__).startswith(OURS):  # a type of C may have a descriptor there
-            ours.add(id(one))
-            ours.update(map(id, gc.get_referents(one)))
-        elif is_bounded(one):
+        if type(one) in own:
+            ours[id(one)] = one
+            ours.update((id(inner), inner) for inner in gc.get_referents(one))
+        elif type(one) in bounded and is_bounded(one):
             for inner in gc.get_referents(one):
-                held.add(id(inner))
+                held[id(inner)] = inner
                 if not issubclass(type(inner), SHARED):
-                    held.update(map(id, gc.get_referents(inner)))
-    free = _named(one for one in objects if id(one) not in held and id(one) not in ours)
-    return free, _named(one for one in objects if id(one) in held and id(one) not in ours)
+                    held.update((id(part), part) for part in gc.get_referents(inner))
+    cached = _by_type(one for key, one in held.items() if key not in ours and gc.is_tracked(one))
+    for kind, number in _by_type(one for one in (held | ours).values() if gc.is_tracked(one)).items():
+        numbers[kind] = numbers.get(kind, 0) - number
+    return _named(numbers), _named(cached)
+
+
+def may_be_bounded(kind: type) -> bool:
+    """Whether ``is_bounded`` may be true of an object of this type."""
+    plain = kind in (dict, list, set)
+    return kind is CACHE or (issubclass(kind, collections.deque | dict | list | set) and not plain)
 
 
 def is_bounded(one: Any) -> bool:
     """Whether it is a container that gives up what it holds, for what comes later, and will do so soon."""
     if type(one) is CACHE:
         return _is_near(one.cache_parameters()["maxsize"], one.cache_info().currsize)
-    return issubclass(type(one), collections.deque | dict | list | set) and _is_near(_limit_of(one), len(one))
+    return may_be_bounded(type(one)) and _is_near(_limit_of(one), len(one))
 
 
 def _is_near(bound: int | None, entries: int) -> bool:
@@ -143,18 +157,22 @@ def _limit_of(one: Any) -> int | None:
     """How many entries it holds at most, if it says so."""
     if type(one) is collections.deque:
         return one.maxlen
-    if type(one) in (dict, list, set) or not hasattr(one, "__dict__"):
+    if not hasattr(one, "__dict__"):
         return None
     limits = [limit for name in LIMITS if type(limit := vars(one).get(name)) is int]
     return limits[0] if limits else None
 
 
-def _named(objects: Iterable[Any]) -> dict[str, int]:
-    kinds: dict[type, int] = {}
-    for one in objects:
-        kinds[type(one)] = kinds.get(type(one), 0) + 1
+def _by_type(objects: Iterable[Any]) -> dict[type, int]:
+    numbers: dict[type, int] = {}
+    for kind in map(type, objects):
+        numbers[kind] = numbers.get(kind, 0) + 1
+    return numbers
+
+
+def _named(numbers: Mapping[type, int]) -> dict[str, int]:
     named: dict[str, int] = {}
-    for kind, number in kinds.items():
+    for kind, number in numbers.items():
         name = f"{kind.__module__}.{kind.__qualname__}"
         named[name] = named.get(name, 0) + number
     return named

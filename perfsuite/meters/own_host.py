@@ -8,7 +8,6 @@ mean, and that of each single step after them. What no longer grows in later ste
 """
 
 import contextlib
-import gc
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -67,7 +66,7 @@ class OwnHost(Meter):
         first = kind == StepKind.TIMED and self.kind != StepKind.TIMED
         self.kind = kind
         if first or kind in COUNTED:
-            gc.collect()
+            self.session.garbage.collect()
             self.counts.append((kind, self.steps, self._bytes()))
         return contextlib.nullcontext()
 
@@ -85,7 +84,7 @@ class OwnHost(Meter):
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if self.has_grown and is_asked_at(step):
-            gc.collect()
+            self.session.garbage.collect()
             self.later_bytes.append(self._bytes())
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:

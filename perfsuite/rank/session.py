@@ -12,6 +12,7 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.rank.asked import AskedInputs, watch
+from perfsuite.rank.garbage import Garbage
 from perfsuite.rank.opened import Opened
 from perfsuite.rank.phases import StepPhases
 from perfsuite.rank.recipe import Recipe, recipe_of
@@ -130,6 +131,7 @@ class Session(RankFacts):
     asked_variables: AskedInputs = field(default_factory=watch)
     phases: StepPhases = field(default_factory=StepPhases)
     meshes: RankMesh = field(default_factory=RankMesh)
+    garbage: Garbage = field(default_factory=Garbage)
     memory: "MemoryRecorder | None" = None  # of the first steps; None: it is not recorded
     # Closed when the steps have ended, however they do: takes back what meters have changed in this process.
     changes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)

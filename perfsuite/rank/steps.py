@@ -67,6 +67,7 @@ def step_loop(
             for meter in meters:
                 around.enter_context(meter.step(kind))
             outcomes = yield from trainer.make_steps(batches)
+        session.garbage.made()
         outcomes = [trainer.finished(outcome) for outcome in outcomes]
         for outcome in outcomes:
             for meter in meters:
@@ -101,7 +102,10 @@ def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: Ste
         for meter in meters:
             around.enter_context(meter.feed(kind))
         session.mark("compile" if kind == StepKind.COMPILING else "batch")
-        return trainer.batch(number)
+        batch = trainer.batch(number)
+    if not trainer.batch_in_step:  # else it is made within the step
+        session.garbage.made()
+    return batch
 
 
 def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:

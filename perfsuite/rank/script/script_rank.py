@@ -64,6 +64,7 @@ class MeasuredLoop:
             settle_on(torch, first.device)
         self.period, self.made = loop.period, 0  # iterations
         self.later: Later | None = None
+        self._garbage = session.garbage
         self._watched, self._by_hand, self._optimizers = watched, watched.by_hand, len(watched.optimizers)
         self._plain = [events.split("|")[session.rank] for events in loop.plain]  # of each iteration, without extras
         self._extras: list[list[str] | None] = []  # of the iterations of this step
@@ -89,6 +90,7 @@ class MeasuredLoop:
         if self.made % self.period:
             return False
         if self.later:
+            self._garbage.made()
             self.later.stepped(self.trainer.outcome(skipped))
             return False
         self.trainer.extras, self._extras = self._extras, []

@@ -1,0 +1,23 @@
+"""Reference cycles that nobody uses: several meters have them collected before they count, at the same moment.
+
+A full collection looks at each object of the process, which takes some tenths of a second beside torch.
+"""
+
+import gc
+
+
+class Garbage:
+    """Collects once between two steps, however many ask."""
+
+    def __init__(self) -> None:
+        self._may_be = True
+
+    def made(self) -> None:
+        """A step or a batch has been made, and may have left some."""
+        self._may_be = True
+
+    def collect(self) -> None:
+        """Nothing but perfsuite's own code has run since the last time, or there is none when this returns."""
+        if self._may_be:
+            gc.collect()
+            self._may_be = False
