@@ -53,6 +53,7 @@ PROCESSES = {name: Process(name=name, **facts) for name, facts in _TABLES.items(
 WITH_WEIGHTS = {
     "causal_lm": Task(items="perfsuite.rank.tasks:next_tokens"),
     "seq2seq_lm": Task(),
+    "masked_lm": Task(),
     "sequence_classification": Task(),
 }
 TASKS = (*WITH_WEIGHTS, *(process.task for process in PROCESSES.values() if process.task))

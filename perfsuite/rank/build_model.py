@@ -85,6 +85,7 @@ def build_for_counting(session: Session) -> Module:
 
 # What a config says of a checkpoint and not of its model: how weights are stored, and the kernels of who saved it.
 STORED = ("dtype", "torch_dtype", "quantization_config", "attn_implementation", "_attn_implementation")
+FLOAT = "__float__"  # how transformers writes a number that JSON lacks: {"__float__": "Infinity"}
 
 
 def from_transformers(definition: Model, attention: str | None = None) -> Module:
@@ -102,13 +103,13 @@ def from_transformers(definition: Model, attention: str | None = None) -> Module
     return model
 
 
-def _trained(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config, and those nested in it, without what a checkpoint says beside its model."""
-    return {
-        name: _trained(value) if isinstance(value, Mapping) else value
-        for name, value in config.items()
-        if name not in STORED
-    }
+def _trained(value: Any) -> Any:
+    """A value of a config, with those nested in it, without what a checkpoint says beside its model."""
+    if isinstance(value, Mapping):
+        if value.keys() == {FLOAT}:
+            return float(value[FLOAT])
+        return {name: _trained(one) for name, one in value.items() if name not in STORED}
+    return [_trained(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def without_weights(definition: Model) -> Module:

@@ -43,7 +43,7 @@ def make_sample(definition: Model, seed: int, padded: bool = True) -> Sample:
     mask = numpy.zeros(len(ids), dtype=numpy.int64)
     mask[:true_length] = 1
     sample = {"input_ids": ids, "attention_mask": mask}
-    if definition.task == "causal_lm":
+    if definition.task in ("causal_lm", "masked_lm"):
         sample["labels"] = ids.copy()
         sample["labels"][true_length:] = IGNORED
     elif definition.task == "seq2seq_lm":

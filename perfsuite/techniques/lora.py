@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
+# What peft calls a task; it has no name for the others, and needs none.
 TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
 
 
@@ -48,7 +49,7 @@ def add_adapters(session: Session, model: torch.nn.Module, **options: Any) -> to
         import peft
         import torch
 
-        config = config_of(session, model, task_type=TASKS[session.job.model.task], **options)
+        config = config_of(session, model, task_type=TASKS.get(session.job.model.task), **options)
         weight = next(model.parameters())
         with weight.device, _on_fake_tensors(weight):
             adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()

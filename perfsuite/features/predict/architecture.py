@@ -16,6 +16,7 @@ from perfsuite.records.record import Record
 from perfsuite.system.machine import version_of
 from perfsuite.system.paths import cache_folder, content_hash
 
+SCRIPT = "A script that trains it has a memory: `perfsuite memory --hardware H -- python train.py`."
 CODE = [Path(__file__), *(Path(__file__).with_name("trace") / name for name in ("meta_model.py", "meta_layers.py"))]
 
 
@@ -64,6 +65,7 @@ class Architecture(Record, frozen=True, kw_only=True, tag=True):
     """A model of transformers. ``parameters`` are all of them; ``outside`` those by module that are neither in layers
     nor in the vocabulary's tables, and ``beside`` the encoders of images among them, which text does not pass.
 
+    ``task`` has the batches that train it; empty if no task of the catalog does.
     ``config`` has the numbers of its text's config that say how long samples are. Without a closed form ``no_form``
     says which layer has none, and the fields after it are empty.
     """
@@ -73,6 +75,7 @@ class Architecture(Record, frozen=True, kw_only=True, tag=True):
     parameters: int
     encodes: bool
     causal: bool
+    task: str = ""
     config: dict[str, Any]
     later: int = 0  # layers for multi-token prediction, which the config has and transformers does not build
     vocabulary: int = 0

@@ -1,5 +1,6 @@
 """Models by their names on the Hugging Face hub: of the catalog, of hub_configs.toml, or of the local cache."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,26 @@ from typing import Any
 import msgspec
 
 from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import FileError
 
 _CONFIGS = msgspec.toml.decode(
     Path(__file__).with_name("hub_configs.toml").read_bytes(), type=dict[str, dict[str, Any]]
 )
 CONFIGS = {name: {"architectures": [config["like"]], **config["numbers"]} for name, config in _CONFIGS.items()}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The content of a config. Raises FileError for a file that is none.
+
+    Infinity, which is no JSON, becomes what transformers writes for it today.
+    """
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: {"__float__": name})
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"{path} is no config of transformers that can be read: {error}") from None
+    if not isinstance(config, dict):
+        raise FileError(f"{path} is no config of transformers: it is no object with names.")
+    return config
 
 
 def of_catalog(text: str, catalog: Catalog) -> str:
@@ -31,7 +47,7 @@ def config_of(text: str) -> dict[str, Any] | None:
     except HFValidationError:
         return None
     if isinstance(found, str):
-        return msgspec.json.decode(Path(found).read_bytes(), type=dict[str, Any])
+        return read_json(Path(found))
     return CONFIGS.get(text)
 
 

@@ -1,17 +1,17 @@
 """A model of your own as a Model: the config.json of transformers that it trains with."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import FileError, UnknownName, UsageError
+from perfsuite.errors import UnknownName, UsageError
 from perfsuite.features.predict import hub_names
-from perfsuite.features.predict.architecture import architecture_of
+from perfsuite.features.predict.architecture import SCRIPT, architecture_of
 
 SEQUENCE, TARGET = 512, 128  # tokens, unless the command says how many
+NOT_ARGUMENTS = ("architectures", "transformers_version")
 
 
 def is_config(text: str) -> bool:
@@ -23,12 +23,7 @@ def read_config(text: str) -> tuple[str, dict[str, Any]]:
     """The name and the content of a config, by its path or its folder's. Raises FileError for one that is none."""
     path = Path(text)
     path = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} is no config of transformers that can be read: {error}") from None
-    if not isinstance(config, dict):
-        raise FileError(f"{path} is no config of transformers: it is no object with names.")
+    config = hub_names.read_json(path)
     return name_of(path.stem if path.stem != "config" else path.absolute().parent.name), config
 
 
@@ -40,7 +35,7 @@ def name_of(text: str) -> str:
 def find_model(text: str, catalog: Catalog) -> Model:
     """The model that ``text`` names in the catalog or on the hub, or the one of a config, which is then in the catalog.
 
-    Raises UnknownName, FileError, and UsageError for a config whose class predicts no tokens.
+    Raises UnknownName, FileError, and UsageError for a config whose class no batches of text train.
     """
     if is_config(text):
         name, config = read_config(text)
@@ -58,18 +53,19 @@ def find_model(text: str, catalog: Catalog) -> Model:
         again: Model = catalog.get("model", name)
         return again
     found = architecture_of(text, config)
-    if not found.encodes and not found.causal:
-        raise UsageError(f"{text}: its class {found.model_class} predicts no tokens, so no batches train it.")
+    if not found.task:
+        raise UsageError(f"{text}: no batches of text train its class {found.model_class}. {SCRIPT}")
+    begins = {"decoder_start_token_id": 0} if found.encodes else {}  # unless the config says how labels begin
     own = Model(
         name=name,
         family=name,
-        task="seq2seq_lm" if found.encodes else "causal_lm",
+        task=found.task,
         source=text,
         workload=Workload(micro_batch=1, sequence_length=SEQUENCE, target_length=TARGET if found.encodes else None),
         parameters=found.parameters,
         config_class=found.config_class,
         model_class=found.model_class,
-        config={key: value for key, value in config.items() if key not in ("architectures", "transformers_version")},
+        config=begins | {name: value for name, value in config.items() if name not in NOT_ARGUMENTS},
         vocabulary=found.vocabulary,
     )
     catalog.add(own)

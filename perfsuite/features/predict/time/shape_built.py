@@ -3,7 +3,7 @@
 import dataclasses
 
 from perfsuite.errors import Refused
-from perfsuite.features.predict.architecture import Architecture, LayerKind
+from perfsuite.features.predict.architecture import SCRIPT, Architecture, LayerKind
 from perfsuite.features.predict.time.shape import Experts, Latent, LayerStack, Shape
 
 
@@ -13,7 +13,8 @@ def shape_of_architecture(name: str, found: Architecture) -> Shape:
     Raises Refused, with the name of the layer, for a model without a closed form.
     """
     if found.no_form:
-        raise Refused(f"{name} has no closed form: {found.no_form}. `perfsuite memory` traces it.")
+        way_out = "`perfsuite memory` traces it." if found.task else SCRIPT
+        raise Refused(f"{name} has no closed form: {found.no_form}. {way_out}")
     small = sum(layer.count * layer.small for layer in found.layers)
     return Shape(
         stacks=tuple(_stack(name, layer, found) for layer in found.layers),

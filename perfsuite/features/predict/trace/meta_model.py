@@ -31,6 +31,7 @@ GENERATORS = (
 )
 CLASSES = (*GENERATORS, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
 GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+TASKS = {"ForMaskedLM": "masked_lm", "ForSequenceClassification": "sequence_classification"}
 LENGTHS = ("rope_scaling", "rope_parameters", "n_positions", "max_source_positions", "max_position_embeddings")
 LATER = ("num_nextn_predict_layers", "mtp_num_layers")
 NOT_TEXT = ("vision", "visual", "image", "audio")  # in the path of layers that text does not pass
@@ -91,6 +92,15 @@ def generates(name: str) -> bool:
     return name.endswith(GENERATES) or any(name in names.values() for names in GENERATORS)
 
 
+def task_of(model: Any, name: str) -> str:
+    """The task of the catalog whose batches train a class, by its name; empty if none does."""
+    if model.main_input_name != "input_ids":
+        return ""
+    if model.config.is_encoder_decoder and generates(name):
+        return "seq2seq_lm"
+    return "causal_lm" if generates(name) else next((TASKS[end] for end in TASKS if name.endswith(end)), "")
+
+
 def read(model: Any, definition: Model) -> Architecture:
     """The architecture of a model that is built."""
     config = model.config.get_text_config(decoder=True)
@@ -100,6 +110,7 @@ def read(model: Any, definition: Model) -> Architecture:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         encodes=bool(model.config.is_encoder_decoder),
         causal=generates(definition.model_class) or bool(model.config.is_encoder_decoder),
+        task=task_of(model, definition.model_class),
         config={name: value for name in LENGTHS if (value := getattr(config, name, None)) is not None},
         later=next((value for name in LATER if (value := getattr(config, name, 0))), 0),
         vocabulary=int(getattr(config, "vocab_size", 0) or 0),
@@ -109,7 +120,8 @@ def read(model: Any, definition: Model) -> Architecture:
     except NoForm as error:
         return msgspec.structs.replace(found, no_form=str(error))
     except Exception as error:  # modules of a kind that nothing here knows
-        reason = f"{definition.model_class} has modules that are not read: {type(error).__name__}: {error}"
+        first = str(error).partition("\n")[0].rstrip(".")
+        reason = f"{definition.model_class} has modules that are not read: {type(error).__name__}: {first}"
         return msgspec.structs.replace(found, no_form=reason)
 
 
@@ -147,6 +159,9 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
         if id(parameter) not in counted:
             outside[_module(name, stacks)] += parameter.numel()
     near = tuple(path.rpartition(".")[0] for path in stacks)
+    beside = tuple(name for name in outside if not name.startswith(near) and _has_layers(model, name))
+    if head is None and beside:
+        raise NoForm(f"{beside[0]} is trained beside the text, and a plan is of text")
     numbers = {
         alike: {"count": count[alike], "window": max(windows[alike], default=0), "windowed": len(windows[alike])}
         for alike in kinds
@@ -158,13 +173,16 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
         "head": head is not None,
         "layers": tuple(msgspec.structs.replace(one, **numbers[alike]) for alike, one in kinds.items()),
         "outside": dict(outside),
-        "beside": tuple(name for name in outside if not name.startswith(near) and _has_layers(model, name)),
+        "beside": beside,
     }
 
 
 def _table(model: Any) -> Any:
     """The table of tokens. Raises NoForm for a model that reads something else."""
-    embedding = model.get_input_embeddings()
+    try:
+        embedding = model.get_input_embeddings()
+    except NotImplementedError:  # it has several, or none
+        raise NoForm(f"{type(model).__name__} has no single table of tokens") from None
     if getattr(embedding, "weight", None) is None:
         raise NoForm(f"{type(embedding).__name__} is no table of tokens")
     if model.config.is_encoder_decoder and model.main_input_name not in ("input_ids", "input_features"):
