@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -33,10 +33,12 @@ class Wire:
     """The namespaces and their ends of the wire."""
 
     folder: Path
+    clocks: dict[int, tuple[str, ...]] = field(default_factory=dict)  # variables by node, if its clock is wrong
 
     def command(self, number: int, *words: str) -> list[str]:
         """As node ``number``."""
-        return ["ip", "netns", "exec", NAMES[number], "env", f"PERFSUITE_NODE=n{number}", *words]
+        variables = (f"PERFSUITE_NODE=n{number}", *self.clocks.get(number, ()))
+        return ["ip", "netns", "exec", NAMES[number], "env", *variables, *words]
 
     def set(self, state: str) -> None:
         """Cut it ("down"), or mend it ("up")."""
@@ -144,6 +146,24 @@ def test_a_cut_wire_is_red(wire: Wire, seconds: int) -> None:
     assert "Node n1: its agent is gone" in said
     assert red < MOST_SECONDS
     wait_for(lambda: wire.pids() == [])
+
+
+@pytest.mark.slow
+def test_clocks_that_differ_by_minutes_change_nothing(wire: Wire) -> None:
+    """A node without NTP: what is compared between nodes is no time of day."""
+    late = wire.folder / "late.so"
+    source = Path(__file__).parents[1] / "support" / "late_clock.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(late), str(source)], check=True)
+    wire.clocks[1] = (f"LD_PRELOAD={late}",)
+    clock = [sys.executable, "-c", "import time; print(time.time())"]
+    assert float(subprocess.check_output(wire.command(1, *clock))) < time.time() - 400
+    second = wire.node(1, 29720, "-k", "ddp")
+    first = wire.node(0, 29720, "--perf-update=new", "-k", "ddp")
+    said, _ = first.communicate(timeout=200)
+    second.communicate(timeout=MOST_SECONDS)
+
+    assert first.returncode == 0, said
+    assert wire.pids() == []
 
 
 def command(pid: str) -> str:
