@@ -176,8 +176,9 @@ def opened(path: Path) -> Iterator[int]:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def read(path: Path) -> tuple[list[LedgerEntry], str]:
-    """Every whole line, and a sentence that names file and line of the first damaged one; empty if all are whole.
+def read(path: Path, cell: str = "") -> tuple[list[LedgerEntry], str]:
+    """Every whole line, or those of a ``cell``, and a sentence that names file and line of the first damaged one; empty
+    if all are whole.
 
     A bad line does not hide the others. Raises FileError for a file that cannot be read at all.
     """
@@ -190,15 +191,18 @@ def read(path: Path) -> tuple[list[LedgerEntry], str]:
     entries: list[LedgerEntry] = []
     problem = ""
     for number, line in enumerate(lines, 1):
+        if cell.encode() not in line:
+            continue
         try:
-            entries.append(decode(line, f"{path}:{number}"))
+            entry = decode(line, f"{path}:{number}")
+            entries += [entry] if cell in ("", entry.cell) else []
         except FileError as error:
             problem = problem or str(error)
     return entries, problem or (_torn(path, len(lines) + 1) if rest else "")
 
 
 def decode(line: bytes, where: str) -> LedgerEntry:
-    codec.refuse_newer(line, where)
+    codec.check_format(line, where)
     entry = codec.decode(line, LedgerEntry, where)
     for name, magnitude in entry.metrics.items():
         if magnitude.ratio is not None and not 0 < magnitude.ratio < math.inf:

@@ -19,7 +19,6 @@ from perfsuite.environments import git
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
-from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading, is_number
 
@@ -79,7 +78,7 @@ class Store:
 
     def decode(self, text: bytes, cell_id: str, where: str) -> Baseline:
         """The text of a baseline's file. Raises FileError, naming ``where`` and the field, as ``load`` does."""
-        codec.refuse_newer(text, where)
+        codec.check_format(text, where)
         baseline = codec.decode(text, Baseline, where)
         problem = _problem(baseline, cell_id)
         if problem:
@@ -146,6 +145,14 @@ class Store:
         with ledger.entered(self._ledger_of(path.stem), entry):
             pass
 
+    def load_accepted(self, cell_id: str) -> Baseline | None:
+        """As ``load``. Raises FileError, too, for a baseline that is not what the ledger accepted last."""
+        baseline = self.load(cell_id)
+        path, entries = self.path(cell_id), ledger.read(self._ledger_of(cell_id), cell_id)[0]
+        if baseline and doubtful([path], entries, self.path):
+            raise FileError(f"{path} is not what the ledger accepted: it was changed or put there by hand.")
+        return baseline
+
     def doubtful(self) -> list[Doubtful]:
         """The baselines that are not as the ledger accepted them. Raises FileError for a ledger that is damaged."""
         entries, problem = ledger.read(self.ledger)
@@ -160,7 +167,7 @@ class Store:
 
     def is_known(self, cell_id: str) -> bool:
         """Whether the ledger has ever accepted a baseline of the cell."""
-        return any(entry.cell == cell_id for entry in ledger.read(self._ledger_of(cell_id))[0])
+        return bool(ledger.read(self._ledger_of(cell_id), cell_id)[0])
 
     def all(self) -> Iterator[Path]:
         """Every baseline's file, in order, except those of other kernels."""
@@ -182,8 +189,6 @@ def _what_happened(there: Baseline | None, replaces: Baseline | None) -> str:
 def _problem(baseline: Baseline, cell_id: str) -> str:
     """The first field that a sound baseline of the cell cannot have, and why; empty if there is none."""
     measurement = baseline.measurement
-    if baseline.format != FORMAT:
-        return f"format is {baseline.format}, this perfsuite knows {FORMAT}"
     if baseline.cell != cell_id:
         return f"cell is {baseline.cell!r}"
     if measurement.cell != cell_id:

@@ -93,8 +93,8 @@ class _Head(msgspec.Struct):
     format: int
 
 
-def refuse_newer(text: bytes, where: str) -> None:
-    """Raise FileError for a format that only a later perfsuite knows, before the rest of the text is read.
+def check_format(text: bytes, where: str) -> None:
+    """Raise FileError for a format that this perfsuite does not know, before the rest of the text is read.
 
     A text without a format number is left to the decoder of the whole text, whose error says more.
     """
@@ -104,6 +104,8 @@ def refuse_newer(text: bytes, where: str) -> None:
         return
     if FORMAT < found < LARGEST:
         raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {FORMAT}).")
+    if found < FORMAT:
+        raise FileError(f"{where} has format {found}, which no perfsuite has written (this knows {FORMAT}).")
 
 
 def read_lines(path: Path, kind: type[T]) -> list[T]:
@@ -114,7 +116,7 @@ def read_lines(path: Path, kind: type[T]) -> list[T]:
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """The position of each line, and the line."""
     for number, line in enumerate(read_bytes(path).splitlines(), 1):
-        refuse_newer(line, f"{path}:{number}")
+        check_format(line, f"{path}:{number}")
         yield f"{path}:{number}", line
 
 
@@ -264,8 +266,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read(path: Path, kind: type[T]) -> T:
-    """Read one record. Raises FileError if the file is missing, torn or malformed."""
-    return decode(read_bytes(path), kind, str(path))
+    """Read one record. Raises FileError if the file is missing, torn, malformed or of another format."""
+    text = read_bytes(path)
+    check_format(text, str(path))
+    return decode(text, kind, str(path))
 
 
 def encode_line(record: Record) -> str:

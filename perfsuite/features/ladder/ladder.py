@@ -137,7 +137,6 @@ def read_ladder(folder: Path) -> Ladder:
     path = folder / "ladder.json"
     if not path.is_file():
         raise FileError(f"{folder} contains no ladder.")
-    codec.refuse_newer(path.read_bytes(), str(path))
     return codec.read(path, Ladder)
 
 

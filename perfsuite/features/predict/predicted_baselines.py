@@ -14,7 +14,6 @@ from perfsuite.errors import FileError
 from perfsuite.features.predict import outcome_words
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.records import codec
-from perfsuite.records.formats import FORMAT
 from perfsuite.records.reasons import InWords
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
@@ -56,8 +55,6 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
     if not path.exists():
         return None
     baseline = codec.read(path, PredictedBaseline)
-    if baseline.format != FORMAT:
-        raise FileError(f"{path} has format {baseline.format}; this perfsuite knows {FORMAT}.")
     if {baseline.cell, baseline.prediction.cell} != {cell_id}:
         raise FileError(f"{path} is the baseline of {baseline.prediction.cell}, not of {cell_id}.")
     one = baseline.prediction

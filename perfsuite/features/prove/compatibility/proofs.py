@@ -13,7 +13,7 @@ from pathlib import Path
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
-from perfsuite.errors import FileError, UsageError
+from perfsuite.errors import UsageError
 from perfsuite.features.prove.compatibility.pairs import Claim, advised
 from perfsuite.launch.hardware_here import missing_packages, why_absent
 from perfsuite.records import codec
@@ -55,8 +55,6 @@ def load(path: Path) -> dict[tuple[str, str], ProofEntry]:
     if not path.exists():
         return {}
     found = codec.read(path, SupportFile)
-    if found.format != FORMAT:
-        raise FileError(f"{path} has format {found.format}, but this perfsuite knows {FORMAT}: upgrade.")
     return {(entry.engine, entry.technique): entry for entry in found.entries}
 
 
