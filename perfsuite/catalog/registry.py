@@ -79,6 +79,8 @@ class Catalog:
                     item = self._with_materiality(self._with_rule(origin, item))
                 if item.name in definitions:
                     raise FileError(f"{origin} defines the {kind} {item.name!r} again; give it another name.")
+                if kind == "technique":
+                    _check_slot(origin, item, definitions.values())
                 definitions[item.name] = item
                 self.origins[kind, item.name] = origin
             if kind == "metric" and (unknown := sorted(self.materiality.keys() - definitions.keys() - {"*"})):
@@ -200,6 +202,23 @@ def _check(origin: str, kind: str, item: Any) -> None:
         raise FileError(f"{origin} defines the {kind} {item.name!r}; a name has only lower-case letters, digits and _.")
     if isinstance(item, Model):
         _check_model(origin, item)
+
+
+def _check_slot(origin: str, technique: Technique, others: Iterable[Technique]) -> None:
+    """A slot has one place in names, and at most one default. Raises FileError."""
+    for other in others:
+        if other.slot != technique.slot:
+            continue
+        if other.order != technique.order:
+            raise FileError(
+                f"{origin}: the order of {technique.name!r} is {technique.order}, but {other.name!r} of the same slot, "
+                f"{technique.slot!r}, has {other.order}: give both the same."
+            )
+        if other.default and technique.default:
+            raise FileError(
+                f"{origin}: {technique.name!r} is a second default of the slot {technique.slot!r}, as {other.name!r}: "
+                "leave out one default, or name a slot of your own."
+            )
 
 
 def _check_model(origin: str, model: Model) -> None:

@@ -75,7 +75,7 @@ def _by_question(commands: Iterable[CommandFile]) -> str:
     """A paragraph for each question, with a line for each of its commands."""
     by_question: dict[str, list[CommandFile]] = {question: [] for question in QUESTIONS}
     for command in commands:
-        by_question[command.text("QUESTION")].append(command)
+        by_question[command.question].append(command)
     names = 4 + max(len(command.name) for each in by_question.values() for command in each)
     width = min(shutil.get_terminal_size().columns, MOST_COLUMNS)
     paragraphs = []
@@ -83,7 +83,7 @@ def _by_question(commands: Iterable[CommandFile]) -> str:
         lines = [QUESTIONS[question]]
         for command in answering:
             name = f"  {command.name}".ljust(names)
-            lines += textwrap.wrap(command.text("HELP"), width, initial_indent=name, subsequent_indent=" " * names)
+            lines += textwrap.wrap(command.help, width, initial_indent=name, subsequent_indent=" " * names)
         paragraphs.append("\n".join(lines))
     return "\n\n".join(paragraphs)
 

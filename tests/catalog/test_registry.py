@@ -203,6 +203,27 @@ def test_a_metric_that_cannot_be_held(tmp_path: Path, files: dict[str, str], sen
     assert sentence in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("order", "default", "sentence"),
+    [
+        (50, True, "'quiet' is a second default of the slot 'dropout', as 'dropout': leave out one"),
+        (
+            51,
+            False,
+            "the order of 'quiet' is 51, but 'dropout' of the same slot, 'dropout', has 50: give both the same.",
+        ),
+    ],
+)
+def test_a_slot_has_one_default_and_one_place(tmp_path: Path, order: int, default: bool, sentence: str) -> None:
+    """Else a cell's name would not say what is trained."""
+    technique = f'Technique("quiet", "Ours.", slot="dropout", order={order}, default={default})'
+    text = f"from perfsuite.catalog.definitions import Technique\nTECHNIQUES = ({technique},)\n"
+    catalog = write(tmp_path, {"techniques/quiet.py": text})
+
+    with pytest.raises(FileError, match=sentence):
+        catalog.all("technique")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unknown_name_teaches(kind: str) -> None:
     """It gives the nearest, and the known ones if they are few. If none is near, it gives the file to add."""

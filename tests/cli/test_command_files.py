@@ -1,6 +1,7 @@
 """A command is imported when it is called, and not to be listed."""
 
 import argparse
+import re
 import shlex
 import subprocess
 import sys
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.cli.command_files import QUESTIONS, SITE, command_files
+from perfsuite.cli.command_files import QUESTIONS, SITE, CommandFile, command_files
 from perfsuite.cli.main import main, parser_of
+from perfsuite.errors import PerfsuiteError
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOADED = "print(sorted(name for name in sys.modules if 'commands' in name.split('.')[-2:-1]), file=sys.stderr)"
@@ -29,7 +31,7 @@ def test_the_help_imports_no_command() -> None:
 
 def test_only_the_command_that_is_called_is_imported() -> None:
     """Others may need packages that are not installed."""
-    assert imported("list", "--help") == ["list"]
+    assert imported("summary", "--help") == ["summary"]
 
 
 def test_the_help_has_every_command_once_below_its_question(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,12 +45,42 @@ def test_the_help_has_every_command_once_below_its_question(capsys: pytest.Captu
     assert sorted(listed) == list(command_files())
     for name, file in command_files().items():
         above = max((at, question) for question, at in titles.items() if at < listed[name])[1]
-        assert above == file.text("QUESTION") == file.load().QUESTION
-        assert file.text("HELP") == file.load().HELP
+        assert above == file.question == file.load().QUESTION
+        assert file.help == file.load().HELP
+
+
+GOOD = 'HELP = "h"\nQUESTION = "guard"\nEXAMPLES = ()\nPAGE = "tour"\ndef arguments(parser): ...\n'
 
 
 @pytest.mark.parametrize(
-    "words", [["list", "--supp"], ["baseline", "show", "--kern", "native"], ["run", "--k", "foo", "--", "true"]]
+    ("text", "says"),
+    [
+        (GOOD.replace("QUESTION", "ANSWER"), 'must have one line QUESTION = "…".'),
+        (GOOD.replace('"h"', '(\n    "a"\n    "b"\n)'), 'must have one line HELP = "…".'),
+        (GOOD.replace("guard", "gard"), "the QUESTION is 'gard'; it can be guard, compare, predict, history, prove."),
+        (GOOD.replace("PAGE", "page"), "must define PAGE: see CONTRIBUTING.md."),
+        (GOOD.replace("arguments", "options"), "must define arguments: see CONTRIBUTING.md."),
+        (
+            GOOD + "import perfsuite.features.gone",
+            "perfsuite mine needs perfsuite.features.gone, which is not installed.",
+        ),
+    ],
+)
+def test_a_command_that_lacks_something_says_what(
+    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is named, and no traceback is seen."""
+    path = tmp_path / f"command_{tmp_path.name}.py"
+    path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = CommandFile("mine", path.stem, path)
+
+    with pytest.raises(PerfsuiteError, match=re.escape(says)):
+        print(command.help, command.question, command.load())
+
+
+@pytest.mark.parametrize(
+    "words", [["summary", "--bri"], ["baseline", "show", "--kern", "native"], ["run", "--k", "foo", "--", "true"]]
 )
 def test_an_abbreviated_option_is_unknown(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A new option would change what it means."""
@@ -108,7 +140,7 @@ echo "${{COMPREPLY[@]}}"
         ("su", "summary"),
         ("summary --br", "--brief"),
         ("baseline acc", "accept"),
-        ("list hard", "hardware"),
+        ("summary --conclusion can", "cancelled"),
         ("summary rep", "report.jsonl"),
     ],
 )
