@@ -77,7 +77,7 @@ class Gatekeeper(Answering):
         Raises FileError for a baseline that cannot be read or written: NotAccepted if there is already a measurement.
         """
         try:
-            baseline = self.store.load(cell.id)
+            baseline = self.store.load_accepted(cell.id)
         except FileError as error:
             again = f'pytest --perf -k {cell.id} --perf-update=new --perf-reason="…"'
             raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error

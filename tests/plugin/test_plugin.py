@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.baselines.ledger import Acceptance
+from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
 from perfsuite.records import codec
 from perfsuite.run.runner import Runner
@@ -62,6 +64,13 @@ def baseline_of(pytester, cell):
     return pytester.path / "baselines" / cell.split("-")[2] / f"{cell}.json"
 
 
+def write_accepted(path, record):
+    """Write a baseline that the ledger accepts as it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record))
+    Store(path.parents[1]).adopt(path, Acceptance(how="perfsuite baseline accept", metrics=(), reason="a test's"))
+
+
 def test_without_perf_cells_are_skipped_and_torch_stays_away(repository):
     """Plain pytest skips a cell, says why, and never imports torch."""
     pytester = repository(CELL, conftest="import sys\ndef pytest_unconfigure(): print('torch' in sys.modules)")
@@ -102,7 +111,7 @@ def test_life_of_a_baseline(repository):
     reading = smaller["measurement"]["readings"]["peak_memory_bytes"]
     less = peak - peak // 100
     reading["value"], reading["parts"]["activations"] = less, reading["parts"]["activations"] - peak // 100
-    path.write_text(json.dumps(smaller))
+    write_accepted(path, smaller)
     regressed = perf(pytester, f"--junitxml={pytester.path}/junit.xml")
     wrong_consent = perf(pytester, "--perf-update=improved")
     accepted = perf(pytester, "--perf-update=regressed", "--perf-reason=a byte more")
@@ -122,8 +131,9 @@ def test_life_of_a_baseline(repository):
     accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json", "  peak memory  *%*"])
     assert json.loads(path.read_text())["measurement"]["readings"]["peak_memory_bytes"]["value"] == peak
     ledger = [json.loads(line) for line in (pytester.path / "baselines" / "ledger.jsonl").read_text().splitlines()]
-    assert [(entry["change"], entry["reason"]) for entry in ledger] == [("new", ""), ("changed", "a byte more")]
-    magnitude = ledger[1]["metrics"]["peak_memory_bytes"]
+    assert [entry["change"] for entry in ledger] == ["new", "adopted", "changed"]
+    assert ledger[2]["reason"] == "a byte more"
+    magnitude = ledger[2]["metrics"]["peak_memory_bytes"]
     assert (magnitude["old"], magnitude["new"], magnitude["ratio"]) == (less, peak, peak / less)
 
 
@@ -168,9 +178,7 @@ def held_to(pytester, cell, change=lambda baseline: None):
     """The committed baseline is the repository's, with that change."""
     baseline = json.loads((COMMITTED / cell.split("-")[2] / f"{cell}.json").read_text())
     change(baseline)
-    path = baseline_of(pytester, cell)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(baseline))
+    write_accepted(baseline_of(pytester, cell), baseline)
 
 
 @pytest.fixture
@@ -558,6 +566,19 @@ def test_grid_on_gpus_that_are_not_here(repository):
     result.stdout.fnmatch_lines(["*no known GPU here*"])
 
 
+def test_a_baseline_that_the_ledger_did_not_accept_is_red(repository):
+    """It was changed by hand, by less than any rule sees: what got worse would be green."""
+    pytester = repository(CELL)
+    recorded = perf(pytester, "--perf-update=new")
+    path = baseline_of(pytester, CELL)
+    path.write_text(path.read_text() + "\n")
+    edited = perf(pytester)
+
+    recorded.assert_outcomes(passed=1)
+    edited.assert_outcomes(failed=1)
+    edited.stdout.fnmatch_lines(["*is not what the ledger accepted*Restore it from git*"])
+
+
 @pytest.mark.slow
 def test_consent_to_what_improved_is_none_to_what_regressed(repository):
     """A cell that got faster but needs more memory is not accepted by --perf-update=improved."""
@@ -568,7 +589,7 @@ def test_consent_to_what_improved_is_none_to_what_regressed(repository):
     time, peak = readings["step_time_seconds"], readings["peak_memory_bytes"]
     time["samples"], time["value"] = [1e6 * seconds for seconds in time["samples"]], 1e6 * time["value"]
     peak["value"], peak["parts"]["activations"] = peak["value"] - 1, peak["parts"]["activations"] - 1
-    path.write_text(json.dumps(changed))
+    write_accepted(path, changed)
     result = perf(pytester, "-o", "perf_time_tolerance=1000", "--perf-update=improved")
 
     result.assert_outcomes(failed=1)
@@ -602,7 +623,7 @@ def test_a_users_own_engine_is_one_file(repository):
 
 
 def test_the_examples_of_the_docs_run(repository):
-    """The engine, the metric and the rule of docs/own_parts.md train a cell, and the rule turns it red."""
+    """The engine, the technique, the metric and the rule of docs/own_parts.md train a cell; the rule turns it red."""
     pytester = repository()
     pytester.makeini("[pytest]\nperf_time_tolerance = 1000\nperf_catalog = perf")
     page = (ROOT / "docs" / "own_parts.md").read_text()
@@ -611,11 +632,11 @@ def test_the_examples_of_the_docs_run(repository):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     recorded = perf(pytester, "--perf-update=new", "test_mine.py")
-    path = baseline_of(pytester, "gpt2_tiny-small_buckets-cpu_x2")
+    path = baseline_of(pytester, "gpt2_tiny-small_buckets+frozen_norms-cpu_x2")
     changed = json.loads(path.read_text())
     reading = changed["measurement"]["readings"]["modules"]
     reading["value"] //= 2
-    path.write_text(json.dumps(changed))
+    write_accepted(path, changed)
     red = perf(pytester, "test_mine.py")
 
     recorded.assert_outcomes(passed=1)
