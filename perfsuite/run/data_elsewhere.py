@@ -22,9 +22,12 @@ MOST_FILES = 100  # of more, only the first are recorded: a data set may have ve
 
 
 def data_elsewhere(opened: Iterable[str], root: Path) -> dict[str, str]:
-    """The record of such files: ``{"/data": "words.txt:1f0c93ab"}``. ``root`` is the repository."""
+    """The record of such files: ``{"/data": "words.txt:1f0c93ab"}``. ``root`` is the repository. A link in it counts by
+    the file that it leads to.
+    """
     folders = [*map(Path, {*SYSTEM, *OTHERS, *_temporary(), sys.prefix, sys.base_prefix}), *kept_folders(), root]
-    places = sorted({file for file in opened if _is_data(file)})
+    led = {os.path.realpath(file) if Path(file).is_relative_to(root) else file for file in opened}
+    places = sorted({file for file in led if _is_data(file)})
     users = [file for file in places if not any(_is_in(file, folder) for folder in folders)]
     return pack({file: hash_of(Path(file)) for file in users[:MOST_FILES] if Path(file).is_file()})
 

@@ -50,6 +50,18 @@ def test_what_is_no_data_elsewhere(tmp_path: Path, path: str) -> None:
     assert data_elsewhere([written(tmp_path / path)], tmp_path / "repository") == {}
 
 
+@pytest.mark.parametrize("link", ["conf.json", "data"])
+def test_a_link_in_the_repository_counts_by_what_it_leads_to(tmp_path: Path, link: str) -> None:
+    """A link to a file, and a file in a linked folder."""
+    file = written(tmp_path / "data/conf.json")
+    target = tmp_path / "data" / link if link == "conf.json" else tmp_path / "data"
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / link).symlink_to(target)
+    opened = tmp_path / "repository" / link / ("" if link == "conf.json" else "conf.json")
+
+    assert unpack(data_elsewhere([str(opened)], tmp_path / "repository")).keys() == {file}
+
+
 def test_files_of_the_system_are_left_out(tmp_path: Path) -> None:
     """Also by a link to one, and those of this Python; and what is gone or no file."""
     (tmp_path / "hosts").symlink_to("/etc/hosts")
