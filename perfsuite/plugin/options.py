@@ -48,6 +48,8 @@ class Options:
         results = self.html or self.report
         self.traces = (results.parent if results else config.invocation_params.dir) / TRACES
         self.reason = setting(config, options.REASON)
+        if any(word.startswith(options.UPDATE.option) for word in config.getini("addopts")):
+            raise UsageError(f"addopts of {config.inipath} has --perf-update: each run would accept what it finds.")
         self._check()
 
     def _check(self) -> None:

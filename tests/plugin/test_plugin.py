@@ -579,6 +579,16 @@ def test_a_baseline_that_the_ledger_did_not_accept_is_red(repository):
     edited.stdout.fnmatch_lines(["*is not what the ledger accepted*Restore it from git*"])
 
 
+def test_no_setting_accepts_for_every_run(repository):
+    """Nothing would be red again, and nobody would have said so."""
+    pytester = repository(CELL)
+    pytester.makeini("[pytest]\naddopts = --perf-update=all --perf-reason=always")
+    result = perf(pytester)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*addopts of *tox.ini has --perf-update: each run would accept what it finds."])
+
+
 @pytest.mark.slow
 def test_consent_to_what_improved_is_none_to_what_regressed(repository):
     """A cell that got faster but needs more memory is not accepted by --perf-update=improved."""
