@@ -12,19 +12,23 @@ from enum import StrEnum
 from perfsuite.compare.capacity import PEAK
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import CLEARED, EXPOSED, LINE, SUMMED, line_of, seconds_by_phase
+from perfsuite.records.suspects import AT, CLEARED, EXPOSED, LINE, SUMMED, line_of, seconds_by_phase
 
+CARRIED, GRADIENTS = "carried_bytes", "gradients"
 LARGE = 0.2  # of an iteration, or of the peak
-WAITS = 1 / 3  # of an iteration, for its data: to collate a batch takes as long as a very small step
+WAITS = 1 / 3  # of an iteration, for its data, if that is less than WAITED: to collate a batch takes so long
+WAITED = 5e-3  # seconds of a step, from which on a LARGE share counts
 MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own; of the peak
-RARE = 0.1  # of the time, of what some steps have alone: evaluations and saves
+RARE = 0.1  # of the time, of what some steps have alone: evaluations and saves; of the peak, of the step before
 SMALL = 0.02  # of the peak
+LOGITS_LEAST = 2**20  # bytes: what is a large share of less is nobody's trouble
 SAMPLED = 0.02  # seconds of samples from which on their shares count
 HOST_LEAST = 2**16  # bytes a step: libraries keep up to 40 KiB of each of the first steps
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
 TELLING = 0.4  # of an iteration, for an optimizer that does so by torch's own choice, as on a CPU
 CALLS, CALL_SECONDS = 100, 1e-4  # of one line in a step, and what its operators take: layers of a model take more
 LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
+AGAIN = 2  # recompilations: after the first, torch takes what has changed as a variable
 UNEVEN = 1.5  # the largest tenth of the steps by the smallest
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
 
@@ -39,6 +43,8 @@ class Symptom(StrEnum):
     LOGITS = "logits kept"
     SCORES = "attention not fused"
     GRADIENTS_ZEROED = "gradients kept as zeros"
+    GRADIENTS_LATE = "gradients cleared late"
+    CARRIED = "tensors of the step before"
     RECOMPILES = "recompilation"
     GRAPH_BREAKS = "graph breaks"
     DATA = "waiting for data"
@@ -49,7 +55,8 @@ class Symptom(StrEnum):
     HOST = "host-bound"
     WIDE = "cast up"
     UNEVEN = "uneven batches"
-    RANKS = "waiting for ranks"
+    RANKS = "waiting for messages"
+    SLOWEST = "waiting for the slowest rank"
     KEPT_OBJECTS = "objects kept"  # without much memory, as a log does
     SYNCHRONISES = "synchronisations"
     READS = "tensor values read"
@@ -163,6 +170,18 @@ def _of_peak(symptom: Symptom, metric: str, least: float) -> Look:
     return look
 
 
+def _kept_tensors(seen: SeenNumbers) -> Iterator[StandOut]:
+    """torch keeps some with each version of a function that it compiles again, at no line of the user's."""
+    for leak in _counts(Symptom.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes")(seen):
+        if (leak.where and AT not in leak.where) or seen.value("recompilations") < AGAIN:
+            yield leak
+
+
+def _logits(seen: SeenNumbers) -> Iterator[StandOut]:
+    if seen.value("logit_bytes") >= LOGITS_LEAST:
+        yield from _of_peak(Symptom.LOGITS, "logit_bytes", MOSTLY)(seen)
+
+
 def _gradients(seen: SeenNumbers) -> Iterator[StandOut]:
     held = "gradients_held_bytes"
     if summed := seen.part(held, SUMMED):
@@ -174,10 +193,22 @@ def _gradients(seen: SeenNumbers) -> Iterator[StandOut]:
         yield StandOut(Symptom.GRADIENTS_ZEROED, cleared, where)
 
 
+def _carried(seen: SeenNumbers) -> Iterator[StandOut]:
+    """Of the peak: what the step before has made, and what a step of the loop needs none of."""
+    gradients = seen.part(CARRIED, GRADIENTS)
+    if (share := seen.of_peak(gradients)) >= LARGE:
+        yield StandOut(Symptom.GRADIENTS_LATE, share, seen.line("backward"))
+    if (share := seen.of_peak(seen.value(CARRIED) - gradients)) >= RARE:
+        suspects = {one: size for one, size in seen.readings[CARRIED].suspects.items() if not one.startswith(GRADIENTS)}
+        largest = max(suspects, key=lambda one: suspects[one], default="")
+        yield StandOut(Symptom.CARRIED, share, line_of(seen.readings[PEAK], largest) or largest.partition(": ")[2])
+
+
 def _data(seen: SeenNumbers) -> Iterator[StandOut]:
     """What a DataLoader takes, or the loop's own code before it trains."""
     loader, loop = seen.phases.get("data", 0.0), seen.sampled.get("batch", 0.0)
-    if max(loader, loop) >= WAITS:
+    waited = max(loader, loop) * sum(seconds_by_phase(seen.readings).values())
+    if max(loader, loop) >= (LARGE if waited >= WAITED else WAITS):
         yield StandOut(Symptom.DATA, max(loader, loop), seen.line("data" if loader >= loop else "batch"))
     elif seen.phases.get("other", 0.0) - loop >= MOSTLY:
         known = seen.sending() + sum(seen.sampled.get(name, 0.0) for name in ("evaluation", "save"))
@@ -196,8 +227,11 @@ def _rare(symptom: Symptom, phase: str) -> Look:
 
 
 def _ranks(seen: SeenNumbers) -> Iterator[StandOut]:
-    if (share := max(seen.of_step(EXPOSED), seen.sending())) >= LARGE:
-        yield StandOut(Symptom.RANKS, share, seen.where("communication_bytes"))
+    """What the slowest rank waits too is the messages' own time."""
+    if (late := seen.value("straggler_share")) >= LARGE:
+        yield StandOut(Symptom.SLOWEST, late, seen.where("straggler_share"))
+    if (share := max(seen.of_step(EXPOSED) - late, seen.sending() - late)) >= LARGE:
+        yield StandOut(Symptom.RANKS, share, seen.where(EXPOSED) or seen.where("communication_bytes"))
 
 
 def _optimizer_loops(seen: SeenNumbers) -> Iterator[StandOut]:
@@ -217,8 +251,10 @@ def _host(seen: SeenNumbers) -> Iterator[StandOut]:
     """A loop in Python, or so many operators that each takes as long as its call."""
     number = seen.part("operators", "forward") + seen.part("operators", "backward") + seen.part("operators", "other")
     seconds = seen.value(STEP_TIME) / max(1, number)
-    if seen.value("loop_calls") >= CALLS and seconds < CALL_SECONDS:
-        yield StandOut(Symptom.HOST, number, seen.where("loop_calls"))
+    line = seen.where("loop_calls")
+    reads = seen.value("values_read") and line == seen.where("values_read")  # READS says more of such a loop
+    if seen.value("loop_calls") >= CALLS and seconds < CALL_SECONDS and not reads:
+        yield StandOut(Symptom.HOST, number, line)
     elif number >= LAUNCHES and seconds < HOST_SECONDS:
         yield StandOut(Symptom.HOST, number, seen.where("operators", "forward: "))
 
@@ -237,13 +273,14 @@ def _uneven(seen: SeenNumbers) -> Iterator[StandOut]:
 
 LOOKS: tuple[Look, ...] = (
     _gradients,
-    _counts(Symptom.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes"),
+    _kept_tensors,
     _counts(Symptom.OPEN_FILES, "kept_files", "open_files_left"),
     _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes", least=HOST_LEAST),
     _counts(Symptom.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
-    _of_peak(Symptom.LOGITS, "logit_bytes", MOSTLY),
+    _logits,
+    _carried,
     _of_peak(Symptom.SCORES, "score_bytes", SMALL),
-    _counts(Symptom.RECOMPILES, "recompilations"),
+    _counts(Symptom.RECOMPILES, "recompilations", least=AGAIN),
     _counts(Symptom.GRAPH_BREAKS, "graph_breaks"),
     _data,
     _rare(Symptom.EVALUATES, "evaluation"),

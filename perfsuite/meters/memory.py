@@ -11,6 +11,7 @@ each recorded step left, by operator and module.
 import contextlib
 import gc
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,6 +108,11 @@ class Memory(Meter):
             grown = self._grown()
             left = leftovers(self.record.events, self.record.marks) if grown else {}
             kept = {f"kept: {place}": size for place, size in left.items()}
+            carried = self.record.anatomies[self.record.fullest].carried
+            parts = Counter[str]()
+            for (part, _), size in carried.items():
+                parts[part] += size
+            readings["carried_bytes"] = Reading(value=parts.total(), parts=dict(parts), suspects=_suspects(carried))
             self.has_grown = bool(grown)
             readings["grown_bytes"] = Reading(value=grown, parts=_some({"kept": grown}), suspects=kept)
         return readings
@@ -227,6 +233,8 @@ METRICS = (
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric("setup_memory_bytes", "setup memory", BYTES),
     Metric("grown_bytes", "memory grown/step", BYTES, hold="exact", processes=("script",)),
+    # What a step keeps for the next one alone: a training needs none of it.
+    Metric("carried_bytes", "of the step before at the peak", BYTES, optional=True, processes=("script",)),
     Metric("reserved_memory_bytes", "reserved", BYTES, optional=True),
     Metric("free_memory_bytes", "left on the device", BYTES, optional=True, fold="min", worse="lower"),
     *(

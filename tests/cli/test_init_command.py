@@ -49,6 +49,14 @@ def test_a_command_is_taken_as_it_is(folder):
     assert scripts == {"my_train": "python my-train.py --name 'a b'"}
 
 
+def test_a_program_in_the_command_is_no_file_to_guard(folder, capsys):
+    """Nothing is written."""
+    assert main(["init", "--", "python", "-c", "import torch"]) == 2
+
+    assert "python -c names no file" in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 from gate_samples import measurement
 
-from perfsuite.compare.standing_out import WAITS, Symptom, standing_out
+from perfsuite.compare.standing_out import LARGE, Symptom, standing_out
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 
+MIB = 2**20
 QUIET = {"data_seconds": 0.01, "forward_seconds": 0.3, "backward_seconds": 0.6, "optimizer_seconds": 0.09}
 
 
@@ -62,11 +63,13 @@ def test_host_memory_counts_from_what_libraries_keep_on() -> None:
 def test_a_phase_counts_from_its_share_on() -> None:
     """Of the iteration, which is the sum of its phases."""
     whole = sum(QUIET.values()) - QUIET["data_seconds"]
-    enough = whole * WAITS / (1 - WAITS)
+    enough = whole * LARGE / (1 - LARGE)
 
     assert symptoms(data_seconds=enough * 1.01) == [Symptom.DATA]
     assert symptoms(data_seconds=enough * 0.99) == []
     assert symptoms(other_seconds=2.0) == [Symptom.OUTSIDE]
+    slow = {"forward_seconds": 0.002, "backward_seconds": 0.003, "optimizer_seconds": 0.0}  # a very small step's
+    assert symptoms(data_seconds=0.0024, **slow) == []
     assert symptoms(other_seconds=0.5) == []
 
 
@@ -74,6 +77,19 @@ def test_ranks_are_measured_in_steps() -> None:
     """Of the fenced step."""
     assert symptoms(step_time_seconds=1.0, exposed_communication_seconds=0.3) == [Symptom.RANKS]
     assert symptoms(step_time_seconds=1.0, exposed_communication_seconds=0.1) == []
+
+
+def test_a_slow_rank_is_no_slow_message() -> None:
+    """What all ranks wait is the messages', and what only the others wait is the slowest rank's."""
+    late = Reading(value=0.5, suspects={"slowest: rank 1": 9, "slowest: rank 0": 1})
+    lines = {"line": {"train.py:9": 500_000}}
+    waits = Reading(value=0.6, lines=lines)
+    (found,) = standing_out(of(step_time_seconds=1.0, exposed_communication_seconds=waits, straggler_share=late))
+    both = Reading(value=0.8, lines=lines)
+    named = standing_out(of(step_time_seconds=1.0, exposed_communication_seconds=both, straggler_share=late))
+
+    assert (found.symptom, found.number, found.where) == (Symptom.SLOWEST, 0.5, "rank 1")
+    assert [(one.symptom, one.where) for one in named] == [(Symptom.RANKS, "train.py:9"), (Symptom.SLOWEST, "rank 1")]
 
 
 def test_an_optimizer_that_loops() -> None:
@@ -92,8 +108,21 @@ def test_an_optimizer_that_loops() -> None:
 
 def test_logits_that_fill_the_memory() -> None:
     """They and their copies are most of the peak."""
-    assert symptoms(peak_memory_bytes=100, logit_bytes=50) == [Symptom.LOGITS]
-    assert symptoms(peak_memory_bytes=100, logit_bytes=49) == []
+    assert symptoms(peak_memory_bytes=2 * MIB, logit_bytes=MIB) == [Symptom.LOGITS]
+    assert symptoms(peak_memory_bytes=2 * MIB + 2, logit_bytes=MIB) == []
+    assert symptoms(peak_memory_bytes=MIB, logit_bytes=MIB - 1) == []
+
+
+def test_what_a_step_keeps_for_the_next_is_of_the_peak() -> None:
+    """Gradients that are cleared after the forward are known as such, and other tensors have their line."""
+    suspects = {"gradients: AddmmBackward0 @ 0": 25, "temporaries: aten::clone @ (other)": 15}
+    carried = Reading(value=40, parts={"gradients": 25, "temporaries": 15}, suspects=suspects)
+    lines = {"temporaries: aten::clone @ (other)": {"train.py:9": 15}}
+    late, other = standing_out(of(peak_memory_bytes=Reading(value=100, lines=lines), carried_bytes=carried))
+
+    assert (late.symptom, late.number) == (Symptom.GRADIENTS_LATE, 0.25)
+    assert (other.symptom, other.number, other.where) == (Symptom.CARRIED, 0.15, "train.py:9")
+    assert symptoms(peak_memory_bytes=200, carried_bytes=carried) == []
 
 
 def test_gradients_of_the_steps_before() -> None:

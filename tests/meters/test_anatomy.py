@@ -37,6 +37,15 @@ def test_the_fullest_moment() -> None:
     assert some(anatomy.categories) == {"batch": 100, "temporaries": 50}
 
 
+def test_what_the_step_before_has_made() -> None:
+    """It counts if it is alive at the peak and is released afterwards: what stays for good is a state."""
+    begins = [mark(0), (2, 5, "state"), (1, 10, "clone"), mark(1)]
+    log = [*begins, (3, 20, "linear"), (1, -10, ""), (3, -20, ""), (4, 1, "clone"), mark(2), (4, -1, "")]
+    anatomy = dissect(log, marks("batch", "batch", "batch"))
+
+    assert (anatomy.peak_bytes, anatomy.carried) == (35, {("batch", "clone"): 10})
+
+
 def test_the_first_of_equal_moments() -> None:
     """Of two moments that are equally full the first is the peak."""
     log = [mark(0), mark(1), (1, 10, "first"), (1, -10, ""), mark(2), (1, 10, "second")]

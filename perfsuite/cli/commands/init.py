@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perfsuite.baselines.ledger import ATTRIBUTES, let_git_merge
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
-from perfsuite.catalog.scripts import ENGINE, name_of
+from perfsuite.catalog.scripts import ENGINE, PYTHONS, name_of
 from perfsuite.cli.shared_options import baselines_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.scripts import check_command
@@ -39,6 +39,7 @@ TABLE = """
 [tool.perfsuite.scripts]
 {name} = {command}
 """
+TEXT = "-c"  # of Python: a program in the command
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
@@ -55,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     here = Path.cwd()
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     words = words or found(here)
+    if TEXT in words and Path(words[0]).name in PYTHONS:
+        raise UsageError(f"{words[0]} {TEXT} names no file that a repository could guard: write the script into one.")
     name, command = name_of(words), shlex.join(words)
     check_command(words, here)
     ranks = RANKS.search(command)

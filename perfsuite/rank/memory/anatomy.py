@@ -43,6 +43,8 @@ class _Block:
     activation: bool = False
     communicated: bool = False
     stays: bool = False
+    step: int = 0  # in which it was allocated; 0: before the recorded ones
+    is_released: bool = False
 
     def kind(self) -> str:
         if self.category:
@@ -62,7 +64,8 @@ class Anatomy:
 
     ``largest`` is the most bytes of each category at any mark of the recorded steps (gradients need not be alive at
     the peak), ``operations`` the bytes at the peak by (category, operator that allocated them), ``holders`` every
-    block at the peak as (category, operator, bytes).
+    block at the peak as (category, operator, bytes). ``carried`` are the bytes at the peak, by the same, that an
+    earlier step allocated and that is released later.
     """
 
     peak_bytes: int
@@ -71,6 +74,7 @@ class Anatomy:
     largest: dict[str, int]
     operations: dict[tuple[str, str], int]
     holders: list[tuple[str, str, int]] = field(default_factory=list)
+    carried: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], own: bool = False) -> Anatomy:
@@ -109,7 +113,12 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], o
         categories[block.kind()] += block.size
         operations[block.kind(), block.operation] += block.size
     holders = [(block.kind(), block.operation, block.size) for block in at_peak]
-    return Anatomy(peak_bytes, peak_phase, dict(categories), largest, dict(operations), holders)
+    step = sum(at <= peak_index for at in _batches(events, marks))
+    carried: Counter[tuple[str, str]] = Counter()
+    for block in at_peak:
+        if block.step < step and block.is_released:
+            carried[block.kind(), block.operation] += block.size
+    return Anatomy(peak_bytes, peak_phase, dict(categories), largest, dict(operations), holders, dict(carried))
 
 
 def curve(
@@ -173,15 +182,17 @@ def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], o
     """All of them. The category of a block is known when its life is. ``own``: a script may hold what it likes."""
     timeline: list[MemoryChange] = []
     live: dict[int, _Block] = {}
-    phase = SETUP
+    phase, step = SETUP, 0
     for index, (address, size, operation) in enumerate(events):
         if address == -1:
             phase = marks[size].phase
+            step += phase == "batch"
             _name(live, marks[size])
         elif size > 0:
-            live[address] = _Block(size, operation, phase)
+            live[address] = _Block(size, operation, phase, step=step)
             timeline.append(MemoryChange(index, phase, live[address], size))
         elif size < 0 and address in live:
+            live[address].is_released = True
             timeline.append(MemoryChange(index, phase, live[address], -live.pop(address).size))
         elif address in live:
             live[address].communicated = True

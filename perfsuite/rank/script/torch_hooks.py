@@ -59,8 +59,8 @@ def watch_torch(torch: Any, watched: Watched) -> None:
         if issubclass(kind, schedules.LRScheduler) and "__init__" in vars(kind):  # some do not call their base's
             replace(kind, "__init__", functools.partial(_making, watched.told.makes))
     replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
-    _watch_forward(torch, watched)
-    _watch_backward(torch.autograd, watched)
+    for watch in (_watch_forward, _watch_backward, _watch_waits):
+        watch(torch, watched)
     for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
         if hasattr(owner, name):
             replace(owner, name, functools.partial(_clipping, watched))
@@ -83,6 +83,15 @@ def _clipping(watched: Watched, clip: Callable[..., Any]) -> Callable[..., Any]:
         return clip(*args, **kwargs)
 
     return clipping
+
+
+def _waiting(watched: Watched, wait: Callable[..., Any]) -> Callable[..., Any]:
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        if watched.around_wait is None or not watched.is_here:
+            return wait(*args, **kwargs)
+        return watched.around_wait(functools.partial(wait, *args, **kwargs))
+
+    return waiting
 
 
 def _making(note: Callable[[Any], None], make: Callable[..., None]) -> Callable[..., None]:
@@ -198,7 +207,12 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
     torch.nn.Module.__call__ = calling
 
 
-def _watch_backward(autograd: Any, watched: Watched) -> None:
+def _watch_waits(torch: Any, watched: Watched) -> None:
+    if torch.distributed.is_available():
+        replace(torch.distributed.Work, "wait", functools.partial(_waiting, watched))
+
+
+def _watch_backward(torch: Any, watched: Watched) -> None:
     from torch import compiler
 
     def make(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,4 +233,4 @@ def _watch_backward(autograd: Any, watched: Watched) -> None:
 
         return running
 
-    replace(autograd, "_engine_run_backward", make)
+    replace(torch.autograd, "_engine_run_backward", make)

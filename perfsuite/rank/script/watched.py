@@ -67,6 +67,7 @@ class Watched:
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
         self.has_loader = False  # a DataLoader makes them; else they are what modules are called with
         self.moments = LoopMoments()
+        self.around_wait: Callable[[Callable[[], Any]], Any] | None = None  # in place of a wait for a collective
         self.clipped = False  # the gradients are no longer as backward left them
         self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
