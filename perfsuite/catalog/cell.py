@@ -94,10 +94,12 @@ def parse_hardware(text: str, catalog: Catalog) -> Hardware:
         known = [CPU, *devices]
         if (near := re.fullmatch(r"(.+?)[_x]*(\d{1,6})", text)) and near[1] in known:
             raise UsageError(f"No hardware named {text!r}. Did you mean '{near[1]}_x{near[2]}'?")
-        raise UnknownName("hardware", kind, known, "To add one, create perfsuite/catalog/hardware/<family>.py.")
+        if not (meant := next((one for one in known if kind.startswith(f"{one}_x")), "")):
+            raise UnknownName("hardware", kind, known, "To add one, create perfsuite/catalog/hardware/<family>.py.")
+        kind, ranks = meant, None  # what follows is no number, or a larger one
     if ranks is None or ranks < 1 or nodes < 1:
         way_out = f"write {kind}_x1, or {kind}_x4n2 for 2 nodes of 4"
-        raise UsageError(f"Hardware {text!r} needs a number of ranks of 1 or more: {way_out}.")
+        raise UsageError(f"Hardware {text!r} needs a number of ranks from 1 to 999,999: {way_out}.")
     return Hardware(kind, ranks, nodes, devices.get(kind))
 
 

@@ -95,12 +95,19 @@ def from_transformers(definition: Model, attention: str | None = None) -> Module
     """
     import transformers
 
-    config = getattr(transformers, definition.config_class)(**_trained(definition.config))
+    config = config_of(definition)
     options = {} if attention is None else {"attn_implementation": attention}
     model: Module = getattr(transformers, definition.model_class)._from_config(config, **options)
     for path in definition.frozen:
         model.get_submodule(path).requires_grad_(False)
     return model
+
+
+def config_of(definition: Model) -> Any:
+    """The config of a transformers model."""
+    import transformers
+
+    return getattr(transformers, definition.config_class)(**_trained(definition.config))
 
 
 def _trained(value: Any) -> Any:

@@ -42,9 +42,9 @@ WRONG = (
     (
         "t5_tiny-single-cpu",
         UsageError,
-        "Hardware 'cpu' needs a number of ranks of 1 or more: write cpu_x1, or cpu_x4n2",
+        "Hardware 'cpu' needs a number of ranks from 1 to 999,999: write cpu_x1, or cpu_x4n2",
     ),
-    ("t5_tiny-single-h200", UsageError, "Hardware 'h200' needs a number of ranks of 1 or more: write h200_x1"),
+    ("t5_tiny-single-h200", UsageError, "Hardware 'h200' needs a number of ranks from 1 to 999,999: write h200_x1"),
     ("t5_tiny-single-cpu_x2", Refused, "single runs on at most 1 rank, cpu_x2 has 2."),
     ("t5_tiny-single-cpu_x1n2", Refused, "single runs on at most 1 rank, cpu_x1n2 has 2."),
     ("t5_tiny-ddp+bf16+fp16-cpu_x2", Refused, "names two techniques for precision, 'bf16' and 'fp16': choose one."),

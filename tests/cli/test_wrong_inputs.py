@@ -43,7 +43,7 @@ ROWS = [
     ("memory t5_base --strategy zero9", "No engine named 'zero9'. Did you mean 'zero1', 'zero2' or 'zero3'?"),
     ("memory t5_base --strategy zero3+fp7", "No technique named 'fp7'. Did you mean 'fp16', 'fp32' or 'fp8'?"),
     ("fit t5_base --hardware a100_x1", "No hardware named 'a100'. Did you mean 'a100_40g'"),
-    ("fit t5_base --hardware h100", "needs a number of ranks of 1 or more: write h100_x1"),
+    ("fit t5_base --hardware h100", "needs a number of ranks from 1 to 999,999: write h100_x1"),
     ("ab --a zero2 --b zero3 --model gpt --hardware cpu_x2", "Did you mean 'gpt2_large'"),
     ("replay deepspeed_7719", "No regression named 'deepspeed_7719'. Did you mean 'deepspeed_7718'"),
     ("ladder run nowhere", "No ladder named 'nowhere'. Or give its folder."),

@@ -17,6 +17,7 @@ from perfsuite.system.machine import version_of
 from perfsuite.system.paths import cache_folder, content_hash
 
 SCRIPT = "A script that trains it has a memory: `perfsuite memory --hardware H -- python train.py`."
+MOST_LAYERS = 10_000  # more is a slip of the hand
 CODE = [Path(__file__), *(Path(__file__).with_name("trace") / name for name in ("meta_model.py", "meta_layers.py"))]
 
 
@@ -111,7 +112,7 @@ def architecture_of(name: str, config: Mapping[str, Any]) -> Architecture:
         return codec.read(kept, Architecture)
     (found,) = build([config])
     if isinstance(found, NotBuilt):
-        raise FileError(f"{name}: {found.reason}.")
+        raise FileError(f"{name}: {found.reason.rstrip('.')}.")
     codec.keep(kept, found)
     return found
 

@@ -20,6 +20,8 @@ def is_command(words: Sequence[str]) -> bool:
 
 def cell_of_command(words: Sequence[str], hardware: str | None, catalog: Catalog) -> tuple[Cell, Catalog]:
     """The script's cell, and the catalog with it. Raises UsageError."""
+    if len(words) == 1 and not Path(words[0]).expanduser().exists():
+        raise UsageError(f"{words[0]} is not there: give a model, a config.json or its folder, or a program.")
     model = script(name_of(words), shlex.join(words), Path.cwd())
     if hardware is None:
         raise UsageError("Name the hardware of the script, such as --hardware h100_x1.")

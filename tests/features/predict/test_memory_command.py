@@ -137,7 +137,7 @@ def test_offload_is_shown_apart(capsys):
         ([*TINY, "--html", "no/where.html"], "in an existing folder"),
         ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens exceeds every device"),
         (["memory", "gpt2-tiny", "--hardware", "rtx3090_x1"], "Did you mean 'gpt2_tiny'?"),
-        (["memory", "gpt2_tiny", "--hardware", "rtx3090_x0"], "needs a number of ranks of 1 or more"),
+        (["memory", "gpt2_tiny", "--hardware", "rtx3090_x0"], "needs a number of ranks from 1 to 999,999"),
         (["fit", "gpt2_tiny", "--hardware", "cpu_x2"], "name a device"),
     ],
 )

@@ -149,7 +149,13 @@ def test_a_plan_is_of_text(folder, capsys, config, reason):
         (CONFIG | {"architectures": ["OtherForCausalLM"], "model_type": "other"}, "no class OtherForCausalLM"),
         ({"model_type": "other"}, "no model_type other"),
         ({"hidden_size": 64}, "it names no class"),
-        (CONFIG | {"num_attention_heads": "four"}, "does not build it: "),
+        (CONFIG | {"num_attention_heads": "four"}, "'num_attention_heads' expected int, got str"),
+        ({"hiden_size": 64, "architectures": ["LlamaForCausalLM"]}, "no hiden_size: did you mean hidden_size"),
+        (CONFIG | {"num_hidden_layers": 10**9}, "says 1,000,000,000 layers"),
+        (CONFIG | {"num_hidden_layers": -1}, "says -1 layers"),
+        (CONFIG | {"intermediate_size": 0}, "has no elements, so a number of the config is 0"),
+        ({"peft_type": "LORA", "base_model_name_or_path": "org/base"}, "of adapters, so give .* org/base"),
+        ({"_class_name": "FluxTransformer2DModel"}, "no class FluxTransformer2DModel. A script .* -- python"),
     ],
 )
 def test_a_config_that_transformers_does_not_build_is_refused(folder, config, reason):

@@ -502,11 +502,28 @@ def test_a_cpu_has_no_plan():
         (["--shape", "hidden=512"], "gpt_1b7 has its own numbers: give your model, which has --shape, another name"),
         (["--shape", "width=512"], "--shape has no 'width': write NAME=N, of layers, hidden"),
         (["--shape", "heads=0"], "--shape heads=0: it must be 1 or more"),
+        (["--shape", "layers=1e12"], "--shape layers=1e12: it must be 1 or more, and at most 10,000"),
+        (["--shape", "gated=2"], "--shape gated=2: it must be 0 or more, and at most 1"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(capsys, words, said):
     """One sentence, instead of a plan that silently is not the one that was asked for."""
     assert main(["plan", "gpt_1b7", "--hardware=a100_80g_x8", "--tokens=1e9", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["kv_heads=3"], "--shape heads=8 must be a multiple of kv_heads=3"),
+        (["experts=4", "experts_per_token=8", "expert_ffn=64"], "--shape experts_per_token must be at most experts=4"),
+    ],
+)
+def test_numbers_that_no_model_has_are_refused(capsys, words, said):
+    """Each may be right by itself."""
+    numbers = ["--shape", "layers=2", "hidden=64", "heads=8", "vocab=512", *words]
+
+    assert main(["plan", "mine", "--hardware=a100_80g_x8", "--tokens=1e9", *numbers]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
 from perfsuite.features.predict import hub_names
-from perfsuite.features.predict.architecture import architecture_of
+from perfsuite.features.predict.architecture import MOST_LAYERS, architecture_of
 from perfsuite.features.predict.own_model import TARGET, is_config, read_config
 from perfsuite.features.predict.time.shape import Experts, LayerStack, Shape, decoder
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
@@ -36,6 +36,8 @@ NUMBERS = {
     "expert_ffn": "inner width of an expert",
     "gated": "1 if the feed-forward has a gate, as Llama's",
 }
+MOST_NUMBER = 2**31 - 1
+LEAST, MOST = {"gated": 0}, {"layers": MOST_LAYERS, "gated": 1}
 NEEDED = ("layers", "hidden", "heads", "vocab")
 
 
@@ -157,8 +159,10 @@ def numbers_of(words: Sequence[str]) -> dict[str, int]:
         if name not in NUMBERS:
             raise UsageError(f"--shape has no {name!r}: write NAME=N, of {', '.join(NUMBERS)}.")
         found[name] = parse_count(text)
-        if found[name] < 1:
-            raise UsageError(f"--shape {name}={text}: it must be 1 or more.")
+        most = MOST.get(name, MOST_NUMBER)
+        least = LEAST.get(name, 1)
+        if not least <= found[name] <= most:
+            raise UsageError(f"--shape {name}={text}: it must be {least} or more, and at most {most:,}.")
     return found
 
 
@@ -168,18 +172,23 @@ def _own(name: str, numbers: Mapping[str, int]) -> Planned:
         raise UsageError(f"--shape also needs {', '.join(missing)}.")
     if numbers["hidden"] % numbers["heads"]:
         raise UsageError(f"--shape hidden={numbers['hidden']} must be a multiple of heads={numbers['heads']}.")
+    kv_heads = numbers.get("kv_heads", numbers["heads"])
+    if numbers["heads"] % kv_heads:
+        raise UsageError(f"--shape heads={numbers['heads']} must be a multiple of kv_heads={kv_heads}.")
     stack = LayerStack(
         layers=numbers["layers"],
         hidden=numbers["hidden"],
         heads=numbers["heads"],
-        kv_heads=numbers.get("kv_heads", numbers["heads"]),
+        kv_heads=kv_heads,
         head_width=numbers["hidden"] // numbers["heads"],
         feed_forward=numbers.get("ffn", 4 * numbers["hidden"]),
-        gated="gated" in numbers,
+        gated=bool(numbers.get("gated")),
     )
     if "experts" in numbers:
         if missing := [key for key in ("experts_per_token", "expert_ffn") if key not in numbers]:
             raise UsageError(f"--shape with experts also needs {', '.join(missing)}.")
+        if numbers["experts_per_token"] > numbers["experts"]:
+            raise UsageError(f"--shape experts_per_token must be at most experts={numbers['experts']}.")
         routed = Experts(count=numbers["experts"], chosen=numbers["experts_per_token"], width=numbers["expert_ffn"])
         stack = dataclasses.replace(stack, experts=routed)
     return Planned(name=name, shape=decoder(stack, numbers["vocab"], tied=False), sequence=2048)

@@ -6,6 +6,8 @@ The standard input is a list of contents of config.json. The standard output is 
 NotBuilt. Layers are read from the modules and the shapes of their parameters, not from the names of a config.
 """
 
+import difflib
+import inspect
 import os
 import sys
 from collections import Counter
@@ -18,9 +20,9 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from perfsuite.catalog.definitions import Model, Workload
-from perfsuite.features.predict.architecture import Architecture, LayerKind, NotBuilt
+from perfsuite.features.predict.architecture import MOST_LAYERS, SCRIPT, Architecture, LayerKind, NotBuilt
 from perfsuite.features.predict.trace.meta_layers import NoForm, layer_kind, mixers
-from perfsuite.rank.build_model import from_transformers
+from perfsuite.rank.build_model import config_of, from_transformers
 
 # The classes of a model_type whose config names none, the likeliest first.
 GENERATORS = (
@@ -34,6 +36,7 @@ GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 TASKS = {"ForMaskedLM": "masked_lm", "ForSequenceClassification": "sequence_classification"}
 LENGTHS = ("rope_scaling", "rope_parameters", "n_positions", "max_source_positions", "max_position_embeddings")
 LATER = ("num_nextn_predict_layers", "mtp_num_layers")
+ALIKE = 0.85  # of difflib: a letter that lacks in a name of seven
 NOT_TEXT = ("vision", "visual", "image", "audio")  # in the path of layers that text does not pass
 
 
@@ -45,17 +48,43 @@ def describe(config: Mapping[str, Any]) -> Architecture | NotBuilt:
     except NoForm as error:
         return NotBuilt(reason=str(error))
     except Exception as error:  # whatever a class of transformers raises for a config that it does not take
-        first = next(filter(None, str(error).splitlines()), "")
-        return NotBuilt(
-            reason=f"transformers {transformers.__version__} does not build it: {type(error).__name__}: {first}"
-        )
+        return NotBuilt(reason=f"transformers {transformers.__version__} does not build it: {_said(error)}")
     return read(model, definition)
+
+
+def _said(error: Exception) -> str:
+    """What an error says in its first lines: one that ends with a colon needs the next."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    end = next((at for at, line in enumerate(lines) if not line.endswith(":")), len(lines))
+    return f"{type(error).__name__}: {' '.join(lines[: end + 1])}".rstrip(".:")
 
 
 def built(config: Mapping[str, Any]) -> Any:
     """The model of a config on the meta device. Raises NoForm, and what a class of transformers raises."""
+    definition = definition_of(config)
+    config_class = getattr(transformers, definition.config_class)
+    check_names(config, config_class)
+    layers = getattr(config_of(definition).get_text_config(decoder=True), "num_hidden_layers", 1)
+    if not 0 < layers <= MOST_LAYERS:
+        raise NoForm(f"it says {layers:,} layers, and a model has 1 to {MOST_LAYERS:,}")
     with torch.device("meta"):
-        return from_transformers(definition_of(config))
+        model: Any = from_transformers(definition)
+    if empty := next((name for name, one in model.named_parameters() if not one.numel()), ""):
+        raise NoForm(f"{empty} has no elements, so a number of the config is 0")
+    return model
+
+
+def check_names(config: Mapping[str, Any], config_class: Any) -> None:
+    """Raises NoForm for a name that the class of a config does not have, and almost has: transformers ignores it."""
+    known = {*inspect.signature(config_class).parameters, *config_class.attribute_map}
+    for name in config:
+        if name not in known and not hasattr(config_class, name):
+            close = difflib.get_close_matches(name, known, n=1, cutoff=ALIKE)
+            if close and close[0] not in config:
+                raise NoForm(f"{config_class.__name__} has no {name}: did you mean {close[0]}")
+    for name, inner in config_class.sub_configs.items():
+        if isinstance(config.get(name), Mapping) and inner is not transformers.AutoConfig:
+            check_names(config[name], inner)
 
 
 def definition_of(config: Mapping[str, Any]) -> Model:
@@ -82,6 +111,10 @@ def class_of(config: Mapping[str, Any]) -> str:
             return one
     if kind and not found:
         raise NoForm(f"transformers {transformers.__version__} has no model_type {kind}, and code of others is not run")
+    if base := config.get("base_model_name_or_path"):
+        raise NoForm(f"it is of adapters, so give the model that they are for: {base}")
+    if other := config.get("_class_name"):
+        raise NoForm(f"transformers {transformers.__version__} has no class {other}. {SCRIPT}")
     if not found:
         raise NoForm("it names no class: a config of transformers has architectures or a model_type")
     raise NoForm(f"transformers {transformers.__version__} has no class {found[0]}, and code of others is not run")
@@ -120,8 +153,7 @@ def read(model: Any, definition: Model) -> Architecture:
     except NoForm as error:
         return msgspec.structs.replace(found, no_form=str(error))
     except Exception as error:  # modules of a kind that nothing here knows
-        first = str(error).partition("\n")[0].rstrip(".")
-        reason = f"{definition.model_class} has modules that are not read: {type(error).__name__}: {first}"
+        reason = f"{definition.model_class} has modules that are not read: {_said(error)}"
         return msgspec.structs.replace(found, no_form=reason)
 
 
@@ -192,6 +224,8 @@ def _table(model: Any) -> Any:
 
 def _kind(model: Any, where: str, kind: LayerKind) -> LayerKind:
     """A layer of an encoder or of what reads it. Raises NoForm for one that reads something else."""
+    if kind.kv_heads and kind.heads % kind.kv_heads:
+        raise NoForm(f"{where} has {kind.heads} heads, which is no multiple of {kind.kv_heads} of keys and values")
     both = bool(model.config.is_encoder_decoder)
     side = next((word for word in where.split(".") if word.endswith(("encoder", "decoder"))), "")
     if both and side.endswith("encoder"):
