@@ -158,7 +158,7 @@ FAULTS = {  # by name: the training, its relation, what is said, and the edits
         "ranks",
         "gpt2_by_ddp.py|train.py",
         ('reduction="sum"', 'reduction="mean"'),
-        ("(loss * world / count / accumulate)", "(loss / accumulate)"),
+        ("(loss * world / count)", "(loss / accumulate)"),
     ),
     "a head after the wrapper": (
         DDP,

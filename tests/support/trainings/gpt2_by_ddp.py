@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 
 import numpy
 import torch
@@ -52,22 +53,24 @@ epochs = 3
 scheduler = get_cosine_schedule_with_warmup(optimizer, 4, epochs * len(loader) // accumulate)
 for epoch in range(epochs):
     sampler.set_epoch(epoch)
-    for number, inputs in enumerate(loader):
-        count = (inputs["labels"][:, 1:] != -100).sum()
+    batches = iter(loader)
+    for _ in range(len(loader) // accumulate):
+        parts = list(itertools.islice(batches, accumulate))
+        count = sum((inputs["labels"][:, 1:] != -100).sum() for inputs in parts)
         dist.all_reduce(count)
-        is_last = (number + 1) % accumulate == 0
-        with contextlib.nullcontext() if is_last else model.no_sync():
-            labels = inputs.pop("labels")
-            logits = model(**inputs).logits
-            loss = torch.nn.functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum"
-            )
-            (loss * world / count / accumulate).backward()
-        if is_last:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
+        for number, inputs in enumerate(parts):
+            is_last = number + 1 == accumulate
+            with contextlib.nullcontext() if is_last else model.no_sync():
+                labels = inputs.pop("labels")
+                logits = model(**inputs).logits
+                loss = torch.nn.functional.cross_entropy(
+                    logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum"
+                )
+                (loss * world / count).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
     model.eval()
     with torch.no_grad():
         ids = collate([train[n] for n in range(8)])

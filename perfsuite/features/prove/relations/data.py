@@ -28,7 +28,6 @@ from perfsuite.records.record import Record
 FEWEST = 8  # samples of an order that is compared: two random ones are equal once in 40,320 times
 MOST = 100_000  # samples that are kept
 DRAWS = "worker_draws"  # a folder of the cell: what each worker would draw next
-PARALLEL = ("DistributedDataParallel", "DeepSpeedEngine", "FullyShardedDataParallel", "FSDP")  # how classes begin
 
 
 class Epoch(Record, frozen=True, kw_only=True):
@@ -58,7 +57,7 @@ class LoaderFacts(Record, frozen=True, kw_only=True):
 
 
 class DataFacts(Record, frozen=True, kw_only=True):
-    """Of one rank. ``parallel``: ranks train on their own data. ``draws`` are what workers would draw, by package."""
+    """Of one rank. ``parallel``: each rank has its own data. ``draws`` are what workers would draw, by package."""
 
     loaders: list[LoaderFacts]
     parallel: bool
@@ -181,14 +180,28 @@ class DataProbe(Probe):
         training = [some for some in by_loader.values() if any(one.trains for one in some)]
         loaders = [_facts_of([one for one in some if one.trains]) for some in training]
         modules = [part for model in self.script.models() for part in model.modules()]
-        kinds = {type(module).__name__ for module in modules}
-        is_parallel = self.watched.engine is not None or any(kind.startswith(PARALLEL) for kind in kinds)
+        averaging = max(map(_averages, [self.watched.engine, *modules]))
         found: dict[str, list[str]] = {}
         for file in sorted(self._folder.glob("*")):
             for line in file.read_text().splitlines():
                 package, _, drawn = line.partition(" ")
                 found.setdefault(package, []).append(drawn)
-        return msgspec.to_builtins(DataFacts(loaders=loaders, parallel=is_parallel, draws=found))
+        return msgspec.to_builtins(
+            DataFacts(loaders=loaders, parallel=averaging == self.script.world_size, draws=found)
+        )
+
+
+def _averages(module: Any) -> int:
+    """Over how many ranks a wrapper averages gradients: DeepSpeed's engine, DDP, FSDP, or fully_shard's class. Those
+    that share a layer, as by tensor parallelism, read the same. 0 if it is none.
+    """
+    if (count := getattr(module, "dp_world_size", None)) is not None:
+        return int(count)
+    if hasattr(module, "_get_fsdp_state"):
+        group = module._get_fsdp_state()._fsdp_param_group
+        return int(group.mesh_info.mesh.size()) if group is not None else 0
+    group = getattr(module, "process_group", None)
+    return int(group.size()) if group is not None and hasattr(module, "module") else 0
 
 
 def init_worker(before: Callable[[int], None] | None, folder: str, worker: int) -> None:

@@ -1,7 +1,8 @@
 """modes: the model trains in training mode, and an evaluation changes nothing that training reads.
 
-Dropout and BatchNorm are what a mode changes. A module that is in evaluation mode from the first step on is meant so,
-if the whole model is not.
+Dropout and BatchNorm are what a mode changes. A part that is in evaluation mode while its model is not is meant so, as
+where BatchNorm is frozen, unless an evaluation has called that part. A forward without gradients in each step, in
+training mode, is no evaluation: a loss in parts needs it, and so do labels that the model makes for itself.
 """
 
 from collections.abc import Callable
@@ -56,12 +57,13 @@ class ModeProbe(Probe):
         super().__init__(torch, script)
         self.evaluations = 0
         self.matters = self.always_off = False
-        self.trained: set[str] | None = None  # the modules that are in training mode in the first step
+        self.trained: dict[int, set[str]] = {}  # of each model, what is in training mode when it first trains
         self.found: dict[str, tuple[int, list[str], str]] = {}  # step, names and line of each fault
-        self._pending: tuple[list[str], str] | None = None  # modules that are off, until a backward follows
+        self._pending: dict[int, tuple[Module, set[str], str]] = {}  # until a backward: what is on, and the line
+        self._evaluated: set[int] = set()  # modules that an evaluation has called in evaluation mode
+        self._on_steps: set[int] = set()  # after which something ran without gradients in training mode
         self._evaluating = ""  # the line of an evaluation since the last update
         self._before: dict[str, str] = {}
-        self._on: set[str] = set()  # the modules that are in training mode in this forward
         self._quiet = False  # a forward runs in which no module is in training mode
         for name in DROPOUT:
             replace(torch.nn.functional, name, self._dropping)
@@ -93,40 +95,39 @@ class ModeProbe(Probe):
 
     def _training(self, model: Module, call: Callable[[], Any]) -> Any:
         inner = inner_model(model)
-        on = {plain(name) or type(inner).__name__ for name, module in inner.named_modules() if module.training}
-        sensitive = _sensitive(self.torch, inner)
-        self.matters |= bool(sensitive)
-        off = [name for name in self.trained or () if name not in on]
-        if self.trained is None:
-            off = [] if on or not sensitive else [type(inner).__name__]
-        self._pending = (off, self.script.line())
-        self._on = on
+        self.matters |= bool(_sensitive(self.torch, inner))
+        self._pending[id(inner)] = inner, _active(inner), self.script.line()
         return call()
 
     def before_backward(self) -> None:
-        """The forward before it was of training."""
-        if self._pending is None:
-            return
-        off, line = self._pending
-        if self.trained is None:
-            self.trained = self._on
-            self.always_off = bool(off)
-            if off:
-                self._note("off", off, line)
-        elif off and not self.always_off:
-            self._note("off", off, line)
-        self._pending = None
+        """The forwards before it were of training, if the mode is still theirs."""
+        for key, (model, on, line) in self._pending.items():
+            now = on | _active(model)
+            if key not in self.trained:
+                self.trained[key] = on
+                if not now and _sensitive(self.torch, model):
+                    self.always_off = True
+                    self._note("off", [type(model).__name__], line)
+            elif not self.always_off and (off := [name for name in self.trained[key] if name not in now]):
+                parts = {plain(name): id(module) for name, module in model.named_modules()}
+                if not model.training or any(parts.get(name) in self._evaluated for name in off):
+                    self._note("off", off, line)
+        self._pending.clear()
 
     def _evaluation(self, model: Module, call: Callable[[], Any]) -> Any:
-        if self.trained is None or not self.script.step:  # what is before training may be anything
+        if not self.trained or not self.script.step:  # what is before training may be anything
             return call()
         self.evaluations += 1
         line = self.script.line()
+        if not model.training:
+            self._evaluated.add(id(inner_model(model)))
         if not self._evaluating:
             self._evaluating = line or "an evaluation"
             self._before = self.script.digests()
         names = [name for name, module in inner_model(model).named_modules() if module.training]
         active = [name for name in _sensitive(self.torch, inner_model(model)) if name in {*map(plain, names)}]
+        if active or model.training:
+            self._on_steps.add(self.script.step)
         if active:
             self._note("on", active, line)
         self._quiet = not names
@@ -155,6 +156,8 @@ class ModeProbe(Probe):
     def facts(self) -> Any:
         """A record, Modes."""
         fields: dict[str, Any] = {}
+        if len(self._on_steps) >= max(self.script.step - 1, 1):  # of training itself
+            self.found = {what: one for what, one in self.found.items() if what not in ("on", "changed")}
         for what in ("off", "on", "changed", "drops"):
             step, names, line = self.found.get(what, (0, [], ""))
             fields |= {f"{what}_step": step, what: names, f"{what}_line": line}
@@ -166,6 +169,11 @@ class ModeProbe(Probe):
             **fields,
         )
         return msgspec.to_builtins(facts)
+
+
+def _active(model: Module) -> set[str]:
+    """The names of the modules in training mode."""
+    return {plain(name) or type(model).__name__ for name, module in model.named_modules() if module.training}
 
 
 def _sensitive(torch: ModuleType, model: Module) -> list[str]:

@@ -78,6 +78,9 @@ class ReplicaProbe(Probe):
         statistics = {
             id(buffer) for part in modules if type(part).__name__ in NORMS for buffer in part.buffers(recurse=False)
         }
+        for part in modules:
+            if type(part).__name__ in WHOLE and getattr(part, "broadcast_buffers", False):  # as its next forward begins
+                statistics |= {id(buffer) for buffer in part.buffers()}
         self.apart |= {name for name, buffer in self.script.buffers() if id(buffer) in statistics}
 
     def before_optimizer(self) -> None:

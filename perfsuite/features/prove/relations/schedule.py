@@ -29,9 +29,9 @@ INITIAL = "_initial_step"  # the step that a scheduler makes while it is made
 
 
 class Schedule(Record, frozen=True, kw_only=True):
-    """One scheduler. ``counts`` are its steps after each iteration, ``early`` those before the first one. ``inner`` is
-    that of a scheduler inside of another. ``rates`` are its optimizer's learning rates in the updates. ``length`` is
-    the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back.
+    """One scheduler. ``counts`` are its steps for an update of each iteration, ``early`` those before the first one.
+    ``inner`` is that of a scheduler inside of another. ``rates`` are its optimizer's learning rates in the updates.
+    ``length`` is the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back.
     """
 
     kind: str
@@ -66,7 +66,8 @@ class _Followed:
         self.scheduler, self.made = scheduler, made
         self.line = ""
         self.counts: list[int] = []
-        self.now = self.early = 0  # steps since the last update, and before the first
+        self.now = self.early = 0  # steps since the last iteration, and before the first
+        self.updates = 0  # of its own optimizer since then: a critic may have several
         self.ahead = 0  # after the update of a step that has not ended
         self.inner = False
         self.rates: list[float] = []
@@ -161,6 +162,7 @@ class ScheduleProbe(Probe):
         """Its learning rate is that of its schedulers."""
         for one in self.followed.values():
             if _inner(one.scheduler.optimizer) is optimizer:
+                one.updates += self.watched.engine is None  # whose ZeRO-3 makes many of one
                 one.rates.append(max(float(group["lr"]) for group in optimizer.param_groups))
         result = update()
         self._updated = self.watched.engine is not None
@@ -173,10 +175,10 @@ class ScheduleProbe(Probe):
         for one in self.followed.values():
             if self.iterations:
                 one.counts += [0] * (self.iterations - 1 - len(one.counts))  # made later
-                one.counts.append(one.now)
+                one.counts.append(math.ceil(one.now / max(one.updates, 1)))
             else:
                 one.early = one.now
-            one.now, one.ahead = one.ahead, 0
+            one.now, one.ahead, one.updates = one.ahead, 0, 0
         self.iterations += 1
         self._updated = False
 
