@@ -234,7 +234,7 @@ METRICS = (
     Metric("setup_memory_bytes", "setup memory", BYTES),
     Metric("grown_bytes", "memory grown/step", BYTES, hold="exact", processes=("script",)),
     # What a step keeps for the next one alone: a training needs none of it.
-    Metric("carried_bytes", "of the step before at the peak", BYTES, optional=True, processes=("script",)),
+    Metric("carried_bytes", "tensors of the step before at the peak", BYTES, optional=True, processes=("script",)),
     Metric("reserved_memory_bytes", "reserved", BYTES, optional=True),
     Metric("free_memory_bytes", "left on the device", BYTES, optional=True, fold="min", worse="lower"),
     *(
