@@ -2,7 +2,7 @@
 
 perfsuite uses none of DeepSpeed or accelerate.
 
-A library may drop a private name in any release. tests/rank/test_compat.py finds the names that the code uses, holds
+A library may drop a private name in any release. tests/project/test_compat.py finds the names that the code uses, holds
 them to these lists and looks each one up in the installed releases. So a private name that is not listed here fails a
 test, and one that a release has dropped is named before a cell needs it. A cell that needs it is unsupported, with the
 releases that have the name.

@@ -7,7 +7,6 @@ from parity import worst
 from sampling import slow_unless
 
 from perfsuite.catalog.cell import parse_cell
-from perfsuite.cli.main import main
 from perfsuite.errors import RankError, Refused
 from perfsuite.meters.xla import collectives
 
@@ -86,14 +85,3 @@ def test_what_jax_cannot_train_is_refused(catalog, cell, reason):
     """In one sentence, before anything runs."""
     with pytest.raises(Refused, match=reason):
         parse_cell(cell, catalog)
-
-
-def test_a_compiled_step_has_no_operators_to_tell(tmp_path, capsys):
-    """No snapshot of its storages, and no time of its operators: neither a file nor zero seconds."""
-    cell, file = "gpt2_tiny-jax_dp+nodrop-cpu_x2", tmp_path / "memory.pickle"
-
-    assert main(["memory", cell, "--snapshot", str(file)]) != 0
-    assert "has no snapshot: jax_dp: its step is compiled" in capsys.readouterr().err
-    assert not file.exists()
-    assert main(["time", cell, "--predict", "--baselines", str(BASELINES)]) != 0
-    assert f"{cell} has no predicted step: jax_dp: its step is compiled" in capsys.readouterr().err
