@@ -186,10 +186,8 @@ class Attached:
         What they have ended before is forgotten: those iterations do not repeat.
         """
         if self.watched.is_here:
-            if not self.watched.by_hand:
-                self.watched.by_hand = True
-                if self.rank:
-                    self.rank.forget_iterations()
+            if self.watched.end_by_hand() and self.rank:
+                self.rank.forget_iterations()
             self.watched.note("S")
             self.iterated(False)
 

@@ -67,7 +67,6 @@ class MeasuredLoop:
         self._garbage = session.garbage
         self._watched, self._by_hand, self._optimizers = watched, watched.by_hand, len(watched.optimizers)
         self._plain = [events.split("|")[session.rank] for events in loop.plain]  # of each iteration, without extras
-        self._extras: list[list[str] | None] = []  # of the iterations of this step
         models = watched.models
         model = models[0] if len(models) == 1 else torch.nn.ModuleDict(names_of(models))
         with torch.random.fork_rng(devices=[]):  # the script's numbers stay as they are
@@ -86,14 +85,13 @@ class MeasuredLoop:
         self.made += 1
         if self.later is None:
             self._check()
-            self._extras.append(extras(events, self._plain[(self.made - 1) % self.period]))
+            self.trainer.iterated(extras(events, self._plain[(self.made - 1) % self.period]))
         if self.made % self.period:
             return False
         if self.later:
             self._garbage.made()
             self.later.stepped(self.trainer.outcome(skipped))
             return False
-        self.trainer.extras, self._extras = self._extras, []
         try:
             self._steps.send(skipped)
         except StopIteration:

@@ -53,7 +53,7 @@ class ScriptTrainer(Trainer):
         assert seen, "only a script's own process has this trainer"
         self.watched, self.rollouts, self.saves, self.loaders = seen.watched, seen.rollouts, seen.saves, seen.loaders
         self.rollouts.tokens = 0
-        self.extras: list[list[str] | None] = []  # what each iteration of the last step did beside the plain one
+        self.extras: list[list[str] | None] = []  # what each iteration of this step did beside the plain one
         self.period, self.first_seconds = period, first_seconds
         self.norm: float | None = None
         self.watched.follow(LoopMoments(before_optimizer=self._read_norm))
@@ -71,8 +71,13 @@ class ScriptTrainer(Trainer):
 
     def make_steps(self, batches: Sequence[list[MicroBatch]]) -> Generator[None, bool, list[StepOutcome]]:
         self.session.mark("other")
+        self.extras = []
         skipped = yield
         return [StepOutcome(skipped=skipped)]
+
+    def iterated(self, extras: list[str] | None) -> None:
+        """An iteration of this step has ended, and did this beside the plain one."""
+        self.extras.append(extras)
 
     def finished(self, outcome: StepOutcome) -> StepOutcome:
         """What the script has computed, read where no meter watches."""

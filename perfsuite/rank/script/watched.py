@@ -128,6 +128,11 @@ class Watched:
         if self.elements is not None and trains:
             self.elements += sum(tensor.numel() for _, tensor in tensors_in([args, kwargs]))
 
+    def end_by_hand(self) -> bool:
+        """From now on the script says itself where a step ends. Whether this is new."""
+        is_new, self.by_hand = not self.by_hand, True
+        return is_new
+
     def forget(self) -> None:
         """A step has ended, and what it read is known."""
         self.losses.clear()
