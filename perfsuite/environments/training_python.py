@@ -3,24 +3,43 @@
 It is the one that the shell of the user would start.
 """
 
+import functools
 import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from perfsuite.catalog.scripts import PYTHONS
 from perfsuite.environments.bounded import run
 from perfsuite.errors import UsageError
 
 PROJECTS = (".venv", "venv", ".pixi/envs/default")  # the environment of a project, in its folder
+WHICH = "import sys; print(sys.executable)"
 HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 
-def training_python(folder: Path) -> str:
-    """This process' Python if it has torch. Else the first of ``_places`` that is there."""
+def training_python(folder: Path, words: Sequence[str] = ()) -> str:
+    """That of a tool with which the command begins. Else this process' Python if it has torch, or the first of
+    ``_places`` that is there.
+    """
+    if tuple(words[1:2]) == ("run",) and Path(words[0]).name != "uv" and (chosen := _asked(tuple(words), folder)):
+        return chosen
     if importlib.util.find_spec("torch"):
         return sys.executable
     return next(filter(None, _places(folder).values()), sys.executable)
+
+
+@functools.cache
+def _asked(words: tuple[str, ...], folder: Path) -> str:
+    """The Python of the environment that a tool such as ``poetry run`` chooses by the folder, which a copy is not. That
+    of uv is in the folder. Empty if the tool does not say it.
+    """
+    at = next((number for number, word in enumerate(words) if word in PYTHONS), 2)
+    done = run(["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *words[:at], "python", "-c", WHICH])
+    said = done.stdout.split("\n")[-2:-1] if done.returncode == 0 else []
+    return next((python for python in said if Path(python).is_file()), "")
 
 
 def require_torch(python: str, folder: Path) -> None:

@@ -62,7 +62,7 @@ class ScriptServer:
         assert kind.script
         self.model, self.kind, self.environment = kind.script, kind, kind.environment
         if self.environment.python == sys.executable:
-            python = training_python(Path(self.model.folder))
+            python = training_python(Path(self.model.folder), tuple(assignments(self.model.command)[1]))
             self.environment = dataclasses.replace(self.environment, python=python)
         self._held = Workspace("script")
         self.workspace = self._held.folder
@@ -318,15 +318,17 @@ def check_command(words: Sequence[str], folder: Path) -> None:
     without torch.
     """
     check_script(words, folder)
-    python, words = training_python(folder), assignments(words)[1]
+    words = assignments(words)[1]
+    python = training_python(folder, tuple(words))
     program(words, [folder], python)
     if words[0] in PYTHONS:
         require_torch(python, folder)
 
 
 def program(words: Sequence[str], folders: Sequence[Path], python: str) -> list[str]:
-    """The command for the environment's Python, which also runs a launcher that is a Python script. A program with a
-    relative path is in the first of the folders that has it: a copy has no virtual environment.
+    """The command for the environment's Python, which also runs a launcher that is a Python script, unless that has an
+    environment of its own, as pipx gives poetry one. A program with a relative path is in the first of the folders that
+    has it: a copy has no virtual environment.
 
     Raises UsageError if there is no such program.
     """
@@ -342,8 +344,11 @@ def program(words: Sequence[str], folders: Sequence[Path], python: str) -> list[
         return [python, found, *rest]
     with open(found, "rb") as file:
         line = file.readline(200)
+    interpreter = Path(os.fsdecode(line[2:]).strip())
+    theirs = {Path(one).parent.resolve() for one in (python, sys.executable)}
     if line.startswith(b"#!") and b"python" in line:
-        return [python, found, *rest]
+        has_own = interpreter.is_file() and interpreter.parent.resolve() not in theirs
+        return [found, *rest] if has_own else [python, found, *rest]
     if not os.access(found, os.X_OK):
         raise UsageError(f"{first} may not be executed: write bash {first}, or chmod +x {first}.")
     return [found, *rest]
