@@ -5,6 +5,7 @@ A probe is a class that a job names. It overrides the moments that it needs, and
 
 import hashlib
 import importlib
+import itertools
 import sys
 import time
 from collections import defaultdict
@@ -72,9 +73,10 @@ class ProvedScript:
         self.ended = False  # the script by itself
         self._begun = 0.0
         self._digests: tuple[int, dict[str, str]] = (-1, {})
+        self._prefixes: dict[int, str] = {}  # of the names in each model: the first has none
         self._shards: dict[int, dict[str, Tensor]] = {}  # of each model: fully_shard puts whole ones in their place
         self.on_import: dict[str, list[Callable[[ModuleType], None]]] = defaultdict(list)  # what changes a library
-        watched.updates = not proving.frozen
+        watched.allow_updates(not proving.frozen)
         for change in proving.changes:
             load(change.function)(torch, self, change.value)
         self.probes = {name: load(name)(torch, self) for name in proving.probes}
@@ -95,7 +97,7 @@ class ProvedScript:
                 probe.iterated(skipped)
         self.step += 1
         self.updates += not skipped
-        self.watched.updates = not self.proving.frozen or self.updates >= self.proving.steps - 1
+        self.watched.allow_updates(not self.proving.frozen or self.updates >= self.proving.steps - 1)
         self.watched.forget()
         self._begun = self._begun or time.monotonic()
         file = self.folder / LAST
@@ -159,9 +161,13 @@ class ProvedScript:
         return self.watched.updates
 
     def _by_prefix(self) -> Iterator[tuple[str, Module]]:
-        models = self.models()
-        for model in models:
-            yield (f"{type(inner_model(model)).__name__}." if len(models) > 1 else ""), model
+        for model in self.models():
+            inner = inner_model(model)
+            if id(inner) not in self._prefixes:
+                kind, alike = type(inner).__name__, {*self._prefixes.values()}
+                free = (f"{kind}{number or ''}." for number in itertools.chain([0], itertools.count(2)))
+                self._prefixes[id(inner)] = next(one for one in free if one not in alike) if alike else ""
+            yield self._prefixes[id(inner)], model
 
     def _parameters_of(self, model: Module) -> Iterator[tuple[str, Tensor]]:
         """As the optimizer has them: the shards, also while fully_shard has gathered them."""
@@ -197,13 +203,22 @@ class ProvedScript:
 
     def _each(self, moment: str) -> Callable[[], None]:
         def call() -> None:
+            if self._is_transformed:
+                return
             with self.watched.away():
                 for probe in self.probes.values():
                     getattr(probe, moment)()
 
         return call
 
+    @property
+    def _is_transformed(self) -> bool:
+        """Whether torch.func transforms what runs: its tensors have no numbers that could be read."""
+        return self.torch._C._functorch.maybe_current_level() is not None
+
     def _forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        if self._is_transformed:
+            return call()
         if id(inner := inner_model(model)) not in self._shards:
             named = inner.named_parameters()
             self._shards[id(inner)] = {name: one for name, one in named if hasattr(one, "_local_tensor")}

@@ -3,6 +3,8 @@
 A frozen one does not move in an update, and tied ones stay tied. Sharded parameters are seen by their shards.
 """
 
+import math
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -80,7 +82,8 @@ class TrainedProbe(Probe):
         self.frozen: dict[str, int] = {}
         self.moved: set[str] = set()
         self.tried: Counter[str] = Counter()
-        self.least: dict[str, float] = {}  # of each gradient that a backward of this step found there
+        self.least: dict[str, float] = {}  # of each gradient that a backward found there since its last update
+        self.found: dict[str, weakref.ref[Any]] = {}  # the gradient itself
         self.before: dict[str, str] = {}  # digests of parameters that have not moved yet
         self.calls: list[ModuleCall] = []
         self.untied = ""
@@ -116,14 +119,21 @@ class TrainedProbe(Probe):
         for name, parameter in self._trained():
             there = 0.0 if parameter.grad is None else self._largest(parameter.grad)
             self.least[name] = min(there, self.least.get(name, there))
-        if not self.before:
-            self.before = {name: digest(parameter) for name, parameter in self.script.parameters()}
+            if there:
+                self.found[name] = weakref.ref(parameter.grad)
+        self._look_before()
+
+    def _look_before(self) -> None:
+        for name, parameter in self.script.parameters():
+            if name not in self.before:
+                self.before[name] = digest(parameter)
 
     def before_optimizer(self) -> None:
         """Read the gradients of the step, once."""
         if self._read:
             return
         self._read = True
+        self._look_before()  # gradients may come from no backward, as those of torch.func
         if self.strays is not None and not self.hidden:
             self.hidden = list(self.strays.trained())
         self.line = self.line or self.script.line()
@@ -136,8 +146,6 @@ class TrainedProbe(Probe):
                 self.nonfinite.add(name)
             elif largest:
                 self.nonzero.add(name)
-                if self.least.get(name):
-                    self.kept.setdefault(name, self.script.step + 1)
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """A frozen parameter is what it was after the update."""
@@ -145,8 +153,17 @@ class TrainedProbe(Probe):
         before = {name: digest(one) for name, one in frozen} if self.updates < WATCHED_UPDATES else {}
         rates = {id(parameter): float(group["lr"]) for group in optimizer.param_groups for parameter in group["params"]}
         for name, one in self._trained():
-            if rates.get(id(one)) and one.grad is not None and self._largest(one.grad):
-                self.tried[name] += 1
+            if id(one) not in rates:
+                continue
+            least = self.least.pop(name, 0.0)  # since its last update, of which each optimizer has its own
+            if one.grad is None or not (largest := self._largest(one.grad)):
+                continue
+            self.gradients.add(name)
+            self.tried[name] += bool(rates[id(one)])
+            if math.isfinite(largest):
+                self.nonzero.add(name)
+                if least and self.found[name]() is one.grad:  # and no other that was put in its place
+                    self.kept.setdefault(name, self.script.step + 1)
         result = update()
         for name, one in frozen:
             if before and digest(one) != before[name]:
@@ -165,7 +182,6 @@ class TrainedProbe(Probe):
                 self.moved.add(name)
         self._read = False
         self.nonfinite.clear()
-        self.least.clear()
 
     def facts(self) -> Any:
         """A record, ParameterTraces."""
