@@ -150,7 +150,10 @@ class Store:
         baseline = self.load(cell_id)
         path, entries = self.path(cell_id), ledger.read(self._ledger_of(cell_id), cell_id)[0]
         if baseline and doubtful([path], entries, self.path):
-            raise FileError(f"{path} is not what the ledger accepted: it was changed or put there by hand.")
+            raise FileError(
+                f"{path} is not what the ledger accepted: it was changed or put there by hand, or in a merge. Accept it "
+                'as it is: perfsuite baseline accept --reason "…".'
+            )
         return baseline
 
     def doubtful(self) -> list[Doubtful]:
