@@ -36,8 +36,8 @@ class LaterSteps(Meter):
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step:
             self._add(outcome)
-            self.elements.append(self.trainer.watched.elements or 0)
-        self.trainer.watched.elements = self.trainer.watched.elements or 0
+            self.elements.append(self.trainer.watched.elements)
+        self.trainer.watched.count_elements()
 
     def _add(self, outcome: StepOutcome) -> None:
         self.sizes.append((outcome.tokens, outcome.samples))

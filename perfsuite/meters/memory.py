@@ -144,7 +144,7 @@ class Memory(Meter):
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step:
             self.later_steps.append(self._peak())
-            self.later_inputs.append(self.trainer.watched.elements or 0)
+            self.later_inputs.append(self.trainer.watched.elements)
         self.source.begin_step()
         if self.has_grown and is_asked_at(step):
             self.session.garbage.collect()

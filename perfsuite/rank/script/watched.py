@@ -72,7 +72,7 @@ class Watched:
         self.updates = True  # else no optimizer changes a weight
         self.events = ""  # of this iteration, each kind once in a row
         self.evaluates = False  # the outermost module that runs is in evaluation mode
-        self.elements: int | None = None  # of what modules are given to train with, once they are counted
+        self._elements: int | None = None  # of what modules are given to train with, once they are counted
         self.only_evaluates = False  # the module that is trained runs, and autograd records nothing
         self.recomputing = False  # a forward inside of a backward: activation checkpointing
         self.engine: Any = None  # DeepSpeed's, if it makes the steps
@@ -125,8 +125,21 @@ class Watched:
         if not self.has_loader and module.training and trains and "input_ids" in kwargs:
             self.sizes.append(size_of(kwargs))
         self.first.called(module, args, kwargs, trains)
-        if self.elements is not None and trains:
-            self.elements += sum(tensor.numel() for _, tensor in tensors_in([args, kwargs]))
+        if self._elements is not None and trains:
+            self._elements += sum(tensor.numel() for _, tensor in tensors_in([args, kwargs]))
+
+    @property
+    def elements(self) -> int:
+        """How many numbers modules were given to train with since ``count_elements``."""
+        return self._elements or 0
+
+    def count_elements(self) -> None:
+        """Count them from now on; once is enough."""
+        self._elements = self.elements
+
+    def allow_updates(self, allowed: bool) -> None:
+        """From now on an optimizer's step changes the weights, or leaves them as they are."""
+        self.updates = allowed
 
     def end_by_hand(self) -> bool:
         """From now on the script says itself where a step ends. Whether this is new."""
