@@ -150,13 +150,12 @@ class CausalProbe(Probe):
     def _exchange(self, model: Module, args: Any, kwargs: Any, ids: Any, tensors: Mapping[str, Any]) -> None:
         torch = self.torch
         rows, tokens = ids.shape
-        lengths = self._mask.sum(1) if self._mask is not None else torch.full((rows,), tokens, device=ids.device)
         at = torch.arange(tokens, device=ids.device).expand(rows, tokens)
-        middle = torch.div(lengths, 2, rounding_mode="floor").clamp(min=1)
-        first = self._mask.long().argmax(1) if self._mask is not None else torch.zeros_like(lengths)  # left padding
-        split = (first + middle)[:, None]
         real = self._mask if self._mask is not None else torch.ones_like(ids, dtype=torch.bool)
-        wanted = {"future": ((at >= split) & real, (at < split) & real)}
+        asking = real & _asking(torch, ids, tensors)
+        first, middle = asking.long().argmax(1), torch.div(asking.sum(1), 2, rounding_mode="floor").clamp(min=1)
+        split = (first + middle)[:, None]
+        wanted = {"future": ((at >= split) & real, (at < split) & asking)}
         if (documents := _documents(torch, ids, tensors)) is not None:
             last = documents == documents.max(1, keepdim=True).values
             wanted["neighbours"] = (~last & real, last & real)
@@ -263,6 +262,15 @@ def _with(value: Any, old: Any, new: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(_with(item, old, new) for item in value)
     return new if value is old else value
+
+
+def _asking(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
+    """Which tokens ask for the next one. Those of a prompt may not, and may see all of it."""
+    found = (one for name, one in tensors.items() if name.endswith("labels") and one.shape == ids.shape)
+    labels = next(found, None)
+    if labels is None:
+        return torch.ones_like(ids, dtype=torch.bool)
+    return torch.nn.functional.pad(labels[:, 1:] != IGNORED, (0, 1))
 
 
 def _documents(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
