@@ -151,8 +151,8 @@ class Store:
         path, entries = self.path(cell_id), ledger.read(self._ledger_of(cell_id), cell_id)[0]
         if baseline and doubtful([path], entries, self.path):
             raise FileError(
-                f"{path} is not what the ledger accepted: it was changed or put there by hand, or in a merge. Accept it "
-                'as it is: perfsuite baseline accept --reason "…".'
+                f"{path} is not what the ledger accepted: it was changed or put there by hand, or in a merge. "
+                'Accept it as it is: perfsuite baseline accept --reason "…".'
             )
         return baseline
 
