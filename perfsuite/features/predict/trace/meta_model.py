@@ -75,10 +75,13 @@ def built(config: Mapping[str, Any]) -> Any:
 
 
 def check_names(config: Mapping[str, Any], config_class: Any) -> None:
-    """Raises NoForm for a name that the class of a config does not have, and almost has: transformers ignores it."""
+    """Raises NoForm for the name of a whole number that the class of a config does not have, and almost has.
+
+    transformers ignores it, so the model would have the default's size. Rates and flags change no size.
+    """
     known = {*inspect.signature(config_class).parameters, *config_class.attribute_map}
-    for name in config:
-        if name not in known and not hasattr(config_class, name):
+    for name, value in config.items():
+        if type(value) is int and name not in known and not hasattr(config_class, name):
             close = difflib.get_close_matches(name, known, n=1, cutoff=ALIKE)
             if close and close[0] not in config:
                 raise NoForm(f"{config_class.__name__} has no {name}: did you mean {close[0]}")
