@@ -72,6 +72,7 @@ class ProvedScript:
         self.changed = False  # the script called what a change replaces
         self.ended = False  # the script by itself
         self._begun = 0.0
+        self._world_size = 1
         self._digests: tuple[int, dict[str, str]] = (-1, {})
         self._prefixes: dict[int, str] = {}  # of the names in each model: the first has none
         self._shards: dict[int, dict[str, Tensor]] = {}  # of each model: fully_shard puts whole ones in their place
@@ -95,6 +96,7 @@ class ProvedScript:
         with self.watched.away():
             for probe in self.probes.values():
                 probe.iterated(skipped)
+        ahead = AHEAD if self.world_size > 1 else 0
         self.step += 1
         self.updates += not skipped
         self.watched.allow_updates(not self.proving.frozen or self.updates >= self.proving.steps - 1)
@@ -102,7 +104,6 @@ class ProvedScript:
         self._begun = self._begun or time.monotonic()
         file = self.folder / LAST
         if rank == 0 and not file.exists() and self._is_enough():
-            ahead = AHEAD if self.world_size > 1 else 0
             part = file.with_suffix(".part")
             part.write_text(str(self.step + ahead))
             part.rename(file)
@@ -118,9 +119,11 @@ class ProvedScript:
 
     @property
     def world_size(self) -> int:
-        """The ranks of the script."""
+        """The ranks of the script, also after it has left its group."""
         dist = self.torch.distributed
-        return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
+        if dist.is_available() and dist.is_initialized():
+            self._world_size = int(dist.get_world_size())
+        return self._world_size
 
     @property
     def repeats(self) -> bool:
