@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from perfsuite.errors import RankError
+from perfsuite.rank.garbage import Garbage
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.phases import StepPhases
 from perfsuite.rank.steps import step_loop
@@ -22,7 +23,7 @@ class Noted:
         phases = StepPhases()
         phases.listen(lambda phase: self.events.append(f"mark {phase}"))
         job = SimpleNamespace(turns=None, steps=10, unfenced=True)
-        self.session: Any = SimpleNamespace(job=job, world_size=1, mark=phases.mark)
+        self.session: Any = SimpleNamespace(job=job, world_size=1, mark=phases.mark, garbage=Garbage())
         self.trainer: Any = trainer(self.session, cast("Any", None))
         self.trainer.events, self.trainer.skips = self.events, skips
         self.meters = [NotingMeter(self.session, name, self.events) for name in ("outer", "inner")]
