@@ -123,3 +123,12 @@ def _sharding_groups(tensor: Any) -> tuple[Any, ...]:
     assert not any(placement.is_partial() for placement in placements), "a gradient was not reduced"
     sharded = (index for index, placement in enumerate(placements) if not placement.is_replicate())
     return tuple(tensor.device_mesh.get_group(index) for index in sharded)
+
+
+def shards_of(model: Any) -> set[int]:
+    """The ids of parameters of which each rank has a part: of fully_shard, of ZeRO-3, and all in the wrapper of FSDP1,
+    where they may have no mark.
+    """
+    marked = {id(one) for one in model.parameters() if hasattr(one, "_local_tensor") or hasattr(one, "ds_id")}
+    wrappers = [part for part in model.modules() if type(part).__name__ == "FullyShardedDataParallel"]
+    return marked.union(*({id(one) for one in part.parameters()} for part in wrappers))

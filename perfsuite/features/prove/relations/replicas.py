@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, grouped
+from perfsuite.rank.norms import shards_of
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest
 from perfsuite.rank.torch_types import Module
@@ -68,13 +69,8 @@ class ReplicaProbe(Probe):
         engine = self.watched.engine
         if engine is not None or "DeepSpeedEngine" in kinds:
             self.keeps = "DeepSpeed"
-        for name, parameter in self.script.parameters():
-            if (
-                hasattr(parameter, "_local_tensor")
-                or hasattr(parameter, "ds_id")
-                or type(parameter).__name__ == "FlatParameter"
-            ):
-                self.apart.add(name)
+        shards = set().union(*map(shards_of, self.script.models()))
+        self.apart |= {name for name, parameter in self.script.parameters() if id(parameter) in shards}
         statistics = {
             id(buffer) for part in modules if type(part).__name__ in NORMS for buffer in part.buffers(recurse=False)
         }
