@@ -28,6 +28,7 @@ LOOPS = 100  # operators of an optimizer that handles its tensors one by one
 TELLING = 0.4  # of an iteration, for an optimizer that does so by torch's own choice, as on a CPU
 CALLS, CALL_SECONDS = 100, 1e-4  # of one line in a step, and what its operators take: layers of a model take more
 LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes if the host does little else than call
+STEADY = 0.9  # of the steps, which one rank is the slowest of: others are slow by chance, or by a busy machine
 AGAIN = 2  # recompilations: after the first, torch takes what has changed as a variable
 UNEVEN = 1.5  # the largest tenth of the steps by the smallest
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
@@ -228,7 +229,11 @@ def _rare(symptom: Symptom, phase: str) -> Look:
 
 def _ranks(seen: SeenNumbers) -> Iterator[StandOut]:
     """What the slowest rank waits too is the messages' own time."""
-    if (late := seen.value("straggler_share")) >= LARGE:
+    late, often = (
+        seen.value("straggler_share"),
+        list(seen.readings.get("straggler_share", Reading(value=0)).suspects.values()),
+    )
+    if late >= LARGE and max(often, default=0) >= STEADY * sum(often):
         yield StandOut(Symptom.SLOWEST, late, seen.where("straggler_share"))
     if (share := max(seen.of_step(EXPOSED) - late, seen.sending() - late)) >= LARGE:
         yield StandOut(Symptom.RANKS, share, seen.where(EXPOSED) or seen.where("communication_bytes"))

@@ -80,7 +80,7 @@ def test_ranks_are_measured_in_steps() -> None:
 
 
 def test_a_slow_rank_is_no_slow_message() -> None:
-    """What all ranks wait is the messages', and what only the others wait is the slowest rank's."""
+    """What all ranks wait is the messages', and what only the others wait is the slowest rank's, if it is one rank."""
     late = Reading(value=0.5, suspects={"slowest: rank 1": 9, "slowest: rank 0": 1})
     lines = {"line": {"train.py:9": 500_000}}
     waits = Reading(value=0.6, lines=lines)
@@ -89,6 +89,9 @@ def test_a_slow_rank_is_no_slow_message() -> None:
     named = standing_out(of(step_time_seconds=1.0, exposed_communication_seconds=both, straggler_share=late))
 
     assert (found.symptom, found.number, found.where) == (Symptom.SLOWEST, 0.5, "rank 1")
+    by_turns = Reading(value=0.5, suspects={"slowest: rank 1": 8, "slowest: rank 0": 2})
+
+    assert symptoms(step_time_seconds=1.0, exposed_communication_seconds=waits, straggler_share=by_turns) == []
     assert [(one.symptom, one.where) for one in named] == [(Symptom.RANKS, "train.py:9"), (Symptom.SLOWEST, "rank 1")]
 
 
