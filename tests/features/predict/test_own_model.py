@@ -131,7 +131,7 @@ SIGLIP = {"architectures": ["SiglipModel"], "text_config": BERT, "vision_config"
     [
         (VIT, "ViTPatchEmbeddings is no table of tokens"),
         (CLIP, "CLIPModel has no single table of tokens"),
-        (SIGLIP, "vision_model is trained beside the text"),
+        (SIGLIP, "vision_model is trained as well as the text"),
     ],
 )
 def test_a_plan_is_of_text(folder, capsys, config, reason):

@@ -196,7 +196,7 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
     near = tuple(path.rpartition(".")[0] for path in stacks)
     beside = tuple(name for name in outside if not name.startswith(near) and _has_layers(model, name))
     if head is None and beside:
-        raise NoForm(f"{beside[0]} is trained beside the text, and a plan is of text")
+        raise NoForm(f"{beside[0]} is trained as well as the text, and a plan is of text")
     numbers = {
         alike: {"count": count[alike], "window": max(windows[alike], default=0), "windowed": len(windows[alike])}
         for alike in kinds
