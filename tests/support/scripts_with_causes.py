@@ -366,6 +366,23 @@ def scripts() -> dict[str, CausedScript]:
             s.GRADIENTS_ZEROED,
             {"optimizer.zero_grad()": "optimizer.zero_grad(set_to_none=False)  # here"},
         ),
+        "cleared_late": (
+            "mlp",
+            s.GRADIENTS_LATE,
+            {
+                "    optimizer.zero_grad()\n": "",
+                "    loss.backward()": "    optimizer.zero_grad()\n    loss.backward()",
+                "torch.optim.AdamW(model.parameters(), lr=1e-3)": "torch.optim.SGD(model.parameters(), lr=1e-3)",
+                "nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 10)": "nn.Linear(256, 512), nn.ReLU(), "
+                "nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)",
+                "torch.randn(64, 256), torch.randint(0, 10, (64,))": "torch.randn(512, 256), torch.zeros(512).long()",
+            },
+        ),
+        "one_slow_rank": (
+            "ddp",
+            s.SLOWEST,
+            {"    loss.backward()": "    time.sleep(0.02 * torch.distributed.get_rank())\n    loss.backward()"},
+        ),
         "sleeps_after": ("mlp", s.OUTSIDE, after("time.sleep(0.01)  # here")),
         "own_attention": (
             "language",
