@@ -56,12 +56,12 @@ def cells(count: int) -> list[str]:
     return names[:: max(1, len(names) // count)][:count]
 
 
-def write_runs(folder: Path, runs: int, count: int, days: float, seed: int = 0) -> None:
-    """Monthly files of ``runs`` runs of ``count`` cells, over so many days; every tenth cell steps in time, every
-    twentieth in memory.
+def write_runs(folder: Path, runs: int, count: int, days: float, machines: int = 1) -> None:
+    """Monthly files of ``runs`` runs of ``count`` cells, over so many days, by so many machines in turns; every tenth
+    cell steps in time, every twentieth in memory.
     """
     rows: list[NightRow] = []
-    dice, names, month = random.Random(seed), cells(count), ""
+    dice, names, month = random.Random(0), cells(count), ""
     begin = datetime.datetime(2026, 11, 22, 2, 17, tzinfo=datetime.UTC) - datetime.timedelta(days=days)
     machine, base = drift(dice), [dice.uniform(0.01, 0.5) for _ in names]
     steps = {at: (dice.randrange(runs // 5, runs), dice.uniform(0.05, 0.2)) for at in range(0, count, 10)}
@@ -109,7 +109,7 @@ def write_runs(folder: Path, runs: int, count: int, days: float, seed: int = 0) 
             row = NightRow(
                 date=(at + datetime.timedelta(seconds=20 * number)).isoformat(timespec="seconds"),
                 cell=name,
-                machine="6d2f46c6eb5f",
+                machine=f"6d2f46c6e{run % machines:03x}",
                 device="AMD EPYC",
                 commit=commit,
                 versions=versions,
@@ -132,6 +132,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000, metavar="N", help="Runs (10000).")
     parser.add_argument("--cells", type=int, default=100, metavar="N", help="Cells of a run (100).")
     parser.add_argument("--days", type=float, default=1095.0, metavar="N", help="Days that the runs cover (1095).")
+    parser.add_argument("--machines", type=int, default=1, metavar="N", help="Machines that take turns (1).")
     parser.add_argument("--browser", default="", metavar="FILE", help="A Chromium that opens the pages.")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="Leave the files and the pages there.")
     parser.add_argument("--write", action="store_true", help="Write the table of docs/.")
@@ -141,7 +142,7 @@ def main() -> None:
         runs, site = folder / "results", folder / "site"
         if not runs.is_dir():
             runs.mkdir(parents=True)
-            write_runs(runs, arguments.runs, arguments.cells, arguments.days)
+            write_runs(runs, arguments.runs, arguments.cells, arguments.days, arguments.machines)
         size = sum(path.stat().st_size for path in runs.iterdir())
         begin = time.perf_counter()
         command = [sys.executable, "-m", "perfsuite.cli.main", "site", str(runs), "--folder", str(site)]

@@ -52,12 +52,15 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
         raise FileError(f"{where} is not {article} {name}: {error}.") from error
 
 
-_HUGE = re.compile(rb"[:\[,\s]-?\d+(?:(?<=\d{50})|(?:\.\d+)?[eE]\+?0*(?:[5-9]\d|[1-9]\d\d))")  # perhaps
+_LONG, _ZEROS = bytes.maketrans(b"123456789", b"000000000"), b"0" * 50
+_HUGE = re.compile(rb"[eE]\+?0*(?:[5-9]\d|[1-9]\d\d)")  # perhaps: a digest has such letters too
+_BEFORE = re.compile(rb"[:\[,\s]-?\d+(?:\.\d+)?\Z")
 
 
 def refuse_huge(text: bytes) -> None:
     """Raise msgspec's ValidationError for a number beyond LARGEST in JSON. Few texts need the slow search for it."""
-    if _HUGE.search(text):
+    huge = (_BEFORE.search(text, max(0, found.start() - 400), found.start()) for found in _HUGE.finditer(text))
+    if _ZEROS in text.translate(_LONG) or any(huge):
         check_numbers(msgspec.json.decode(text))
 
 
@@ -88,9 +91,11 @@ def _numbers(value: Any, where: str) -> Iterator[tuple[str, int | float]]:
 
 
 class _Head(msgspec.Struct):
-    """The field that every format has."""
+    """The field that every format has, and those by which lines of a report are told apart without the rest."""
 
     format: int
+    line: str = ""
+    test: str = ""
 
 
 def check_format(text: bytes, where: str) -> None:
@@ -98,36 +103,50 @@ def check_format(text: bytes, where: str) -> None:
 
     A text without a format number is left to the decoder of the whole text, whose error says more.
     """
+    _checked_head(text, where)
+
+
+def _checked_head(text: bytes, where: str) -> _Head | None:
+    """None if there is none; the decoder of the whole text says why."""
     try:
-        found = msgspec.json.decode(text, type=_Head).format
+        head = msgspec.json.decode(text, type=_Head)
     except UNREADABLE:
-        return
+        return None
+    found = head.format
     if FORMAT < found < LARGEST:
         raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {FORMAT}).")
     if found < FORMAT:
         raise FileError(f"{where} has format {found}, which no perfsuite has written (this knows {FORMAT}).")
+    return head
 
 
 def read_lines(path: Path, kind: type[T]) -> list[T]:
     """Read one record per line. Raises FileError, naming file and line, for a torn, malformed or newer one."""
-    return [decode(line, kind, where) for where, line in _lines(path)]
+    return [decode(line.text, kind, line.where) for line in _lines(path)]
 
 
-def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The position of each line, and the line."""
-    for number, line in enumerate(read_bytes(path).splitlines(), 1):
-        check_format(line, f"{path}:{number}")
-        yield f"{path}:{number}", line
+@dataclass(frozen=True)
+class _Line:
+    """Its position as FILE:NUMBER, and its text. ``head`` is None if it is malformed."""
+
+    where: str
+    text: bytes
+    head: _Head | None
 
 
-class _Tag(msgspec.Struct):
-    """Which kind of a report's lines it is."""
-
-    line: str
+def _lines(path: Path) -> Iterator[_Line]:
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                where = f"{path}:{number}"
+                yield _Line(where, text, _checked_head(text, where))
+    except OSError as error:
+        raise _unread(path, error) from error
 
 
 AnyLine = CellResult | RunBegin | RunEnd
 _MARK = b'"line"'  # the field that each line of a report has
+_TAIL = 2**16  # bytes that are read at once to find a last line
 
 
 @functools.cache
@@ -137,13 +156,9 @@ def _kinds() -> Mapping[str, type[AnyLine]]:
     return {kind.__struct_config__.tag: kind for kind in kinds}
 
 
-def _kind_of(line: bytes) -> type[AnyLine]:
+def _kind_of(head: _Head | None) -> type[AnyLine]:
     """A malformed line is called a result: the decoder of the whole line says more."""
-    try:
-        tag = msgspec.json.decode(line, type=_Tag).line
-    except UNREADABLE:
-        return Result
-    return Result if tag == Result.__struct_config__.tag else _kinds().get(tag, Result)
+    return _kinds().get(head.line, Result) if head and head.line != Result.__struct_config__.tag else Result
 
 
 @dataclass(frozen=True)
@@ -166,17 +181,22 @@ class RunCoverage:
 
 
 def coverage_of(path: Path) -> RunCoverage:
-    """What the report at that path has of what was expected. Raises FileError as results_of does."""
+    """What the report at that path has of what was expected. Raises FileError as results_of does, but for what is in a
+    result.
+    """
     begins: list[RunBegin] = []
     ends: list[RunEnd] = []
     tests = set()
-    for _, line in _records(path):
-        if isinstance(line, RunBegin):
-            begins.append(line)
-        elif isinstance(line, RunEnd):
-            ends.append(line)
-        else:
-            tests.add(line.test)
+    for line in _whole_lines(path):
+        kind = _kind_of(line.head)
+        if line.head and issubclass(kind, CellResult):
+            tests.add(line.head.test)
+            continue
+        record = decode(line.text, kind, line.where)
+        if isinstance(record, RunBegin):
+            begins.append(record)
+        elif isinstance(record, RunEnd):
+            ends.append(record)
     if not begins:
         return RunCoverage(known=bool(tests or ends))
     selected = [test for begin in begins for test in begin.selected]
@@ -228,16 +248,37 @@ def final(records: Sequence[T]) -> list[T]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
-    lines = list(_lines(path))
-    if lines and not any(_MARK in line for _, line in lines) and not is_cut(path):
+    for line in _whole_lines(path):
+        yield line.where, decode(line.text, _kind_of(line.head), line.where)
+
+
+def _whole_lines(path: Path) -> Iterator[_Line]:
+    """All but a last one that is cut off. Raises FileError for a file that is no report."""
+    cut, before = is_cut(path), None
+    if not cut and not _may_be_report(path):
+        for _ in _lines(path):  # one of a newer format says so
+            pass
         raise FileError(f"{path} is not a report: name a file that pytest --perf-report=FILE.jsonl has written.")
-    for where, line in lines[: len(lines) - is_cut(path)]:
-        yield where, decode_line(line, where)
+    for line in _lines(path):
+        if before:
+            yield before
+        before = line
+    if before and not cut:
+        yield before
+
+
+def _may_be_report(path: Path) -> bool:
+    """Whether it is empty, or a line of it has the mark; nearly always the first one has."""
+    try:
+        with path.open("rb") as file:
+            return not path.stat().st_size or any(_MARK in line for line in file)
+    except OSError as error:
+        raise _unread(path, error) from error
 
 
 def decode_line(line: bytes, where: str) -> AnyLine:
     """A line of a report, of whatever kind. Raises FileError as ``decode`` does."""
-    return decode(line, _kind_of(line), where)
+    return decode(line, _kind_of(_checked_head(line, where)), where)
 
 
 def is_cut(path: Path) -> bool:
@@ -245,7 +286,7 @@ def is_cut(path: Path) -> bool:
     file that cannot be read.
     """
     try:
-        last = path.read_bytes().rpartition(b"\n")[2]
+        last = _last_line(path)
     except OSError:
         return False
     if not last.startswith(b"{"):
@@ -257,12 +298,27 @@ def is_cut(path: Path) -> bool:
     return False
 
 
+def _last_line(path: Path) -> bytes:
+    """What follows the last line end. Raises OSError."""
+    last, size = b"", path.stat().st_size
+    with path.open("rb") as file:
+        while size and b"\n" not in last:
+            size -= (step := min(size, _TAIL))
+            file.seek(size)
+            last = file.read(step) + last
+    return last.rpartition(b"\n")[2]
+
+
 def read_bytes(path: Path) -> bytes:
     """The file's content. Raises FileError."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+        raise _unread(path, error) from error
+
+
+def _unread(path: Path, error: OSError) -> FileError:
+    return FileError(f"{path} cannot be read: {error.strerror}.")
 
 
 def read(path: Path, kind: type[T]) -> T:
@@ -322,4 +378,6 @@ _RAW = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # JSON allows them unescaped
 def _visible(text: bytes) -> bytes:
     """The JSON with control characters written out, other than the short forms of line ends and tabs."""
     text = _ESCAPED.sub(rb"\1\\\\x\2", text) if b"\\u00" in text else text
+    if b"\x7f" not in text and b"\xc2" not in text:
+        return text
     return _RAW.sub(lambda match: b"\\\\x%02x" % match[0][-1], text)

@@ -137,9 +137,8 @@ EXPRESSIONS = {
         r'rb"(?<!\\)((?:\\\\)*)\\u00((?:[01][0-9a-f])|7f|[89][0-9a-f])"': (
             "a report, which may be a stranger's: control characters"
         ),
-        r'rb"[:\[,\s]-?\d+(?:(?<=\d{50})|(?:\.\d+)?[eE]\+?0*(?:[5-9]\d|[1-9]\d\d))"': (
-            "a report, which may be a stranger's: numbers of JSON"
-        ),
+        r'rb"[eE]\+?0*(?:[5-9]\d|[1-9]\d\d)"': "a report, which may be a stranger's: exponents of JSON",
+        r'rb"[:\[,\s]-?\d+(?:\.\d+)?\Z"': "a report, which may be a stranger's: numbers of JSON",
         r'rb"\x7f|\xc2[\x80-\x9f]"': "a report, which may be a stranger's: control characters",
     },
     "records/packed.py": {r"[0-9a-f]+(\.[0-9a-f]+)?": "a committed baseline, of any branch: digests of files"},

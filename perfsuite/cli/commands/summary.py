@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
         try:
-            missing = say_missing([report])
             cells += codec.read_report(report)
+            missing = say_missing([report])
         except FileError as error:  # a comment without it must not stay green
             print(f"perfsuite: {printable(str(error))}", file=sys.stderr)
             conclusion = UNREADABLE
