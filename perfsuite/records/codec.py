@@ -328,6 +328,14 @@ def read(path: Path, kind: type[T]) -> T:
     return decode(text, kind, str(path))
 
 
+def read_kept(path: Path, kind: type[T]) -> T | None:
+    """Of the cache folder: None if there is none, or it is torn or of another format, and will be made anew."""
+    try:
+        return read(path, kind) if path.is_file() else None
+    except FileError:
+        return None
+
+
 def encode_line(record: Record) -> str:
     """The record as one line of JSON."""
     _refuse_non_finite(record)

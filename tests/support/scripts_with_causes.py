@@ -346,7 +346,7 @@ def scripts() -> dict[str, CausedScript]:
             s.WIDE,
             {
                 "torch.manual_seed(0)": "torch.manual_seed(0)\nscale = torch.ones(256, dtype=torch.float64)",
-                "torch.randn(64, 256), torch.randint(0, 10, (64,))": "torch.randn(4096, 256), torch.zeros(4096).long()",
+                "torch.randn(64, 256), torch.randint(0, 10, (64,))": "torch.ones(4096, 256), torch.zeros(4096).long()",
                 "    optimizer.zero_grad()": "    x = (x * scale).float() + (x / scale).float()  # here\n"
                 "    optimizer.zero_grad()",
             },

@@ -108,8 +108,8 @@ def architecture_of(name: str, config: Mapping[str, Any]) -> Architecture:
     facts = [config, content_hash(CODE), version_of("transformers"), version_of("torch"), sys.version]
     key = hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:20]
     kept = cache_folder() / "architectures" / f"{key}.json"
-    if kept.exists():
-        return codec.read(kept, Architecture)
+    if known := codec.read_kept(kept, Architecture):
+        return known
     (found,) = build([config])
     if isinstance(found, NotBuilt):
         raise FileError(f"{name}: {found.reason.rstrip('.')}.")

@@ -108,8 +108,8 @@ def estimate_each(
     paths = [_kept_at(cell, catalog, padded) for cell in cells]
     for number, cell in enumerate(cells):
         path, depths = paths[number], shallow(cell)
-        if path and path.exists() and not fresh:
-            yield number, codec.read(path, Estimate)
+        if path and not fresh and (kept := codec.read_kept(path, Estimate)):
+            yield number, kept
             continue
         assert depths, cell.id
         for rank in firsts_of(cell):

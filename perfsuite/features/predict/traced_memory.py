@@ -83,8 +83,8 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
         for rank in ranks_of(cell):
             job = job_of(cell, rank, catalog, padded, counted)
             path = kept_at(job)
-            if path and path.exists() and not fresh:
-                known[number][rank] = codec.read(path, Prediction)
+            if path and not fresh and (found := codec.read_kept(path, Prediction)):
+                known[number][rank] = found
             else:
                 waiting.append(_Waiting(number, job, path, like=first_like(cell, rank, counted)))
     missing = Counter(one.number for one in waiting)

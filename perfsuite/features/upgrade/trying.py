@@ -22,7 +22,7 @@ from perfsuite.compare.compare import Comparison
 from perfsuite.compare.gather import LaunchFacts, failed
 from perfsuite.compare.rounds import Round
 from perfsuite.environments.environments import HERE, installed, with_releases
-from perfsuite.errors import FileError, UsageError
+from perfsuite.errors import UsageError
 from perfsuite.features.upgrade.effects import Kept, ReleaseEffect, effects_of
 from perfsuite.launch.hardware_here import describe
 from perfsuite.records import codec
@@ -224,11 +224,8 @@ class UpgradeBench:
         return cache_folder() / FOLDER / f"{cell.id}.{name}.json"
 
     def _read(self, path: Path) -> Measurement | None:
-        """What is kept there; None if that is nothing, or torn."""
-        try:
-            return codec.read(path, Measurement) if path.is_file() and not self.fresh else None
-        except FileError:
-            return None
+        """What is kept there, if it may be used."""
+        return None if self.fresh else codec.read_kept(path, Measurement)
 
 
 @functools.cache

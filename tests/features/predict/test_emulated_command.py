@@ -95,7 +95,7 @@ def test_memory_of_a_projects_script_runs_itself_on_the_devices(started, tmp_pat
     ("words", "reason"),
     [
         (["--", "python", "train.py"], "Name the hardware of the script, such as --hardware h100_x1."),
-        (["--hardware", "h100_x1", "--sweep", "seq", "--", "./train.sh"], "its own model and batches: leave out"),
+        (["--hardware", "h100_x1", "--sweep", "seq", "--", "python", "t.py"], "its own model and batches: leave out"),
         (["--hardware", "cpu_x1", "--", "python", "train.py"], "a CPU is no such device"),
         (["--hardware", "h1000_x1", "--", "python", "train.py"], "No hardware named 'h1000'. Did you mean 'h100', "),
     ],

@@ -77,13 +77,14 @@ def built(config: Mapping[str, Any]) -> Any:
 def check_names(config: Mapping[str, Any], config_class: Any) -> None:
     """Raises NoForm for the name of a whole number that the class of a config does not have, and almost has.
 
-    transformers ignores it, so the model would have the default's size. Rates and flags change no size.
+    transformers ignores it, so the model would have the default's size, if it is another one. Rates and flags change
+    no size.
     """
     known = {*inspect.signature(config_class).parameters, *config_class.attribute_map}
     for name, value in config.items():
         if type(value) is int and name not in known and not hasattr(config_class, name):
             close = difflib.get_close_matches(name, known, n=1, cutoff=ALIKE)
-            if close and close[0] not in config:
+            if close and close[0] not in config and getattr(config_class(), close[0], None) != value:
                 raise NoForm(f"{config_class.__name__} has no {name}: did you mean {close[0]}")
     for name, inner in config_class.sub_configs.items():
         if isinstance(config.get(name), Mapping) and inner is not transformers.AutoConfig:
