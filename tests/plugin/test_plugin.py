@@ -598,7 +598,8 @@ def test_consent_to_what_improved_is_none_to_what_regressed(repository):
     readings = (changed := json.loads(path.read_text()))["measurement"]["readings"]
     time, peak = readings["step_time_seconds"], readings["peak_memory_bytes"]
     time["samples"], time["value"] = [1e6 * seconds for seconds in time["samples"]], 1e6 * time["value"]
-    peak["value"], peak["parts"]["activations"] = peak["value"] - 1, peak["parts"]["activations"] - 1
+    less = peak["parts"]["activations"] // 2
+    peak["value"], peak["parts"]["activations"] = peak["value"] - less, peak["parts"]["activations"] - less
     write_accepted(path, changed)
     result = perf(pytester, "-o", "perf_time_tolerance=1000", "--perf-update=improved")
 
