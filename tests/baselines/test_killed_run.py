@@ -86,10 +86,11 @@ def test_a_killed_run_leaves_what_had_finished(until, tmp_path):
     measured = read_measured(lines)
     told = page.read_text()
 
-    assert len(names) == 100 > len(measured) >= until
+    assert len(names) == 100 >= len(measured) >= until  # the kill may come after the last one
     assert [one.verdict.cell for one in measured] == names[: len(measured)]
     shown = told.count('class="card green measured"')
     assert told.endswith("</html>") and 1 <= shown <= len(measured)
     assert f"{100 - shown} more cells have no result yet" in told
     main(["summary", str(lines), "--html", str(tmp_path / "all.html")])
-    assert f"None of {len(measured)} cells is red." in (tmp_path / "all.html").read_text()
+    said = (tmp_path / "all.html").read_text()
+    assert "regressed" not in said and said.count('class="card green measured"') == len(measured)
