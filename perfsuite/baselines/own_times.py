@@ -45,7 +45,7 @@ class TimesOfMachine:
             kept_times = codec.read(self.path(cell), OwnTimes)
         except PerfsuiteError:
             return []
-        same = (kept_times.format, kept_times.cell, kept_times.baseline) == (FORMAT, cell, baseline)
+        same = (kept_times.cell, kept_times.baseline) == (cell, baseline)
         return whole(kept_times.runs) if same else []
 
     def add(self, cell: str, baseline: str, runs: Iterable[TimedRun], new: TimedRun) -> None:

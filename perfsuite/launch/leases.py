@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.errors import UsageError
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 from perfsuite.system.deadline import check, excused
@@ -63,14 +63,8 @@ class _Patience:
         hear, waited = _HEARS.get(), time.monotonic() - self._begin
         if hear and waited >= self._next:
             self._next = waited + AGAIN_SECONDS
-            hear(next(filter(None, map(_holder, self._files)), None), waited)
-
-
-def _holder(file: Path) -> Holder | None:
-    try:
-        return codec.read(file, Holder)
-    except PerfsuiteError:
-        return None
+            holders = (codec.read_kept(file, Holder) for file in self._files)
+            hear(next(filter(None, holders), None), waited)
 
 
 def _sign(folder: Path, names: Iterable[str]) -> None:

@@ -48,10 +48,8 @@ class KeptPairs:
         for file in files:
             if time.time() - file.stat().st_mtime > LASTS_SECONDS:
                 continue
-            try:
-                yield codec.read(file, KeptPair)
-            except PerfsuiteError:
-                continue
+            if pair := codec.read_kept(file, KeptPair):
+                yield pair
         self._count = max((int(file.stem) for file in files if file.stem.isdecimal()), default=0)
 
     def add(self, cell: str, a: Measurement, b: Measurement) -> None:

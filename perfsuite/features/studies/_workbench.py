@@ -16,7 +16,7 @@ from perfsuite.catalog.cell_id import CellId, HardwareName
 from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.merge_launches import merge
-from perfsuite.errors import FileError, Refused, UsageError
+from perfsuite.errors import Refused, UsageError
 from perfsuite.features.studies._code import digest_of
 from perfsuite.features.studies._study_rows import StudyRow, rounds_of
 from perfsuite.launch.hardware_here import describe, missing_packages, other_versions, require_here
@@ -146,14 +146,9 @@ class StudyBench:
 
     def kept(self, cell: Cell) -> list[Measurement]:
         """The cell's measurements from an earlier run, if they would be made in the same way now."""
-        if self._fresh or not self.path(cell).exists():
-            return []
-        try:
-            found = codec.read(self.path(cell), KeptStudy)
-        except FileError:
-            return []  # torn or of another format: measured again, and replaced
+        found = None if self._fresh else codec.read_kept(self.path(cell), KeptStudy)
         job = self._runner.job(cell)
-        if (found.format, found.code, found.job) != (FORMAT, digest_of(job), _comparable(job)):
+        if not found or (found.code, found.job) != (digest_of(job), _comparable(job)):
             return []
         here = describe(cell.hardware, self._runner.catalog)
         return [
