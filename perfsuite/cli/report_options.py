@@ -7,6 +7,7 @@ from pathlib import Path
 from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
+from perfsuite.records.codec import RunCoverage
 from perfsuite.system.units import printable, show_part, some
 
 MOST_NAMED = 5  # cells without a result
@@ -35,21 +36,22 @@ def _is_of_baselines(file: Path) -> bool:
 
 def say_missing(reports: Iterable[Path]) -> bool:
     """Whether one of the reports lacks what was expected of it, which is said: its end, the end of a line, or cells."""
-    incomplete = False
-    for report in reports:
-        problem = _problem(report)
-        if problem:
-            print(f"perfsuite: {printable(str(report))} {problem}", file=sys.stderr)
-        incomplete = incomplete or bool(problem)
-    return incomplete
+    return sum(say_missing_of(report, codec.coverage_of(report)) for report in reports) > 0  # of all, not of the first
 
 
-def _problem(report: Path) -> str:
+def say_missing_of(report: Path, found: RunCoverage) -> bool:
+    """The same of one report that has so much of what was expected."""
+    problem = _problem(report, found)
+    if problem:
+        print(f"perfsuite: {printable(str(report))} {problem}", file=sys.stderr)
+    return bool(problem)
+
+
+def _problem(report: Path, found: RunCoverage) -> str:
     if not report.stat().st_size:
         return "is empty: its run was killed, or wrote another file."
     if codec.is_cut(report):
         return "ends in the middle of a line: its run was killed."
-    found = codec.coverage_of(report)
     if found.is_whole:
         return ""
     named = [test.partition("[")[2].removesuffix("]") or test for test in found.missing]

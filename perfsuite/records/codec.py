@@ -25,6 +25,7 @@ T = TypeVar("T", bound=Record)
 INTERRUPTED = 2  # pytest's exit status after Ctrl-C
 PARTIAL = 10  # ours, where a limit of time left cells out; pytest's own end with 6
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for a text that is none
+MOST_DIGITS = 2 * 50 + 3  # before an exponent, with sign, point and what is before the number: longer ones are found
 LARGEST = 1e100  # a number in a file: sums, ratios and squares of such numbers are floats, and float32 ends at 3.4e38
 
 
@@ -52,15 +53,16 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
         raise FileError(f"{where} is not {article} {name}: {error}.") from error
 
 
-_LONG, _ZEROS = bytes.maketrans(b"123456789", b"000000000"), b"0" * 50
+_AS_ZEROS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 50  # digits, of which a number is huge
 _HUGE = re.compile(rb"[eE]\+?0*(?:[5-9]\d|[1-9]\d\d)")  # perhaps: a digest has such letters too
 _BEFORE = re.compile(rb"[:\[,\s]-?\d+(?:\.\d+)?\Z")
 
 
 def refuse_huge(text: bytes) -> None:
     """Raise msgspec's ValidationError for a number beyond LARGEST in JSON. Few texts need the slow search for it."""
-    huge = (_BEFORE.search(text, max(0, found.start() - 400), found.start()) for found in _HUGE.finditer(text))
-    if _ZEROS in text.translate(_LONG) or any(huge):
+    if _LONG in text.translate(_AS_ZEROS) or any(
+        _BEFORE.search(text, max(0, found.start() - MOST_DIGITS), found.start()) for found in _HUGE.finditer(text)
+    ):
         check_numbers(msgspec.json.decode(text))
 
 

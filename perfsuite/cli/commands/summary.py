@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from perfsuite.catalog.cell import cells_meant
-from perfsuite.cli.report_options import files_of, say_missing
+from perfsuite.cli.report_options import files_of, say_missing_of
 from perfsuite.cli.shared_options import add_html, add_select, add_shared, catalog_of, html_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
@@ -54,13 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
         try:
             cells += codec.read_report(report)
-            missing = say_missing([report])
+            found = codec.coverage_of(report)
+            missing = say_missing_of(report, found)
         except FileError as error:  # a comment without it must not stay green
             print(f"perfsuite: {printable(str(error))}", file=sys.stderr)
             conclusion = UNREADABLE
             continue
         if conclusion == SUCCESS:
-            conclusion = _conclusion(report, missing)
+            conclusion = _conclusion(report, found, missing)
     if arguments.expression:
         ids = {cell.verdict.cell for cell in cells}
         meant = cells_meant(arguments.expression, ids, catalog)
@@ -79,9 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if passes(cells, conclusion) else 1
 
 
-def _conclusion(report: Path, missing: bool) -> str:
+def _conclusion(report: Path, found: codec.RunCoverage, missing: bool) -> str:
     """How the run of a report ended, as the report itself tells."""
-    status = codec.coverage_of(report).exit_status
+    status = found.exit_status
     if status == codec.INTERRUPTED:
         return INTERRUPTED
     if status == codec.PARTIAL:
