@@ -99,8 +99,7 @@ class LongRun(Meter):
             known["kept_reserved_bytes"] = source.reserved_bytes
         self.counts.append(known)
         self.resident.append(resident_bytes())
-        self.session.garbage.collect()
-        before, self.objects = self.objects, count()[0]
+        before, self.objects = self.objects, count(self.session.garbage)[0]
         if len(self.counts) > FIRST:
             grown = {name: (number - before.get(name, 0)) // self.block for name, number in self.objects.items()}
             known = grown if self.left is None else self.left

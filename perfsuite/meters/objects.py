@@ -23,6 +23,7 @@ from typing import Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
 from perfsuite.meters._growth import goes_on, is_asked_at
+from perfsuite.rank.garbage import Garbage
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
@@ -58,8 +59,7 @@ class Objects(Meter):
     def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         first = self.own and kind == StepKind.TIMED and not self.counts  # a script's timed steps are a long block
         if first or (kind in (StepKind.UNFENCED, StepKind.CALLED) and self.steps and len(self.counts) <= MOST):
-            self.session.garbage.collect()
-            objects, cached = count()
+            objects, cached = count(self.session.garbage)
             self.counts.append(objects)
             self.cached.append(cached)
             self.between.append(self.steps)
@@ -82,8 +82,7 @@ class Objects(Meter):
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if self.has_grown and is_asked_at(step):
-            self.session.garbage.collect()
-            self.later_counts.append(count()[0])
+            self.later_counts.append(count(self.session.garbage)[0])
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """A type that no longer grows is of a cache, although no bound of it was seen."""
@@ -109,12 +108,13 @@ class Objects(Meter):
         return left
 
 
-def count() -> tuple[dict[str, int], dict[str, int]]:
-    """The objects by their type, as ``package.module.Type``, and those that bounded caches hold. It leaves none
+def count(garbage: Garbage) -> tuple[dict[str, int], dict[str, int]]:
+    """The live objects by their type, as ``package.module.Type``, and those that bounded caches hold. It leaves none
     itself: a Counter would ask whether what it is given is a Mapping, and every Mapping would remember the answer.
 
     A process has hundreds of thousands of objects and hundreds of types, so what can be asked of a type is.
     """
+    garbage.collect()
     objects = gc.get_objects()
     numbers = _by_type(objects)
     own = {kind for kind in numbers if str(kind.__module__).startswith(OURS)}  # a type of C may have a descriptor there

@@ -13,11 +13,11 @@ class Garbage:
         self._may_be = True
 
     def made(self) -> None:
-        """A step or a batch has been made, and may have left some."""
+        """A step, a batch or an evaluation has been made, and may have left some."""
         self._may_be = True
 
     def collect(self) -> None:
-        """Nothing but perfsuite's own code has run since the last time, or there is none when this returns."""
+        """Collect, unless nothing was made since the last time."""
         if self._may_be:
             gc.collect()
             self._may_be = False

@@ -116,5 +116,6 @@ def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> No
         batch = make_batch(session, FIRST_EVALUATED + number)
         losses.append(float(trainer.evaluate(batch)))
         del batch
+    session.garbage.made()
     for meter in meters:
         meter.evaluated(statistics.fmean(losses))

@@ -10,6 +10,7 @@ import pytest
 from sampling import slow_unless
 
 from perfsuite.meters.objects import count, is_bounded
+from perfsuite.rank.garbage import Garbage
 
 ENGINES = ["gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp+acc2+hf_trainer-cpu_x2", "t5_tiny-zero3+bf16-cpu_x2"]
 
@@ -91,10 +92,10 @@ def test_what_a_bounded_cache_holds_is_no_leak(make, grown):
     """It fills for some steps, and a leak grows for ever."""
     keep = make()
     name = f"{Kept.__module__}.Kept"
-    before = [one.get(name, 0) for one in count()]
+    before = [one.get(name, 0) for one in count(Garbage())]
     for number in range(4):
         keep(number)
-    after = [one.get(name, 0) for one in count()]
+    after = [one.get(name, 0) for one in count(Garbage())]
 
     assert [later - earlier for earlier, later in zip(before, after, strict=True)] == grown
 
