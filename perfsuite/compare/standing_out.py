@@ -229,10 +229,8 @@ def _rare(symptom: Symptom, phase: str) -> Look:
 
 def _ranks(seen: SeenNumbers) -> Iterator[StandOut]:
     """What the slowest rank waits too is the messages' own time."""
-    late, often = (
-        seen.value("straggler_share"),
-        list(seen.readings.get("straggler_share", Reading(value=0)).suspects.values()),
-    )
+    slowest = seen.readings.get("straggler_share", Reading(value=0))
+    late, often = slowest.value, slowest.suspects.values()
     if late >= LARGE and max(often, default=0) >= STEADY * sum(often):
         yield StandOut(Symptom.SLOWEST, late, seen.where("straggler_share"))
     if (share := max(seen.of_step(EXPOSED) - late, seen.sending() - late)) >= LARGE:

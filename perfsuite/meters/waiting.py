@@ -57,14 +57,11 @@ class Waiting(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        if self.session.strategy.engine.process == "script":
+        if self.session.strategy.engine.own:
             self.known &= self.session.world_size > 1
-            self.script = ScriptWaits(trainer) if self.known else None
-            self.session.phases.listen(self._mark)
-
-    def _mark(self, phase: str) -> None:
-        if self.script:
-            self.script.mark(phase)
+            if self.known:
+                self.script = ScriptWaits(trainer)
+                self.session.phases.listen(self.script.mark)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -72,7 +69,7 @@ class Waiting(Meter):
         with self.script.watching() if self.script else contextlib.nullcontext():
             yield
         if self.known:
-            asleep = self.script.taken() if self.script else max(0, _asleep() - begin)
+            asleep = self.script.asleep if self.script else max(0, _asleep() - begin)
             self.seconds.append(asleep / 1e9)
             self.whole.append(time.perf_counter() - clock)
 
@@ -96,31 +93,27 @@ class ScriptWaits:
         self.lines: Counter[str] = Counter()  # microseconds
         self._watched, self._users = trainer.watched, UsersLines()
         self._computes_alone = torch.get_num_threads() == 1  # else it sleeps while others compute
-        self._asleep = self._since = 0
+        self.asleep = 0  # in the last step
+        self._since = 0
         self._phase = self._line = ""
         self._runs = False
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Around a step."""
-        self._asleep, self._phase, self._runs = 0, "", True
-        self._watched.around_wait = self._wait
+        self.asleep, self._phase, self._runs = 0, "", True
         try:
-            yield
+            with self._watched.waits_by(self._wait):
+                yield
         finally:
             self.mark("")
-            self._watched.around_wait, self._runs = None, False
-
-    def taken(self) -> int:
-        """Of the last step."""
-        return self._asleep
+            self._runs = False
 
     def mark(self, phase: str) -> None:
         """A phase of the step begins, and that before it ends."""
         if not self._runs:
             return
-        if self._phase in TRAINS and self._computes_alone:
-            self._add(_asleep() - self._since, self._line)
+        self._end()
         self._phase = phase
         if phase in TRAINS:
             self._line = self._users.innermost(sys._getframe(1))
@@ -128,8 +121,7 @@ class ScriptWaits:
 
     def _wait(self, wait: Callable[[], Any]) -> Any:
         """Call it: the user's line waits for a collective."""
-        if self._phase in TRAINS and self._computes_alone:
-            self._add(_asleep() - self._since, self._line)
+        self._end()
         begin = _asleep()
         try:
             return wait()
@@ -137,8 +129,13 @@ class ScriptWaits:
             self._since = _asleep()
             self._add(self._since - begin, self._users.innermost(sys._getframe(1)))
 
+    def _end(self) -> None:
+        """What is asleep in a phase of training until now, beside waits."""
+        if self._phase in TRAINS and self._computes_alone:
+            self._add(_asleep() - self._since, self._line)
+
     def _add(self, nanoseconds: int, line: str) -> None:
-        self._asleep += max(0, nanoseconds)
+        self.asleep += max(0, nanoseconds)
         if line and nanoseconds >= MICROSECOND:
             self.lines[line] += nanoseconds // MICROSECOND
 

@@ -137,6 +137,15 @@ class Watched:
         """Count them from now on; once is enough."""
         self._elements = self.elements
 
+    @contextlib.contextmanager
+    def waits_by(self, around_wait: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+        """Inside, this is called with each wait for a collective, which it makes."""
+        self.around_wait = around_wait
+        try:
+            yield
+        finally:
+            self.around_wait = None
+
     def allow_updates(self, allowed: bool) -> None:
         """From now on an optimizer's step changes the weights, or leaves them as they are."""
         self.updates = allowed
