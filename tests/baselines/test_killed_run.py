@@ -79,18 +79,18 @@ def test_a_killed_run_leaves_what_had_finished(until, tmp_path):
     try:
         while run.poll() is None and not (page.exists() and lines.read_bytes().count(b"\n") > until):
             time.sleep(0.001)
-        time.sleep(0.0007 * until)
+        time.sleep(0.0002 * until)  # five cells take longer, the last of 95
     finally:
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
     measured = read_measured(lines)
     told = page.read_text()
 
-    assert len(names) == 100 >= len(measured) >= until  # the kill may come after the last one
+    assert len(names) == 100 > len(measured) >= until
     assert [one.verdict.cell for one in measured] == names[: len(measured)]
     shown = told.count('class="card green measured"')
     assert told.endswith("</html>") and 1 <= shown <= len(measured)
     assert f"{100 - shown} more cells have no result yet" in told
     main(["summary", str(lines), "--html", str(tmp_path / "all.html")])
-    said = (tmp_path / "all.html").read_text()
-    assert "regressed" not in said and said.count('class="card green measured"') == len(measured)
+    cells_measured = "1 cell" if len(measured) == 1 else f"{len(measured)} cells"
+    assert f"None of {cells_measured} is red." in (tmp_path / "all.html").read_text()

@@ -344,7 +344,7 @@ def test_two_writers_of_one_baseline(repository):
     outputs = [run.communicate(timeout=120)[0] for run in runs]
 
     assert sorted(run.returncode for run in runs) == [0, 1]
-    assert all("baselines" in said or "the ledger knows one" in said for said in outputs)  # its entry comes first
+    assert "baselines" in outputs[0] and "baselines" in outputs[1]
     assert json.loads(baseline_of(pytester, CELL).read_text())["cell"] == CELL
 
 
