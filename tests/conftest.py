@@ -52,7 +52,7 @@ settings.load_profile("shared")
 SETTINGS = Settings(steps=1, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent / "support"),))
 Measure = Callable[..., Measurement]
 
-# Long tests whose kind a quicker one of the same file guards in each run: the beginnings of their names.
+# Long tests of single engines, libraries and faults, of which quicker ones guard most kinds: how their names begin.
 NIGHTLY = tuple((Path(__file__).parent / "data" / "nightly.txt").read_text().splitlines())
 
 # The files that take longest, which begin: else one worker ends long before the other.
