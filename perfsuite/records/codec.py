@@ -53,17 +53,29 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
         raise FileError(f"{where} is not {article} {name}: {error}.") from error
 
 
-_AS_ZEROS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 50  # digits, of which a number is huge
-_HUGE = re.compile(rb"[eE]\+?0*(?:[5-9]\d|[1-9]\d\d)")  # perhaps: a digest has such letters too
+_ALIKE, _LONG = bytes.maketrans(b"123456789E", b"000000000e"), b"0" * 50  # digits, of which a number is huge
+_EXPONENTS = b"0e00", b"0e+00"  # what a huge exponent is alike; digests have such letters too
+_HUGE = re.compile(rb"[eE]\+?0*(?:[5-9]\d|[1-9]\d\d)")
 _BEFORE = re.compile(rb"[:\[,\s]-?\d+(?:\.\d+)?\Z")
 
 
 def refuse_huge(text: bytes) -> None:
     """Raise msgspec's ValidationError for a number beyond LARGEST in JSON. Few texts need the slow search for it."""
-    if _LONG in text.translate(_AS_ZEROS) or any(
-        _BEFORE.search(text, max(0, found.start() - MOST_DIGITS), found.start()) for found in _HUGE.finditer(text)
+    alike = text.translate(_ALIKE)
+    if _LONG in alike or any(
+        _HUGE.match(text, place) and _BEFORE.search(text, max(0, place - MOST_DIGITS), place)
+        for place in _exponents(alike)
     ):
         check_numbers(msgspec.json.decode(text))
+
+
+def _exponents(alike: bytes) -> Iterator[int]:
+    """Where perhaps an exponent is. To find bytes takes a tenth of the time of a regular expression."""
+    for mark in _EXPONENTS:
+        place = alike.find(mark)
+        while place >= 0:
+            yield place + 1
+            place = alike.find(mark, place + 1)
 
 
 def check_numbers(value: Any) -> None:
