@@ -1,4 +1,5 @@
 """A digest of the code of a Python source: two texts that differ in comments, docstrings and format have the same one.
+A file that asks for docstrings, such as one that reads its options from its own, keeps them.
 
 It walks the tree itself. ``ast.dump`` writes another text in each minor version of Python, and the two runs that are
 compared may have different ones.
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+_ASKS_FOR_DOCSTRINGS = ("__doc__", "getdoc")
 _LEFT_OUT = {"kind", "type_comment", "type_ignores", "ctx"}  # fields that do not change what the code does
 
 
@@ -22,15 +24,21 @@ def code_digest(text: bytes) -> str:
             warnings.simplefilter("ignore")  # of the user's code, which its own process has shown
             tree = ast.parse(text)
         digest = hashlib.sha256()
-        for word in _words(tree):
+        for word in _words(tree, _asks_for_docstrings(tree)):
             digest.update(f"{word}\n".encode())
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     return digest.hexdigest()
 
 
-def _words(value: Any) -> Iterator[str]:
-    """The tree as words. An empty field is left out, since newer versions of Python add fields."""
+def _asks_for_docstrings(tree: ast.AST) -> bool:
+    return any(getattr(node, "id", getattr(node, "attr", "")) in _ASKS_FOR_DOCSTRINGS for node in ast.walk(tree))
+
+
+def _words(value: Any, docstrings: bool) -> Iterator[str]:
+    """The tree as words, with its docstrings or without. An empty field is left out, since newer versions of Python add
+    fields.
+    """
     if isinstance(value, ast.Constant):
         yield _constant(value.value)
     elif isinstance(value, ast.AST):
@@ -40,22 +48,22 @@ def _words(value: Any) -> Iterator[str]:
                 if isinstance(value, ast.JoinedStr):
                     field = list(_joined(field))
                 yield name
-                yield from _words(field)
+                yield from _words(field, docstrings)
         yield ")"
     elif isinstance(value, list):
         yield "["
         for element in value:
-            if not _does_nothing(element):
-                yield from _words(element)
+            if not _does_nothing(element, docstrings):
+                yield from _words(element, docstrings)
         yield "]"
     else:
         yield ascii(value)
 
 
-def _does_nothing(node: Any) -> bool:
-    """Whether it is a docstring, another string on its own, or ``pass``."""
+def _does_nothing(node: Any, docstrings: bool) -> bool:
+    """Whether it is ``pass``, or a docstring or another string on its own, unless these are kept."""
     text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    return text or isinstance(node, ast.Pass)
+    return (text and not docstrings) or isinstance(node, ast.Pass)
 
 
 def _constant(value: Any) -> str:

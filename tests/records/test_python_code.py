@@ -68,6 +68,8 @@ def test_what_changes_no_code(before: str, now: str) -> None:
         ("[a, b]", "[[a], b]"),
         ("{**a}", "{a: a}"),
         ("x = a[1:]", "x = a[:1]"),
+        ("'--layers 2'\nx = docopt(__doc__)", "'--layers 4'\nx = docopt(__doc__)"),
+        ("def f():\n    'A.'\nx = getdoc(f)", "def f():\n    'B.'\nx = getdoc(f)"),
     ],
 )
 def test_what_changes_code(before: str, now: str) -> None:
