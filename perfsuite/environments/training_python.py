@@ -11,11 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfsuite.catalog.scripts import PYTHONS
+from perfsuite.catalog.scripts import STARTERS
 from perfsuite.environments.bounded import run
 from perfsuite.errors import UsageError
 
-PROJECTS = (".venv", "venv", ".pixi/envs/default")  # the environment of a project, in its folder
+PROJECTS = (".venv", "venv", ".pixi/envs/default", ".conda")  # the environment of a project, in its folder
+ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+BASES = ("base", "root")  # CONDA_DEFAULT_ENV of conda's own environment, which many shells activate in every folder
+TRIES = 4  # words of a tool's command that are asked for: each takes a second
 WHICH = "import sys; print(sys.executable)"
 HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
@@ -33,13 +36,18 @@ def training_python(folder: Path, words: Sequence[str] = ()) -> str:
 
 @functools.cache
 def _asked(words: tuple[str, ...], folder: Path) -> str:
-    """The Python of the environment that a tool such as ``poetry run`` chooses by the folder, which a copy is not. That
-    of uv is in the folder. Empty if the tool does not say it.
+    """The Python of the environment that a tool such as ``conda run -n train`` chooses, if need be by the folder, which
+    a copy is not. That of uv is in the folder. Empty if the tool does not say it.
+
+    Only the tool knows which word is its option's and which one is the program. It refuses ``-n python``.
     """
-    at = next((number for number, word in enumerate(words) if word in PYTHONS), 2)
-    done = run(["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *words[:at], "python", "-c", WHICH])
-    said = done.stdout.split("\n")[-2:-1] if done.returncode == 0 else []
-    return next((python for python in said if Path(python).is_file()), "")
+    program = [number for number in range(2, len(words)) if not words[number].startswith("-")]
+    for at in sorted(program, key=lambda number: words[number] not in STARTERS)[:TRIES]:
+        done = run(["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *words[:at], "python", "-c", WHICH])
+        said = done.stdout.split("\n")[-2:-1] if done.returncode == 0 else []
+        if python := next((python for python in said if Path(python).is_file()), ""):
+            return python
+    return ""
 
 
 def require_torch(python: str, folder: Path) -> None:
@@ -57,13 +65,21 @@ def _places(folder: Path) -> dict[str, str]:
     """The Python of each place, in the order in which a shell would take one; empty if there is none but this one."""
     here = folder.resolve()
     own = [above / name for above in (here, *here.parents) for name in PROJECTS]
-    active, conda = ([Path(path)] if (path := os.environ.get(name)) else [] for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
     ours = Path(sys.executable).parent
-    path = os.pathsep.join(one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(one) != ours)
+    folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(one) != ours]
+    path = os.pathsep.join(folders)
+    active = {name: place for name in ACTIVE if (place := os.environ.get(name))}
+    base = active.pop("CONDA_PREFIX", "") if os.environ.get("CONDA_DEFAULT_ENV") in BASES else ""
+
+    def order(name: str) -> int:
+        """Where its programs are on PATH: the shell takes those of the environment that was activated last."""
+        programs = os.path.join(active.get(name, ""), "bin")
+        return folders.index(programs) if programs in folders else len(folders)
+
     return {
-        "VIRTUAL_ENV": _python_of(active),
+        **{name: _python_of([Path(active[name])] if name in active else []) for name in sorted(ACTIVE, key=order)},
         f"{', '.join(PROJECTS)} of {here} and above": _python_of(own),
-        "CONDA_PREFIX": _python_of(conda),
+        "conda's base": _python_of([Path(base)] if base else []),
         "PATH": shutil.which("python", path=path) or shutil.which("python3", path=path) or "",
     }
 

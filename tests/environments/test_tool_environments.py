@@ -38,6 +38,20 @@ def test_a_tool_is_asked_in_the_project_and_once(folder: Path) -> None:
     assert (python.parent / "asked").read_text().split() == [str(folder)]
 
 
+@pytest.mark.parametrize(
+    "command", ["-n train torchrun train.py", "--live-stream -n train bash train.sh", "-p envs/train make train"]
+)
+def test_options_of_a_tool_stay_its_own(folder: Path, command: str) -> None:
+    """As conda, mamba, micromamba and pixi have them: the tool knows which word is the program, and not which is not a
+    value.
+    """
+    python = folder.parent / "cache" / "bin" / "python"
+    named = 'while [ "$1" != train ] && [ "$1" != envs/train ]; do shift || exit 1; done; shift'
+    executable(folder.parent / "bin" / "conda", f'#!/bin/sh\n{named}; exec sh {python} "$@"\n')
+
+    assert training_python(folder, ("conda", "run", *command.split())) == str(python)
+
+
 @pytest.mark.parametrize("words", [("false", "run", "python", "train.py"), ("keeps", "python", "train.py"), ()])
 def test_what_does_not_say_it_leaves_the_usual_python(folder: Path, words: tuple[str, ...]) -> None:
     """So does what is no tool that runs commands."""
