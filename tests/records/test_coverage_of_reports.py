@@ -23,6 +23,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
 from perfsuite.records.reasons import Slower
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Status
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.run_summary import asides
 
@@ -145,9 +146,17 @@ def test_how_a_run_ended(
     assert how in told.out
 
 
-def test_a_run_that_failed_without_a_red_cell_fails(tmp_path: Path) -> None:
-    """pytest's own error, a plugin's, or Ctrl-C."""
-    assert main(["summary", str(write_report(tmp_path / "run.jsonl", [GREEN], exit_status=3))]) == 1
+@pytest.mark.parametrize("exit_status", [1, 3])
+def test_a_run_that_failed_without_a_red_cell_fails(exit_status: int, tmp_path: Path) -> None:
+    """An open cell with ``perf_open = fail``, another red test, pytest's own error, a plugin's, or Ctrl-C."""
+    assert main(["summary", str(write_report(tmp_path / "run.jsonl", [GREEN], exit_status=exit_status))]) == 1
+
+
+def test_a_line_that_hides_a_red_one_fails(tmp_path: Path) -> None:
+    """A later line of the same test replaces one before it."""
+    red = msgspec.structs.replace(GREEN, verdict=msgspec.structs.replace(GREEN.verdict, status=Status.REGRESSED))
+
+    assert main(["summary", str(write_report(tmp_path / "run.jsonl", [red, GREEN], exit_status=1))]) == 1
 
 
 @pytest.mark.slow

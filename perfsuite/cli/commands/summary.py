@@ -20,13 +20,14 @@ from perfsuite.show.text.markdown import (
     KILLED,
     SUCCESS,
     UNREADABLE,
+    is_red,
     passes,
     render_brief,
     render_markdown,
 )
 from perfsuite.system.units import printable
 
-FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
+FAILED = 1  # pytest's exit status of a run with red tests
 HELP = "The verdicts of reports as Markdown; red ones fail."
 QUESTION = "guard"
 EXAMPLES = ("perfsuite summary report.jsonl", "perfsuite summary --brief report.jsonl")
@@ -53,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
         try:
-            cells += codec.read_report(report)
+            here = codec.read_report(report)
+            cells += here
             found = codec.coverage_of(report)
             missing = say_missing_of(report, found)
         except FileError as error:  # a comment without it must not stay green
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             conclusion = UNREADABLE
             continue
         if conclusion == SUCCESS:
-            conclusion = _conclusion(report, found, missing)
+            conclusion = _conclusion(report, found, missing, any(map(is_red, here)))
     if arguments.expression:
         ids = {cell.verdict.cell for cell in cells}
         meant = cells_meant(arguments.expression, ids, catalog)
@@ -80,8 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if passes(cells, conclusion) else 1
 
 
-def _conclusion(report: Path, found: codec.RunCoverage, missing: bool) -> str:
-    """How the run of a report ended, as the report itself tells."""
+def _conclusion(report: Path, found: codec.RunCoverage, missing: bool, has_red: bool) -> str:
+    """How the run of a report ended, as the report itself tells. Of a run with red tests, a red cell tells it; without
+    one, something else made them red.
+    """
     status = found.exit_status
     if status == codec.INTERRUPTED:
         return INTERRUPTED
@@ -89,4 +93,4 @@ def _conclusion(report: Path, found: codec.RunCoverage, missing: bool) -> str:
         return INCOMPLETE
     if missing:
         return KILLED if status is None or codec.is_cut(report) else INCOMPLETE
-    return SUCCESS if status in (None, 0, FAILED) else "failure"
+    return SUCCESS if status in (None, 0) or (status == FAILED and has_red) else "failure"
