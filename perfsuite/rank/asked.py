@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dis
+import functools
 import hashlib
 import os
 import sys
@@ -49,7 +50,6 @@ class AskedInputs:
         self.begun_with = dict(os.environ)
         self.reads_all = self.loops = False  # whether the user's code has read all variables, and in a loop
         self.given: dict[Any, Any] = {}  # the names that readings of all have given: always the same objects
-        self._whose: dict[str, Whose] = {}
 
     def digests(self) -> dict[str, str]:
         """By name; empty for a variable that was not set."""
@@ -84,29 +84,29 @@ class AskedInputs:
         """The frame looks up a variable. One that a reading of all has just given is no question of its own."""
         if self.given.get(name) is name:
             self.note_all(frame)
-        elif self._caller(frame) is not None:
+        elif users_caller(frame) is not None:
             self.names.add(os.fsdecode(name))
 
     def note_all(self, frame: Any) -> None:
         """The frame reads all variables, or the next one of them."""
-        if (caller := self._caller(frame)) is not None:
+        if (caller := users_caller(frame)) is not None:
             self.reads_all = True
             instruction = caller.f_code.co_code[caller.f_lasti]
             self.loops |= dis.opname[instruction].startswith(LOOPS)
 
-    def _caller(self, frame: Any) -> Any:
-        """The nearest frame outside of the standard library, if it is of the user's own code."""
-        while frame is not None and (whose := self._whose_is(frame.f_code.co_filename)) == Whose.STANDARD:
-            frame = frame.f_back
-        return frame if frame is not None and whose == Whose.USERS else None
 
-    def _whose_is(self, file: str) -> Whose:
-        if file not in self._whose:
-            installed = is_installed(file)
-            standard = file.startswith("<") or (file.startswith(STANDARD) and "-packages" not in file)
-            others = installed or file.startswith(PACKAGE)
-            self._whose[file] = Whose.STANDARD if standard else Whose.OTHERS if others else Whose.USERS
-        return self._whose[file]
+def users_caller(frame: Any) -> Any:
+    """The nearest frame outside of the standard library, if it is of the user's own code."""
+    while frame is not None and (whose := _whose_is(frame.f_code.co_filename)) == Whose.STANDARD:
+        frame = frame.f_back
+    return frame if frame is not None and whose == Whose.USERS else None
+
+
+@functools.cache
+def _whose_is(file: str) -> Whose:
+    if file.startswith("<") or (file.startswith(STANDARD) and "-packages" not in file):
+        return Whose.STANDARD
+    return Whose.OTHERS if is_installed(file) or file.startswith(PACKAGE) else Whose.USERS
 
 
 def is_recorded(name: str, variables: dict[str, str]) -> bool:

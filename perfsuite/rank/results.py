@@ -50,6 +50,7 @@ def sample_of(
         phases_seconds=phases_seconds,
         files=own_files(),
         opened=[*session.opened_files.files, *own_libraries()],
+        looked_for=session.opened_files.looked_for,
         installed=_evidence(lambda: installed(in_steps, session.packages), Installed()),
         memory_curve=memory_curve(session),
         uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},

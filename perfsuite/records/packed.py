@@ -6,7 +6,8 @@ The first hash is git's of the file. That of a Python file may have a second one
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from perfsuite.system.paths import PACKAGE
@@ -29,6 +30,15 @@ def pack(hashes: Mapping[str, str]) -> dict[str, str]:
 
 def _folder(file: tuple[PurePosixPath, str]) -> str:
     return str(file[0].parent)
+
+
+def to_record(files: Iterable[str], most: int) -> list[str]:
+    """At most so many of the files, in their order. Those of a folder with fewer of them come first: a settings file
+    counts, whatever the number of a data set's files beside it.
+    """
+    files = sorted(set(files))
+    beside = Counter(str(PurePosixPath(file).parent) for file in files)
+    return sorted(sorted(files, key=lambda file: beside[str(PurePosixPath(file).parent)])[:most])
 
 
 def unpack(record: Mapping[str, str]) -> dict[str, str]:

@@ -41,7 +41,8 @@ class RankSample(Record, frozen=True, kw_only=True):
     the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``asked`` are a
     Measurement's. ``files`` are the sources
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
-    its steps, all that a script read, and the loaded shared libraries. ``memory_curve`` is in the format of
+    its steps, all that a script read, and the loaded shared libraries; ``looked_for`` are other files and folders whose
+    presence it asked for. ``memory_curve`` is in the format of
     records/curves.py. ``uncounted`` are metrics that cannot be counted on this rank, with the reasons: then no rank's
     is folded. One without a reason is absent without a word. ``observed`` is what each probe of a job that proves has
     seen, by the probe's name.
@@ -56,6 +57,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     phases_seconds: dict[str, float]
     files: list[str] = []
     opened: list[str] = []
+    looked_for: list[str] = []
     installed: Installed = Installed()
     memory_curve: dict[str, str] = {}
     uncounted: dict[str, str] = {}

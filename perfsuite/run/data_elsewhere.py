@@ -11,14 +11,14 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfsuite.records.packed import pack
+from perfsuite.records.packed import pack, to_record
 from perfsuite.run.imports import hash_of, kept_folders
 
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/boot", "/run", "/var")
 OTHERS = ("/opt", "/nix", "/snap")  # of programs that a system does not have by itself
 CACHES = ("cache", "caches", "__pycache__", "site-packages", "dist-packages")  # names of folders
 CODE = (".py", ".pyc", ".so", ".pth")  # imported or loaded, and recorded as such
-MOST_FILES = 100  # of more, only the first are recorded: a data set may have very many
+MOST_FILES = 100  # that are recorded: a data set may have very many
 
 
 def data_elsewhere(opened: Iterable[str], root: Path) -> dict[str, str]:
@@ -27,9 +27,8 @@ def data_elsewhere(opened: Iterable[str], root: Path) -> dict[str, str]:
     """
     folders = [*map(Path, {*SYSTEM, *OTHERS, *_temporary(), sys.prefix, sys.base_prefix}), *kept_folders(), root]
     led = {os.path.realpath(file) if Path(file).is_relative_to(root) else file for file in opened}
-    places = sorted({file for file in led if _is_data(file)})
-    users = [file for file in places if not any(_is_in(file, folder) for folder in folders)]
-    return pack({file: hash_of(Path(file)) for file in users[:MOST_FILES] if Path(file).is_file()})
+    places = [file for file in led if _is_data(file) and not any(_is_in(file, folder) for folder in folders)]
+    return pack({file: hash_of(Path(file)) for file in to_record(places, MOST_FILES) if Path(file).is_file()})
 
 
 def _is_data(file: str) -> bool:

@@ -11,18 +11,21 @@ import ast
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.environments import git
 from perfsuite.environments.contents import DIGITS, MOST_BYTES, digest_of, digests_of
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.records.packed import pack
 from perfsuite.system.paths import PACKAGE, cache_folder
 
+MOST_LISTED = 100  # files of a folder: one with more has data, of which no single file decides what a step does
 PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
 
@@ -48,6 +51,28 @@ def recorded(
     others = definitions - own
     paths = (paths | own) - (others - reached(own, by_module(others), root))
     return pack({path: hash_of(places.get(path, root / path)) for path in paths})
+
+
+def present(looked_for: Iterable[str], root: Path) -> set[str]:
+    """The files below ``root`` that are there, of those that ranks looked for; and those in the folders that they
+    listed, unless there are many. Without what git ignores: a training's output differs on each machine.
+    """
+    files = set[Path]()
+    for place in looked_for:
+        path = Path(place).resolve()
+        if path.is_relative_to(root):
+            files |= _listed(path) if place.endswith(os.sep) else {path}
+    files = {file for file in files if file.is_file()}
+    ignored = {os.path.normpath(root / path) for path in git.ignored(sorted(files), root)}
+    return set(map(str, files)) - ignored
+
+
+def _listed(folder: Path) -> set[Path]:
+    """What is in it; nothing if that is much."""
+    with contextlib.suppress(OSError):
+        inside = set(itertools.islice(folder.iterdir(), MOST_LISTED + 1))
+        return inside if len(inside) <= MOST_LISTED else set()
+    return set()
 
 
 def _in_packages(file: str) -> bool:

@@ -33,7 +33,7 @@ from perfsuite.records.progress import Progress
 from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import TRACED_STEPS, StepKind, block_size, last_kinds
 from perfsuite.run.data_elsewhere import data_elsewhere
-from perfsuite.run.imports import outside, recorded
+from perfsuite.run.imports import outside, present, recorded
 from perfsuite.settings.keys import KERNELS, PATIENCE, TIMEOUT, WARMUP
 from perfsuite.settings.options import STEPS
 
@@ -142,11 +142,12 @@ class Runner:
             if "model_flop" in measurement.readings and not cell.faults and cell.model.build.startswith("perfsuite."):
                 self.model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.summary())
-            files, opened = (
-                {file for sample in samples for file in getattr(sample, name)} for name in ("files", "opened")
+            files, opened, looked_for = (
+                {file for sample in samples for file in getattr(sample, name)}
+                for name in ("files", "opened", "looked_for")
             )
             root = repository_of(Path.cwd())
-            imports = recorded(files, cell, self.catalog, root, opened)
+            imports = recorded(files, cell, self.catalog, root, opened | present(looked_for, root))
             elsewhere = outside(files, root) | data_elsewhere(opened - files, root)
             installed = msgspec.structs.replace(without(measurement.installed, names_from(root)), outside=elsewhere)
             more: dict[str, Any] = {"imports": imports, "installed": installed, "warmup": self.settings.warmup}

@@ -360,21 +360,24 @@ for number in range(60):
     assert set(unpack(made.imports)) == {"train.py", "late.txt", "theirs.txt", "helper.py"}
 
 
-def test_of_many_files_that_are_read_the_first_are_named(tmp_path, monkeypatch):
-    """A folder of data may have millions; a link, and a file that the script has made, are none of the user's."""
+def test_of_many_files_that_are_read_some_are_named(tmp_path, monkeypatch):
+    """A folder of data may have millions, which hide no settings beside it. A link, and a file that the script has
+    made, are none of the user's.
+    """
     monkeypatch.setattr(read_files, "MOST_FILES", 2)
-    for name in ("c", "b", "a"):
-        (tmp_path / "top").mkdir(exist_ok=True)
+    (tmp_path / "top" / "data").mkdir(parents=True)
+    for name in ("data/c", "data/b", "data/a", "settings"):
         (tmp_path / "top" / name).write_text(name)
-    (tmp_path / "top" / "link").symlink_to("a")
+    (tmp_path / "top" / "link").symlink_to("data/a")
     script_copy.copy_folder(tmp_path / "top", tmp_path / "copy")
     assert read_files.read_in(tmp_path / "copy", tmp_path / "top") == []
 
     (tmp_path / "copy" / "made").write_text("")
-    for path in (tmp_path / "copy").iterdir():
-        path.read_bytes()
+    for path in (tmp_path / "copy").rglob("[a-z]*"):
+        if path.is_file():
+            path.read_bytes()
 
-    there = [str(tmp_path / "top" / name) for name in ("a", "b")]
+    there = [str(tmp_path / "top" / name) for name in ("data/a", "settings")]
     assert read_files.read_in(tmp_path / "copy", tmp_path / "top") == there
 
 

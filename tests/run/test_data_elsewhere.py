@@ -79,7 +79,9 @@ def test_temporary_files_are_left_out(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_large_data_set_is_not_read(tmp_path: Path) -> None:
-    """Only its first files."""
+    """Only its first files, and all of a smaller folder."""
     files = [written(tmp_path / f"data/{number:04}.bin") for number in range(MOST_FILES + 5)]
+    settings = written(tmp_path / "settings/wide.yaml")
 
-    assert sorted(unpack(data_elsewhere(reversed(files), tmp_path / "repository"))) == files[:MOST_FILES]
+    found = sorted(unpack(data_elsewhere([*reversed(files), settings], tmp_path / "repository")))
+    assert found == [*files[: MOST_FILES - 1], settings]

@@ -20,6 +20,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since, run_of
+from perfsuite.environments import git
 from perfsuite.environments.contents import MOST_BYTES
 from perfsuite.rank.flags import own_code
 from perfsuite.rank.loaded import is_installed
@@ -30,7 +31,7 @@ from perfsuite.records.packed import own_files, unpack
 from perfsuite.run import changed
 from perfsuite.run.changed import Changed
 from perfsuite.run.environment_changes import code_change
-from perfsuite.run.imports import hash_of, outside, recorded
+from perfsuite.run.imports import MOST_LISTED, hash_of, outside, present, recorded
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.system.paths import cache_folder
 
@@ -136,6 +137,38 @@ def test_files_that_are_read(tmp_path: Path) -> None:
 
     assert (builtins.open, io.open, os.open) == before
     assert opened.files == sorted(str(tmp_path / name) for name in [*"abcd", "missing"])
+
+
+def test_files_that_are_looked_for(tmp_path: Path) -> None:
+    """Whether they are there or not, by whichever of Python's functions; not by a library for itself."""
+    for name in ("a", "b", "read", "parts/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    before, opened = (os.stat, os.listdir, os.scandir), Opened()
+    with opened.watching():
+        assert os.path.exists(tmp_path / "a") and (tmp_path / "b").is_file() and not (tmp_path / "gone").exists()
+        assert list((tmp_path / "parts").glob("*")) == [tmp_path / "parts/c"] and os.stat in os.supports_follow_symlinks
+        assert (tmp_path / "read").exists() and not (tmp_path / "read").read_text()
+    assert (os.stat, os.listdir, os.scandir) == before
+
+    names = ["a", "b", "gone", "parts/"]
+    assert [place for place in opened.looked_for if place != str(tmp_path / "parts")] == [
+        f"{tmp_path}/{name}" for name in names
+    ]
+
+
+def test_a_file_is_one_of_the_cell_if_its_presence_decides(tmp_path: Path) -> None:
+    """One that is there, in a folder that is no data set; not what git ignores, since each machine has other output."""
+    git.run(tmp_path, "init", "--quiet")
+    for name in ("flag", "parts/1", "out/last.pt", *(f"data/{number}" for number in range(MOST_LISTED + 1))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("out\n")
+
+    looked_for = ["flag", "gone", "out/last.pt", "parts/", "data/", "data"]
+    assert present([f"{tmp_path}/{place}" for place in looked_for] + ["/etc/passwd"], tmp_path) == {
+        f"{tmp_path}/{name}" for name in ("flag", "parts/1")
+    }
 
 
 def test_open_as_an_attribute_of_a_class(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def completed(sample: RankSample, observed: dict[str, Any]) -> RankSample:
         sample,
         files=[_original(file) for file in sample.files],
         opened=[*map(_original, sample.opened), *read],
+        looked_for=[_original(place) for place in sample.looked_for],
         observed=observed,
     )
 

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from perfsuite.records.packed import to_record
+
 UNREAD = 0  # nanoseconds: the access time of a file that nobody has read
 MOST_FILES = 2_000  # that are named; a folder of data may have many more
 
@@ -18,8 +20,8 @@ def mark_unread(file: Path) -> None:
 
 
 def read_in(copy: Path, original: Path) -> list[str]:
-    """The original files whose copies were read and not written, the first ones in the order of their folders."""
-    return sorted(map(str, _read(copy, original)))[:MOST_FILES]
+    """The original files whose copies were read and not written."""
+    return to_record(map(str, _read(copy, original)), MOST_FILES)
 
 
 def _read(copy: Path, original: Path) -> Iterator[Path]:
