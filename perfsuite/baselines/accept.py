@@ -1,17 +1,21 @@
 """The new baseline after a measurement is accepted: exact metrics and times are accepted separately."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from perfsuite.baselines.drift import worse_without_reason
+from perfsuite.baselines.ledger import LedgerEntry
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.machines import others_share
 from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run, with_times
+from perfsuite.errors import FileError
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Consent, Status, Verdict
 from perfsuite.settings.keys import BUSY_SHARE
+from perfsuite.system.units import listed
 
 
 def baseline_of(
@@ -59,3 +63,21 @@ def accepted(
     if consent == Consent.REGRESSED and slower:
         return new
     return with_times(new, runs_of(old, metrics))
+
+
+def check_without_reason(
+    entries: Sequence[LedgerEntry], new: Measurement, metrics: Iterable[Metric], is_gone: bool
+) -> None:
+    """Raise FileError if nobody can accept the measurement without a reason: what the ledger's lines on the cell had
+    accepted is gone, or small steps have made it worse.
+    """
+    if is_gone and entries:
+        raise FileError(
+            f"{new.cell} has no baseline, but the ledger knows one that was accepted. Restore it from git, or say "
+            'why a new one replaces it: --perf-reason="…"'
+        )
+    if worse := [] if is_gone else worse_without_reason(entries, new, metrics):
+        raise FileError(
+            f"{new.cell} is better, but {listed(metric.title for metric in worse)} got worse by what matters, in small "
+            'steps since the last reason. Say why: --perf-reason="…"'
+        )

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfsuite.baselines.ledger import LedgerEntry, Magnitude
+from perfsuite.catalog.definitions import Metric
+from perfsuite.records.measurement import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,3 +57,30 @@ def _moved(before: Drift | None, entry: LedgerEntry, name: str, accepted: Magnit
         gaps=(before.gaps if before else 0) + (before is not None and before.last != accepted.old),
         reason=entry.reason if changes or before is None else before.reason,
     )
+
+
+def worse_without_reason(entries: Iterable[LedgerEntry], new: Measurement, metrics: Iterable[Metric]) -> list[Metric]:
+    """The exact metrics of a cell that are worse, by what matters, than the best value that was accepted since somebody
+    gave a reason. Each acceptance of something better may have let them get worse by less.
+    """
+    best: dict[str, int | float] = {}
+    exact = {metric.name: metric for metric in metrics if metric.hold == "exact" and metric.name in new.readings}
+    for entry in entries:
+        if entry.reason or entry.change != "changed":
+            best.clear()
+        for name in exact.keys() & entry.metrics.keys():
+            if (value := entry.metrics[name].new) is not None and not _is_worse(exact[name], value, best.get(name)):
+                best[name] = value
+    return [
+        metric
+        for name, metric in exact.items()
+        if _is_worse(metric, new.readings[name].value, best.get(name), metric.materiality.share)
+    ]
+
+
+def _is_worse(metric: Metric, value: int | float, before: int | float | None, share: float = 0.0) -> bool:
+    """Whether it is worse than the value before by more than that share of it."""
+    if before is None or value == before:
+        return False
+    worse = {"higher": value > before, "lower": value < before}.get(metric.worse, True)
+    return worse and abs(value - before) >= share * abs(before)

@@ -13,7 +13,7 @@ import msgspec
 
 from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import Doubtful, digest_of, doubtful, recover
-from perfsuite.baselines.ledger import Acceptance
+from perfsuite.baselines.ledger import Acceptance, LedgerEntry
 from perfsuite.catalog.cell_id import CPU, CellId, HardwareName, is_cell_id
 from perfsuite.environments import git
 from perfsuite.errors import FileError, UsageError
@@ -148,7 +148,7 @@ class Store:
     def load_accepted(self, cell_id: str) -> Baseline | None:
         """As ``load``. Raises FileError, too, for a baseline that is not what the ledger accepted last."""
         baseline = self.load(cell_id)
-        path, entries = self.path(cell_id), ledger.read(self._ledger_of(cell_id), cell_id)[0]
+        path, entries = self.path(cell_id), self.entries(cell_id)
         if baseline and doubtful([path], entries, self.path):
             raise FileError(
                 f"{path} is not what the ledger accepted: it was changed or put there by hand, or in a merge. "
@@ -168,9 +168,13 @@ class Store:
         stores = [self, *([Store(self.root)] if self.kernels else [])]  # cells of GPUs are in that of all kernels
         return "\n".join(filter(None, (recover(store.ledger, store.path) for store in stores)))
 
+    def entries(self, cell_id: str) -> list[LedgerEntry]:
+        """The whole lines of the ledger on the cell, the oldest first."""
+        return ledger.read(self._ledger_of(cell_id), cell_id)[0]
+
     def is_known(self, cell_id: str) -> bool:
         """Whether the ledger has ever accepted a baseline of the cell."""
-        return bool(ledger.read(self._ledger_of(cell_id), cell_id)[0])
+        return bool(self.entries(cell_id))
 
     def all(self) -> Iterator[Path]:
         """Every baseline's file, in order, except those of other kernels."""

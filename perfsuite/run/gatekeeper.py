@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.baselines.accept import accepted, baseline_of
+from perfsuite.baselines.accept import accepted, baseline_of, check_without_reason
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.own_times import TimesOfMachine
 from perfsuite.baselines.store import Store
@@ -209,12 +209,9 @@ class Gatekeeper(Answering):
     ) -> str:
         """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
         is_gone = baseline is None and not self.store.path(cell.id).exists()  # else another writer was faster
-        if is_gone and not self.reason and self.store.is_known(cell.id):
-            raise FileError(
-                f"{cell.id} has no baseline, but the ledger knows one that was accepted. Restore it from git, or say "
-                'why a new one replaces it: --perf-reason="…"'
-            )
         metrics = self.how.metrics(cell)
+        if not self.reason and (is_gone or consent == Consent.IMPROVED):
+            check_without_reason(self.store.entries(cell.id), measurement, metrics, is_gone)
         new = baseline_of(measurement, self._commit(cell, measurement), metrics, self.most_busy)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:

@@ -1,5 +1,6 @@
 """What is accepted into a baseline, of measurements that no rank has made."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -10,9 +11,11 @@ from world import BOTH, NEW, OLD, Few, World, measuring, memory_of, seconds, slo
 
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.definitions import Materiality
 from perfsuite.errors import FileError
 from perfsuite.records.reasons import InWords
-from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.records.sample import Reading
+from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.run.measuring import unwatched
 from perfsuite.run.runner import Runner
 from perfsuite.run.trial import Trial
@@ -128,6 +131,46 @@ def test_improved_accepts_no_faster_time(accept):
     result, stored = accept("improved", Other(0.01))
 
     assert (result.updated, len(stored.times)) == ("", 1)
+
+
+class Counting(Few):
+    """Two numbers of which a difference matters from 1 % on."""
+
+    def metrics(self, process):
+        material = Materiality(share=0.01, because="It is small.")
+        metrics = {metric.name: metric for metric in super().metrics(process)}
+        peak = dataclasses.replace(metrics["peak_memory_bytes"], materiality=material)
+        operators = dataclasses.replace(peak, name="operators", title="operators/step")
+        return [*(metrics | {"peak_memory_bytes": peak}).values(), operators]
+
+
+class Counted(Told):
+    """Each step needs 2 % fewer operators than the one before, and 0.9 % more memory."""
+
+    def __init__(self, step):
+        super().__init__(0.4)
+        self.step = step
+
+    def measure(self, cell, watch=unwatched, times_only=False):
+        size = 20 * GIB * (1000 + 9 * self.step) // 1000
+        operators = Reading(value=1000 - 20 * self.step)
+        peak = memory(size, activations=size - 12 * GIB)
+        readings = super().measure(cell).readings | {"peak_memory_bytes": peak, "operators": operators}
+        return msgspec.structs.replace(super().measure(cell), readings=readings)
+
+
+def test_small_steps_beside_something_better_need_a_reason(tmp_path):
+    """The second would let the memory get 1.8 % worse, and nobody has said why."""
+    store, how = Store(tmp_path / "baselines"), measuring(tmp_path, Counting())
+
+    def accept(step, consent="improved", reason=""):
+        keeper = Gatekeeper(runner=Counted(step), store=store, how=how, consent=consent, reason=reason)
+        return keeper.check(parse_cell(CELL, Few())).updated
+
+    assert accept(0, consent="new") and accept(1)
+    with pytest.raises(NotAccepted, match="but peak memory got worse by what matters, in small steps"):
+        accept(2)
+    assert accept(2, reason="a larger buffer") and accept(3)
 
 
 def test_an_open_cell_s_times_are_not_added(accept):
