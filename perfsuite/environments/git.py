@@ -9,12 +9,13 @@ from pathlib import Path
 from perfsuite.environments.bounded import output
 from perfsuite.errors import UsageError
 
+GIT = ("git", "--no-replace-objects")  # a commit has the files that were committed, whatever this clone puts there
 FETCHED = "refs/perfsuite/fetched"  # keeps what a shallow clone fetched; git's own commands leave it alone
 
 
 def run(folder: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """git's output. Raises UsageError with git's message if it fails or is not installed."""
-    return output(["git", "-C", str(folder), *arguments], variables).strip()
+    return output([*GIT, "-C", str(folder), *arguments], variables).strip()
 
 
 def ask(folder: Path, *arguments: str) -> str:
@@ -26,7 +27,7 @@ def ask(folder: Path, *arguments: str) -> str:
 
 def read(folder: Path, *arguments: str, given: str = "") -> bytes:
     """git's output as bytes; ``given`` is its input. Raises UsageError with git's message."""
-    command = ["git", "-C", str(folder), *arguments]
+    command = [*GIT, "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, input=given.encode(), capture_output=True, check=False)
     except OSError as error:

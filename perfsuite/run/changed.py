@@ -48,9 +48,13 @@ class Changed:
             )
         differing = git.ask(root, "diff", "--name-only", "--no-renames", "-z", base)
         new = git.ask(root, "ls-files", "--others", "--exclude-standard", "-z")
+        # Of some files git does not look at the disk, such as those that a sparse checkout left out and somebody made.
+        tags = git.ask(root, "ls-files", "-v", "-z").split("\0")
+        unseen = [tag[2:] for tag in tags if (tag[:1] == "S" or tag[:1].islower()) and (root / tag[2:]).is_file()]
         rows = (row.partition("\t") for row in git.ask(root, "ls-tree", "-r", "-z", base).split("\0"))
         hashes = {path: words.split()[2][:DIGITS] for words, _, path in rows if path}
-        return cls(root, base[:12], frozenset(filter(None, f"{differing}\0{new}".split("\0"))), hashes)
+        files = frozenset(filter(None, [*f"{differing}\0{new}".split("\0"), *unseen]))
+        return cls(root, base[:12], files, hashes)
 
     def why(self, measurement: Measurement | None, watched: Iterable[str]) -> str:
         """Why a cell must run, in a few words; empty if no change can reach it.
@@ -66,7 +70,8 @@ class Changed:
         mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
         folders = {PurePosixPath(path).parent for path in record}
         above = {*folders, *(parent for folder in folders for parent in folder.parents if parent.name)}
-        for path in sorted(self.files):
+        ignored = {path for path in record if path not in self.hashes and (self.root / path).is_file()}
+        for path in sorted(self.files | ignored):
             if path in record and same_content(record[path], hash_of(self.root / path)):
                 continue
             place = PurePosixPath(path)

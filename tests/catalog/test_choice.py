@@ -291,6 +291,42 @@ def test_what_is_removed_has_changed(repository):
     assert why(repository, measured) == "net/layers.py changed"
 
 
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_file_that_git_does_not_look_at_has_changed(flag, repository):
+    """A sparse checkout marks files so."""
+    measured = record(repository)
+    subprocess.run([*GIT, "update-index", flag, "net/layers.py"], cwd=repository, check=True)
+    assert why(repository, measured) == ""
+
+    (repository / "net/layers.py").write_text("X = 2\n")
+    assert why(repository, measured) == "net/layers.py changed"
+
+
+def test_a_file_that_git_ignores_has_changed(repository):
+    """Settings of one's own. Another machine may have none."""
+    (repository / ".gitignore").write_text("mine.json\n")
+    (repository / "net/mine.json").write_text("1\n")
+    commit(repository)
+    measured = record(repository, ("net/model.py", "net/mine.json"))
+    assert why(repository, measured) == ""
+
+    (repository / "net/mine.json").write_text("2\n")
+    assert why(repository, measured) == "net/mine.json changed"
+
+    (repository / "net/mine.json").unlink()
+    assert why(repository, measured) == ""
+
+
+def test_a_replaced_commit_hides_nothing(repository):
+    """git would show the new commit in place of the old one."""
+    measured = record(repository)
+    (repository / "net/layers.py").write_text("X = 2\n")
+    commit(repository)
+    subprocess.run([*GIT, "replace", "HEAD~1", "HEAD"], cwd=repository, check=True)
+
+    assert why(repository, measured, "HEAD~1") == "net/layers.py changed"
+
+
 def test_a_cell_without_a_record_runs(repository):
     """Neither a missing baseline nor one of an older perfsuite says what it imports."""
     assert why(repository, None) == why(repository, measurement()) == "no record of what it imports"
