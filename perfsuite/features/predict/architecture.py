@@ -32,7 +32,7 @@ class LayerKind(Record, frozen=True, kw_only=True):
     features (0: all of the hidden state).
 
     ``matrices`` are the elements of those that every token passes, ``routed`` of the experts'. ``small`` are norms and
-    biases, ``idle`` what of the experts one token does not pass, with biases.
+    biases, ``idle`` what of the experts one token does not pass, with biases, which they have if they are ``biased``.
     """
 
     where: str
@@ -60,6 +60,7 @@ class LayerKind(Record, frozen=True, kw_only=True):
     routed: int = 0
     small: int = 0
     idle: int = 0
+    biased: bool = False
 
 
 class Architecture(Record, frozen=True, kw_only=True, tag=True):

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.features.predict.architecture import Architecture, LayerKind, NotBuilt, build
+from perfsuite.features.predict.plan.planned import planned
 from perfsuite.features.predict.time.shape_built import shape_of_architecture
 
 DATA = Path(__file__).parents[2] / "data"
@@ -56,6 +58,15 @@ def test_parameters_are_those_that_are_built(built, name):
     assert found.parameters == pytest.approx(ROWS[name]["billions"] * 1e9, rel=0.015)
     if "active" in ROWS[name]:
         assert found.active_parameters == pytest.approx(ROWS[name]["active"] * 1e9, rel=0.04)
+
+
+def test_experts_with_biases_are_told(built):
+    """Only GPT-OSS's have some, as published.toml says."""
+    biased = {name for name in ROWS if any(layer.biased for layer in built[name].layers)}
+
+    assert biased == {"gpt_oss"}
+    assert shape_of_architecture("gpt_oss", built["gpt_oss"]).stacks[-1].experts.biased
+    assert planned("openai/gpt-oss-120b", Catalog(()), {}).shape.stacks[-1].experts.biased
 
 
 ODD = {

@@ -10,14 +10,17 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.features.predict.plan.layout_memory import state_bytes
 from perfsuite.features.predict.plan.planned import planned
+from perfsuite.features.predict.time import adapters, products
 from perfsuite.features.predict.time.adapters import adapter_parameters
 from perfsuite.features.predict.time.attention import FULL, KERNELS
 from perfsuite.features.predict.time.constants import constants_of, machine_of
 from perfsuite.features.predict.time.held import trained
+from perfsuite.features.predict.time.precision import PRECISIONS
 from perfsuite.features.predict.time.regimes import unseen
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.software import software
 from perfsuite.features.predict.time.step import step
+from perfsuite.features.predict.time.work import Rates
 
 CATALOG = Catalog(())
 LLAMA = planned("llama_8b", CATALOG, {}).shape
@@ -43,6 +46,42 @@ def test_the_adapters_of_llama_are_peft_s():
     assert trained(LLAMA, dataclasses.replace(PLAIN, adapter=16))[0] == 41_943_040
 
 
+def test_fewer_adapters_add_less():
+    """Beside queries, keys and values alone, as the recipes of Llama 3 70B have them: 9,437,184 parameters for 8B."""
+    whole, few = (dataclasses.replace(PLAIN, adapter=16, adapted=one) for one in ("all", "qkv"))
+
+    assert trained(LLAMA, few)[0] == 9_437_184
+    assert seconds(few) < 0.97 * seconds(whole)
+    fields = software("automodel").setup(H100, {"lora": "16:qkv"}, layout=Layout(), sequence=4096)
+    assert (fields.adapter, fields.adapted) == (16, "qkv")
+
+
+def layer_products(setup):
+    """Seconds of a layer's products of 4,096 tokens, forward and backward, and the device's bytes per second."""
+    rates = Rates.of(machine_of(H100), constants_of(H100, "automodel"))
+    return products.products(LLAMA.stacks[0], setup, rates, 4096, 1), rates.memory
+
+
+def test_what_adapters_give_is_added(monkeypatch):
+    """The sums of llama_8b: 43,008 elements of outputs and 38,912 of inputs a token and layer, six bytes each."""
+    setup = dataclasses.replace(PLAIN, adapter=16, eager=("llama", "half"))
+    added, memory = layer_products(setup)
+    monkeypatch.setattr(adapters, "SUM", 0.0)
+
+    sums = [one - other for one, other in zip(added, layer_products(setup)[0], strict=True)]
+    assert sums == [pytest.approx(6 * 4096 * width / memory) for width in (43_008, 38_912)]
+
+
+def test_frozen_weights_need_no_columns(monkeypatch):
+    """Only products for gradients of weights read an operand by columns: each input is written once less."""
+    setup = dataclasses.replace(PLAIN, precision="fp8", adapter=16)
+    once, memory = layer_products(setup)
+    monkeypatch.setitem(PRECISIONS, "fp8", dataclasses.replace(PRECISIONS["fp8"], columns=0.0))
+
+    inputs = 2 * 4096 + 4096 + 14_336  # joined: one product makes queries, keys and values, one gate and inner
+    assert layer_products(setup)[0][0] - once[0] == pytest.approx(4096 * inputs / memory)
+
+
 def test_a_quantized_base_is_slower_and_smaller():
     """Each pass brings it into half precision. Its tables stay in half precision."""
     half, small = (dataclasses.replace(PLAIN, adapter=16, base=one) for one in ("bf16", "nf4"))
@@ -63,7 +102,8 @@ def test_packed_documents_attend_to_themselves():
 
 
 @pytest.mark.parametrize(
-    "option", ["lora=0", "lora=x", "base=int3", "base=nf4", "documents=0", "documents=9999", "context=all"]
+    "option",
+    ["lora=0", "lora=x", "lora=8:gate", "base=int3", "base=nf4", "documents=0", "documents=9999", "context=all"],
 )
 def test_what_cannot_be_is_refused(option):
     """With the values that there are."""

@@ -7,7 +7,7 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.plan.planned import planned
 from perfsuite.features.predict.time.constants import constants_of, machine_of
-from perfsuite.features.predict.time.experts import launch_gap
+from perfsuite.features.predict.time.experts import bias_bytes, bias_kernels, launch_gap
 from perfsuite.features.predict.time.layer import Layer
 from perfsuite.features.predict.time.setup import Setup
 from perfsuite.features.predict.time.shape_config import shape_of_config
@@ -57,3 +57,19 @@ def test_one_group_of_experts_is_no_limit_of_nodes():
 
     assert shape_of_config(config | groups).stacks[-1].experts.nodes == 4
     assert shape_of_config(config | {"n_group": 1, "topk_group": 1}).stacks[-1].experts.nodes == 0
+
+
+def test_biases_of_experts_are_added_apart():
+    """GPT-OSS's, expert by expert and in fp32: 64 bytes per element of what experts give, and 12 kernels of each."""
+    stack = planned("openai/gpt-oss-120b", CATALOG, {}).shape.stacks[-1]
+    rows = 4096 * stack.experts.chosen
+    plain = dataclasses.replace(stack, experts=dataclasses.replace(stack.experts, biased=False))
+    rates = Rates.of(machine_of(B200), CONSTANTS)
+
+    assert sum(bias_bytes(stack, SETUP, 4096, 1)) == 64 * rows * 2880
+    assert bias_kernels(stack, SETUP) == 12 * 16
+    assert bias_kernels(stack, dataclasses.replace(SETUP, graphs="all")) == 0
+    assert sum(bias_bytes(plain, SETUP, 4096, 1)) == bias_kernels(plain, SETUP) == 0
+    whole, less = (Layer(one, SETUP, rates, CONSTANTS).work() for one in (stack, plain))
+    more = 64 * rows * 2880 / rates.memory + 12 * 16 * CONSTANTS.gap
+    assert whole.forward + whole.backward - less.forward - less.backward == pytest.approx(more)

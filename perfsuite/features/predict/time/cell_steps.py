@@ -22,9 +22,8 @@ from perfsuite.features.predict.time.speed import said
 from perfsuite.features.predict.time.step import step
 from perfsuite.rank.recipe import recipe_of
 
-# Adapters, and the format of the frozen weights: a key of adapters.BASES. They are taken to be on all matrices, since
-# fewer of them are hardly faster.
-ADAPTERS = {"lora": "bf16", "qlora": "nf4"}
+ADAPTERS = {"lora": "bf16", "qlora": "nf4"}  # and the format of the frozen weights: a key of adapters.BASES
+ADAPTED = {"all_linear": "all", "all_attention": "attention"}  # else peft's choice: queries and values of most models
 # Techniques with a known time, beside the defaults of their slots. bf16 and fp16 are asked of the device.
 TECHNIQUES = {
     "bf16", "fp16", "dp", "tp", "acc", "adamw_foreach", "adamw_fused", "offload_optimizer", "ckpt", "eager", "sdpa",
@@ -113,6 +112,7 @@ def setup_of(cell: Cell, padded: bool = True) -> Setup:
         + (ZERO_ADAM[engine.scatters] if zero else 0.0),
         "dropout": drops,
         "adapter": recipe.adapter_rank if names & ADAPTERS.keys() else 0,
+        "adapted": next((ADAPTED[name] for name in names if name in ADAPTED), "qkv"),
         "base": next((ADAPTERS[name] for name in names if name in ADAPTERS), "bf16"),
         "offload": recipe.offload_optimizer == "cpu",
         "sequence_parallel": "sp" in names,

@@ -16,6 +16,13 @@ EXCHANGING = 20
 FUSED_LINK, FUSED_NETWORK = 0.75, 0.93
 
 
+# Megatron adds an expert's bias of its second product times the router's weight, expert by expert and in fp32 (28 bytes
+# per element), and backward sums the gradients of bias and weight (36): _apply_bias of TEGroupedMLP, in
+# core/transformer/moe/experts.py of NVIDIA/Megatron-LM. These are twelve kernels of each expert, with the sums for the
+# bias of its first product.
+BIAS, BIAS_KERNELS = (28.0, 36.0), 12
+
+
 def reached(places: int, chosen: int) -> float:
     """Of ``places`` with equally many experts each, how many a token needs on average: p·(1 − (1 − 1/p)^k)."""
     return places * (1 - (1 - 1 / places) ** chosen)
@@ -72,6 +79,21 @@ def left_to_compute(stack: LayerStack, setup: Setup, rates: Rates) -> float:
     nodes = MessageGroup(setup.experts, setup.layout.tensor if setup.expert_tensor > 1 else 1).nodes(rates.links.node)
     taken = EXCHANGING if stack.experts and setup.dispatch_overlapped and nodes > 1 else 0
     return 1 - taken / rates.multiprocessors
+
+
+def bias_bytes(stack: LayerStack, setup: Setup, tokens: int, width: int) -> tuple[float, float]:
+    """Forward and backward bytes in which experts add biases of their own."""
+    if not (stack.experts and stack.experts.biased):
+        return 0.0, 0.0
+    elements = expert_rows(stack, setup, tokens, width) * stack.expert_hidden
+    return BIAS[0] * elements, BIAS[1] * elements
+
+
+def bias_kernels(stack: LayerStack, setup: Setup) -> int:
+    """How many kernels add them in a layer, forward and backward; one compiled whole has none of its own."""
+    if not (stack.experts and stack.experts.biased) or setup.graphs == "all":
+        return 0
+    return BIAS_KERNELS * max(1, stack.experts.count // setup.experts)
 
 
 def permuted_bytes(stack: LayerStack, setup: Setup, tokens: int, width: int) -> float:

@@ -19,7 +19,7 @@ def trained(shape: Shape, setup: Setup) -> tuple[float, float]:
     if not setup.adapter:
         return held(shape, setup)
     layers = stage_layers(shape, setup)[0] / shape.layers
-    own = sum(stack.layers * adapter_parameters(stack, setup.adapter) for stack in shape.stacks)
+    own = sum(stack.layers * adapter_parameters(stack, setup.adapter, setup.adapted) for stack in shape.stacks)
     return layers * own / setup.layout.tensor, 0.0
 
 

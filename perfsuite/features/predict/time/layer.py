@@ -7,7 +7,14 @@ from perfsuite.features.predict.time import costs
 from perfsuite.features.predict.time.adapters import adapter_parameters
 from perfsuite.features.predict.time.attention import KERNELS as ATTENTION_KERNELS
 from perfsuite.features.predict.time.constants import Constants
-from perfsuite.features.predict.time.experts import expert_messages, launch_gap, left_to_compute, permuted_bytes
+from perfsuite.features.predict.time.experts import (
+    bias_bytes,
+    bias_kernels,
+    expert_messages,
+    launch_gap,
+    left_to_compute,
+    permuted_bytes,
+)
 from perfsuite.features.predict.time.head import collect
 from perfsuite.features.predict.time.message_times import MessageGroup, exchange, exposed
 from perfsuite.features.predict.time.products import expert_rows, feed_forward, half, products
@@ -83,7 +90,7 @@ class Layer:
         left = left_to_compute(stack, setup, rates)
         forward, backward = forward / left, backward / left
         backward += collect(self._held, setup, rates) + self._added()
-        gaps = KERNELS * constants.gap * self._kernels
+        gaps = constants.gap * (KERNELS * self._kernels + bias_kernels(stack, setup))
         forward, backward = forward + gaps / 3, backward + gaps * 2 / 3
         blocks = stack.blocks
         size = self.tokens * stack.hidden * ACTIVATION
@@ -139,7 +146,8 @@ class Layer:
         if stack.state:
             between = costs.recurrent_bytes(tokens, stack.others / stack.hidden / width)
             traffic += between / self.rates.memory * self.constants.scan
-        return traffic, traffic * costs.BACKWARD_ELEMENTWISE
+        biases = (one / self.rates.memory for one in bias_bytes(stack, setup, tokens, width))
+        return traffic + next(biases), traffic * costs.BACKWARD_ELEMENTWISE + next(biases)
 
     def _recomputed(self, forward: float, core: float) -> float:
         """Seconds of what backward computes again: a layer's forward, or the core of its attention."""
@@ -157,7 +165,7 @@ class Layer:
         """The parameters of a layer on one rank that train."""
         stack, setup = self.stack, self.setup
         if setup.adapter:
-            return adapter_parameters(stack, setup.adapter) / self.width
+            return adapter_parameters(stack, setup.adapter, setup.adapted) / self.width
         return stack.dense_parameters / self.width + stack.expert_parameters / (setup.experts * setup.expert_tensor)
 
     def _attention(self) -> tuple[float, float]:

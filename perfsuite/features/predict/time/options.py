@@ -6,7 +6,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.features.predict.time import costs
-from perfsuite.features.predict.time.adapters import BASES
+from perfsuite.features.predict.time.adapters import BASES, TARGETS
 from perfsuite.features.predict.time.attention import KERNELS
 from perfsuite.features.predict.time.cross_entropy import CROSS_ENTROPIES
 
@@ -80,9 +80,14 @@ def _imbalance(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _adapter(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
-    if not value.isdecimal() or not 1 <= int(value) <= 1024:
-        raise UsageError(f"--set lora is {value!r}: it must be a rank from 1 to 1024.")
-    return {"adapter": int(value)}
+    rank, _, targets = value.partition(":")
+    targets = targets or TARGETS[0]
+    if not rank.isdecimal() or not 1 <= int(rank) <= 1024 or targets not in TARGETS:
+        known = ", ".join(TARGETS[1:])
+        raise UsageError(
+            f"--set lora is {value!r}: it must be a rank from 1 to 1024, and may end with one of :{known}."
+        )
+    return {"adapter": int(rank), "adapted": targets}
 
 
 def _documents(value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +135,9 @@ OPTIONS = {
         _choice(
             "context", "context_exchange", {"pairs": "pairs", "heads": "heads"}, "what ranks of a sequence exchange"
         ),
-        Option("lora", "1…", "rank of the adapters of every matrix; all else is frozen", _adapter),
+        Option(
+            "lora", "16|16:qkv|…", "rank of the adapters of every matrix, or of fewer; all else is frozen", _adapter
+        ),
         _choice("base", "base", {base: base for base in BASES}, "the format of weights that are frozen"),
         Option("documents", "1…", "tokens of each document that a sample packs: attention stays in it", _documents),
         _choice("attention_fp8", "attention_quantised", SWITCH, "attention's products are in fp8"),

@@ -13,7 +13,8 @@ class Precision:
     and by columns with its scales, as backward multiplies the transposed one.
 
     ``cast`` are the bytes that quantising one element moves: a half-precision element is read, and written once by rows
-    and once by columns, since backward multiplies the transposed one. ``apart`` are those of kernels without fusion.
+    and once by columns, since backward multiplies the transposed one. ``columns`` are those of the latter, which no
+    one needs if weights are frozen. ``apart`` are those of kernels without fusion.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Precision:
     cast: float = 0.0
     apart: float = 0.0
     copies: float = 0.0
+    columns: float = 0.0
 
 
 PRECISIONS = {
@@ -29,12 +31,12 @@ PRECISIONS = {
     "fp16": Precision("fp16", "half", 2.0),
     # Scaled per tensor: the kernel before finds its largest value; read (2), and written twice (1 and 1).
     # Apart: absolute values (4) and their maximum (2), then scaled in fp32 (6), clamped (8) and cast (5).
-    "fp8": Precision("fp8", "fp8", 1.0, 4.0, 25.0, 2.0),
+    "fp8": Precision("fp8", "fp8", 1.0, 4.0, 25.0, 2.0, 1.0),
     # Blocks of 32 with a scale each: read (2), written twice (1 and 1) with scales (OCP Microscaling Formats, 5.1).
-    "mxfp8": Precision("mxfp8", "fp8", 1.0, 4.1, 25.0, 2 + 2 / 32),
+    "mxfp8": Precision("mxfp8", "fp8", 1.0, 4.1, 25.0, 2 + 2 / 32, 1 + 1 / 32),
     # Blocks of 16 and a scale per tensor: read for it (2); read (2) and written (0.5); read, Hadamard-transformed and
     # written by columns (2 and 0.5), with scales (arXiv 2509.25149, section 4).
-    "nvfp4": Precision("nvfp4", "fp4", 0.5, 7.2, 25.0, 1 + 2 / 16),
+    "nvfp4": Precision("nvfp4", "fp4", 0.5, 7.2, 25.0, 1 + 2 / 16, 2.6),
 }
 
 TRANSPOSES = 10.0  # compute capability from which on products of a scale per tensor read operands in any order

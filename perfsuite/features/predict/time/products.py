@@ -28,7 +28,9 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
     precision, fused = PRECISIONS[setup.precision], setup.graphs == "all"
     rate = {"half": rates.matmul, "fp8": rates.fp8, "fp4": rates.fp4}[precision.rate]
     forward = backward = 0.0
-    whole = [*_attention(stack, setup, tokens, width), *_feed_forward(stack, setup, tokens, width)]
+    mixing = _attention(stack, setup, tokens, width)
+    whole = [*mixing, *_feed_forward(stack, setup, tokens, width)]
+    adapted = {"all": len(whole), "attention": len(mixing), "qkv": len(mixing) - 1}[setup.adapted]
     if stack.others:
         whole.append(Product(tokens, max(1, stack.others // (stack.hidden * width)), stack.hidden))
     device = rate, rates.memory, rates.multiprocessors
@@ -39,8 +41,8 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
         alone = Product(product.m, product.n, product.k)
         return product.groups * max(APART, costs.matmul(alone, *device, precision.element))
 
-    cast = precision.apart if setup.eager else precision.cast
-    for one in whole:
+    cast = precision.apart if setup.eager else precision.cast - (precision.columns if setup.adapter else 0.0)
+    for number, one in enumerate(whole):
         forward += seconds(one) + cast * one.groups * one.m * one.k / rates.memory
         gradients = Product(one.m, one.k, one.n, one.groups), Product(one.k, one.n, one.m, one.groups)
         backward += seconds(gradients[0]) + cast * one.groups * one.m * one.n / rates.memory
@@ -49,9 +51,10 @@ def products(stack: LayerStack, setup: Setup, rates: Rates, tokens: int, width: 
             continue
         again = adapters.dequantised_bytes(one, setup.base) / rates.memory
         forward, backward = forward + again, backward + again
-        if one.groups == 1:
+        if one.groups == 1 and number < adapted:
             narrow = sum(half(small.m, small.n, small.k, rates) for small in adapters.beside(one, setup.adapter))
-            forward, backward = forward + narrow, backward + 2 * narrow
+            forward += narrow + adapters.SUM * one.m * one.n / rates.memory
+            backward += 2 * narrow + adapters.SUM * one.m * one.k / rates.memory
     return forward, backward
 
 

@@ -28,6 +28,7 @@ class Setup:
 
     # Fine-tuning.
     adapter: int = 0  # rank of the adapters that train, beside frozen weights (0: all weights train)
+    adapted: str = "all"  # which matrices have adapters, one of adapters.TARGETS
     base: str = "bf16"  # the format of frozen weights, a key of adapters.BASES
 
     # Pipeline.

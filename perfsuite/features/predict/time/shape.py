@@ -9,6 +9,7 @@ class Experts:
 
     ``width`` is an expert's inner width. Routing is balanced: every expert gets equally many tokens. A token's experts
     are on at most so many ``nodes`` (0: any). They read ``hidden`` features, to which it is projected before (0: all).
+    ``biased``: each adds biases of its own.
     """
 
     count: int
@@ -17,6 +18,7 @@ class Experts:
     shared: int = 0
     nodes: int = 0
     hidden: int = 0
+    biased: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ def _stack(name: str, kind: LayerKind, found: Architecture) -> LayerStack:
     experts = None
     if kind.experts:
         wide = {"width": kind.expert_width, "shared": kind.shared, "nodes": kind.nodes, "hidden": kind.expert_hidden}
-        experts = Experts(count=kind.experts, chosen=kind.chosen, **wide)
+        experts = Experts(count=kind.experts, chosen=kind.chosen, biased=kind.biased, **wide)
     latent = None
     if kind.latent:
         query, pair, plain, rotary, value = kind.latent

@@ -88,7 +88,8 @@ def _experts(config: Mapping[str, Any]) -> Experts | None:
     shared = config.get("shared_expert_intermediate_size") or width * (config.get("n_shared_experts") or 0)
     chosen = _first(config, "num_experts_per_tok")
     nodes = (config.get("topk_group") or 0) if config.get("n_group", 2) > 1 else 0  # one group is no limit
-    return Experts(count=count, chosen=chosen, width=width, shared=shared, nodes=nodes)
+    biased = bool(config.get("experts_biased"))
+    return Experts(count=count, chosen=chosen, width=width, shared=shared, nodes=nodes, biased=biased)
 
 
 def _latent(config: Mapping[str, Any]) -> Latent | None:

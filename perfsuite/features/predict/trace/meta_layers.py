@@ -236,7 +236,7 @@ def experts(place: str, module: Any, layer: Any, config: Any, hidden: int) -> di
     numbers["expert_hidden"] = inner if inner != hidden else 0
     groups = next((value for one in [*modules, config] if (value := first(one, "n_group"))), 1)
     numbers["nodes"] = next((value for one in modules if groups > 1 and (value := first(one, "topk_group"))), 0)
-    return numbers | {"routed": whole, "biases": elements(biases), "idle": idle}
+    return numbers | {"routed": whole, "biases": elements(biases), "idle": idle, "biased": bool(biases)}
 
 
 def feed_forward(named: list[tuple[str, Any]], hidden: int) -> list[int]:
