@@ -79,6 +79,7 @@ FAULTS = [  # a relation, the edit, and what is said
         "embed.weight and 6 more in step 2 has that of the step before",
     ),
     ("trained", (BACK, f"{BACK}        optimizer.zero_grad()\n"), "is zero_grad() called between backward()"),
+    ("trained", ("scheduler = ", "model = __import__('copy').deepcopy(model)\nscheduler = "), "7 parameters that no"),
     ("schedule", (STEP, STEP * 2), "LambdaLR makes 2 steps for each update"),
     ("schedule", (STEP, ""), "LambdaLR made no step in all of 24 updates"),
     ("schedule", ("1 - step / 100", "max(0, 1 - step / 6)"), "is 0 in 18 updates from update 7 on"),

@@ -47,6 +47,7 @@ class ModuleCall:
         self.names, self.module, self.recorded, self.line = names, module, recorded, line
         self.goes_on = False  # its inputs have a gradient
         self.gives = False  # its outputs have one
+        self.empty = False  # its inputs have no rows, as those of an expert without a token
 
 
 class CallHooks:
@@ -66,7 +67,9 @@ class CallHooks:
 
             def enter(_: Any, args: Any, kwargs: Any, names: list[str] = names, path: str = path) -> None:
                 call = ModuleCall(names, path, self.script.torch.is_grad_enabled(), self.script.line())
-                call.goes_on = any(tensor.requires_grad for _, tensor in tensors_in([args, kwargs]))
+                given = [tensor for _, tensor in tensors_in([args, kwargs])]
+                call.goes_on = any(tensor.requires_grad for tensor in given)
+                call.empty = bool(given) and not any(tensor.numel() for tensor in given)
                 self.calls.append(call)
 
             def leave(_: Any, args: Any, output: Any, names: list[str] = names) -> None:
@@ -86,6 +89,8 @@ def runs_of(calls: Sequence[ModuleCall], gradients: set[str]) -> dict[str, tuple
     """How the module of each parameter ran, what goes on after a cut, and the user's line."""
     found: dict[str, tuple[str, str, str]] = {}
     for number, call in enumerate(calls):
+        if call.empty:
+            continue
         later = [one for one in calls[number + 1 :] if gradients.intersection(one.names)]
         cut = next((one for one in later if not one.goes_on), None)
         if not call.recorded:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._sketches import row_sketch, size, sketch
 from perfsuite.rank.contents import content_of
 from perfsuite.rank.memory.whereabouts import inner_model
@@ -168,8 +169,8 @@ class GradientProbe(Probe):
                 self._weights = {name: sketch(weight) for name, weight in self._whole_weights()}
 
     def _read(self) -> None:
-        for name, parameter in self._parameters():
-            if name not in self._gradients and (gradient := self._gradient(parameter)) is not None:
+        for name, gradient in self._whole_gradients():
+            if name not in self._gradients:
                 self._gradients[name] = sketch(gradient)
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
@@ -181,9 +182,19 @@ class GradientProbe(Probe):
         coarse = [names[id(one)] for one in moved if one.is_floating_point() and self._eps(one.dtype) > SINGLE]
         self.weights_low = self.weights_low or coarse
         if self.script.is_updating and not self.given and self.watched.engine is None:
-            found = ((name, self._gradient(parameter)) for name, parameter in self._parameters())
-            self.given = {name: sketch(gradient) for name, gradient in found if gradient is not None}
+            self.given = {name: sketch(gradient) for name, gradient in self._whole_gradients()}
         return update()
+
+    def _whole_gradients(self) -> Iterable[tuple[str, Any]]:
+        found = ((name, self._gradient(parameter)) for name, parameter in self._unwrapped())
+        yield from ((name, gradient) for name, gradient in found if gradient is not None)
+        for model in self.script.models():
+            yield from whole_gradients(model)
+
+    def _unwrapped(self) -> Iterable[tuple[str, Any]]:
+        """The parameters that FullyShardedDataParallel does not keep in flat ones."""
+        flat = {id(one) for model in self.script.models() for one in flat_parameters(model)}
+        return ((name, parameter) for name, parameter in self._parameters() if id(parameter) not in flat)
 
     def _gradient(self, parameter: Any) -> Any:
         """The whole gradient of a parameter, on all ranks; None if it has none."""
@@ -200,7 +211,9 @@ class GradientProbe(Probe):
         return whole(gradient, local(parameter).device)
 
     def _whole_weights(self) -> Iterable[tuple[str, Any]]:
-        for name, parameter in self._parameters():
+        for model in self.script.models():
+            yield from whole_weights(model)
+        for name, parameter in self._unwrapped():
             if self.watched.engine is not None:
                 from deepspeed.utils import safe_get_full_fp32_param
 

@@ -6,6 +6,7 @@ it gives for the tokens that must not know.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from perfsuite.features.prove.relations._changes import rounding_of
 from perfsuite.features.prove.relations._compared import ALLOWED
 from perfsuite.features.prove.relations._sketches import distance, row_sketch, size
 from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.norms import shards_of
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, plain
 from perfsuite.rank.script.watched import replace
@@ -117,7 +119,7 @@ class CausalProbe(Probe):
         self._mask = mask.bool() if mask is not None and mask.shape == ids.shape else None
         self.model_line = self.model_line or self.script.line()
         # Before the forward: one between it and its backward would gather shards again.
-        self._sharded = any(map(_is_shard, model.parameters()))
+        self._sharded = bool(shards_of(model))
         with self.watched.away(), self._left_alone(model, self.torch.get_rng_state()):
             try:
                 whole = model if self._sharded else inner_model(model)
@@ -164,12 +166,18 @@ class CausalProbe(Probe):
         useful = {kind for kind, (exchanged, seen) in wanted.items() if exchanged.any() and seen.any()}
         for kind in self._on_all_ranks(useful - set(self.exchanges)):
             exchanged, seen = wanted[kind]
-            low, high = ids.min(), ids.max()
-            other = torch.where(exchanged, torch.where(ids == high, low, high), ids)
-            changed = _with(args, ids, other), _with(kwargs, ids, other)
-            own, moved = self._called(model, args, kwargs, seen), self._called(model, changed[0], changed[1], seen)
+            call = functools.partial(self._called, model, seen=seen, pooled=kind == "padding")
+            own, moved = call(args, kwargs), None
+            if kind == "padding":  # the tokens stay, by which a model may find the last one
+                with _embedded_otherwise(torch, ids, exchanged) as embedded:
+                    moved = call(args, kwargs)
+                moved = moved if embedded else None
+            if moved is None:
+                low, high = ids.min(), ids.max()
+                other = torch.where(exchanged, torch.where(ids == high, low, high), ids)
+                moved = call(_with(args, ids, other), _with(kwargs, ids, other))
             with rounding_of(torch):
-                rounded = self._called(model, args, kwargs, seen)
+                rounded = call(args, kwargs)
             self._compare(kind, own, moved, rounded)
 
     def _on_all_ranks(self, kinds: set[str]) -> list[str]:
@@ -196,8 +204,10 @@ class CausalProbe(Probe):
         mine, its = one.tolist(), other.tolist()
         return distance(mine, its) / (size(mine) or 1.0)
 
-    def _called(self, model: Module, args: Any, kwargs: Any, seen: Any) -> dict[str, Any]:
-        """What each module gives for the tokens that are ``seen``, as sums, and last what the model gives."""
+    def _called(self, model: Module, args: Any, kwargs: Any, seen: Any, pooled: bool) -> dict[str, Any]:
+        """What each module gives for the tokens that are ``seen``, as sums, and last what the model gives: for these
+        tokens, or ``pooled`` for a row.
+        """
         found: dict[str, Any] = {}
 
         def leave(name: str) -> Callable[..., None]:
@@ -221,6 +231,8 @@ class CausalProbe(Probe):
             values = self._logits.reshape(*seen.shape, -1)
         if values is not None:
             found[""] = row_sketch(values, seen)
+        elif pooled and (values := _by_row(output, seen)) is not None:
+            found[""] = row_sketch(values)
         elif found:  # a loss alone: its last module speaks for it
             found[""] = found[list(found)[-1]]
         return found
@@ -250,9 +262,36 @@ def _by_token(output: Any, seen: Any) -> Any:
     return next((tensor for tensor in tensors if tensor.shape[:2] == seen.shape), None)
 
 
-def _is_shard(parameter: Any) -> bool:
-    sharded = hasattr(parameter, "_local_tensor") or hasattr(parameter, "ds_id")
-    return sharded or type(parameter).__name__ == "FlatParameter"
+def _by_row(output: Any, seen: Any) -> Any:
+    """The first tensor of an output that has numbers for each row, and not for each token."""
+    values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
+    rows, tokens = seen.shape
+    for _, tensor in tensors_in(values):
+        if tensor.is_floating_point() and tensor.dim() and len(tensor) == rows and tokens not in tensor.shape[1:]:
+            return tensor
+    return None
+
+
+@contextlib.contextmanager
+def _embedded_otherwise(torch: Any, ids: Any, exchanged: Any) -> Iterator[list[Module]]:
+    """Inside, tokens that are ``exchanged`` have other embeddings. The modules that embed are put into the list."""
+    embedded: list[Module] = []
+
+    def leave(module: Module, args: Any, kwargs: Any, output: Any) -> Any:
+        given = next((tensor for _, tensor in tensors_in([args, kwargs])), None)
+        if given is None or given.dtype != ids.dtype or next(module.children(), None) is not None:
+            return None
+        embeds = given.shape == ids.shape == getattr(output, "shape", ())[:2] and output.is_floating_point()
+        if not embeds or not torch.equal(given, ids):
+            return None
+        embedded.append(module)
+        return torch.where(exchanged[..., None], output.roll(1, -1) + output.abs().mean(), output)
+
+    handle = torch.nn.modules.module.register_module_forward_hook(leave, with_kwargs=True)
+    try:
+        yield embedded
+    finally:
+        handle.remove()
 
 
 def _with(value: Any, old: Any, new: Any) -> Any:
@@ -299,12 +338,6 @@ def _judge(seen: Seen) -> Judged:
     facts = typed(seen, CausalFacts)
     first = next((rank for rank in facts if rank.shift >= 0), facts[0])
     sees_all = any(one.kind == "future" and one.moved > one.allowed for one in first.exchanges)
-    if first.shift < 0 or (not first.shift and sees_all):  # an autoencoder is asked for what it was given
-        raise CannotTry(Remark(what="other"))
-    if first.shift != 1:
-        return RELATION.broken([Remark(what="unshifted" if not first.shift else "twice", line=first.loss_line)])
-    if not first.exchanges:
-        raise CannotTry(Remark(what="uncalled" if first.failed else "short", subject=first.failed))
     wrong = [
         Remark(
             what=exchange.kind,
@@ -316,6 +349,14 @@ def _judge(seen: Seen) -> Judged:
         for exchange in first.exchanges
         if exchange.moved > exchange.allowed
     ]
+    if first.shift < 0 or (not first.shift and sees_all):  # an autoencoder is asked for what it was given
+        if padding := [one for one in wrong if one.what == "padding"]:
+            return RELATION.broken(padding)
+        raise CannotTry(Remark(what="other"))
+    if first.shift != 1:
+        return RELATION.broken([Remark(what="unshifted" if not first.shift else "twice", line=first.loss_line)])
+    if not first.exchanges:
+        raise CannotTry(Remark(what="uncalled" if first.failed else "short", subject=first.failed))
     if first.padded_labels:
         numbers = {"number": float(first.padded_labels), "expected": float(first.labels)}
         wrong.append(Remark(what="padded", line=first.loss_line, **numbers))  # type: ignore[arg-type]
@@ -334,7 +375,8 @@ RELATION = Relation(
         "other": "no loss was seen that asks for the next token of the model's input",
         "short": "rows have fewer than 4 tokens: let the script train on longer ones",
         "uncalled": "the model cannot be called a second time: {subject}",
-        "unshifted": "the loss asks for each token that the model was just given: are the labels shifted by one?",
+        "unshifted": "the loss asks for a token that the model was just given: are the labels shifted by one, to the "
+        "left?",
         "twice": "the loss asks for the token after the next: the labels are shifted by two. A model of transformers "
         "shifts them itself",
         "future": "later tokens change what the model gives for earlier ones, by {number} of its norm (rounding "

@@ -250,12 +250,12 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
     stepped = sum(one.counts)
     if stepped and not one.steps_known_optimizer:
         return Remark(what="stranger", subject=one.kind, line=one.made)
-    if one.early:
-        return Remark(what="early", subject=one.kind, number=one.early, line=one.line)
     if any(count > 1 for count in after_updates):
         most = max(after_updates)
         usual = all(count == most for count in after_updates)
         return Remark(what="often" if usual else "sometimes", subject=one.kind, number=most, line=one.line)
+    if one.early:
+        return Remark(what="early", subject=one.kind, number=one.early, line=one.line)
     if any(after_skipped) and any(after_updates):
         return Remark(what="skipped", subject=one.kind, number=len(after_skipped), line=one.line)
     zeros, first = _zeros(one.rates)

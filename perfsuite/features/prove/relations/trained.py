@@ -23,6 +23,8 @@ from perfsuite.features.prove.relation import (
     typed,
 )
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, runs_of
+from perfsuite.features.prove.relations._ties import Ties
+from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import elements_of, local
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
 from perfsuite.rank.script.watched import replace
@@ -56,12 +58,17 @@ class ParameterTrace(Record, frozen=True, kw_only=True):
 
 class ParameterTraces(Record, frozen=True, kw_only=True):
     """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for each
-    parameter. ``by_hand``: something else than a torch optimizer updates, so what is in one is not known."""
+    parameter. ``parted`` are names of what was one parameter, ``lost`` those of a model of which no optimizer has any,
+    although all that the optimizers have is without a gradient. ``by_hand``: something else than a torch optimizer
+    updates, so what is in one is not known.
+    """
 
     parameters: dict[str, ParameterTrace]
     updates: int
     strangers: int  # parameters of optimizers that no trained module has
     untied: str = ""
+    parted: list[tuple[str, str]] = []
+    lost: list[str] = []
     hidden: list[tuple[str, str]] = []
     by_hand: bool = False
     step_line: str = ""  # the user's, in which gradients are clipped or the optimizer steps
@@ -87,6 +94,10 @@ class TrainedProbe(Probe):
         self.before: dict[str, str] = {}  # digests of parameters that have not moved yet
         self.calls: list[ModuleCall] = []
         self.untied = ""
+        self.ties = Ties(torch)
+        self.parted: list[tuple[str, str]] = []
+        self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
+        self.fed = False  # an optimizer has a gradient
         self.line = ""
         self.made_line = ""
         self._read = False  # the gradients of this step
@@ -107,6 +118,7 @@ class TrainedProbe(Probe):
         if not model.training or self.updates != 1 or self._recorded or not self.torch.is_grad_enabled():
             if model.training and self.torch.is_grad_enabled() and not self.untied:
                 self.untied = _untied(model)
+                self.parted = self.parted or list(self.ties.parted(model))
             return call()
         if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
             return call()
@@ -134,6 +146,9 @@ class TrainedProbe(Probe):
             return
         self._read = True
         self._look_before()  # gradients may come from no backward, as those of torch.func
+        if not self.lost and next(self.script.parameters(), None) is None:
+            named = (one for model in self.watched.models for one in inner_model(model).named_parameters())
+            self.lost = [plain(name) for name, parameter in named if parameter.grad is not None]
         if self.strays is not None and not self.hidden:
             self.hidden = list(self.strays.trained())
         self.line = self.line or self.script.line()
@@ -149,6 +164,7 @@ class TrainedProbe(Probe):
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """A frozen parameter is what it was after the update."""
+        self.fed |= any(one.grad is not None for group in optimizer.param_groups for one in group["params"])
         frozen = [(name, parameter) for name, parameter in self.script.parameters() if not parameter.requires_grad]
         before = {name: digest(one) for name, one in frozen} if self.updates < WATCHED_UPDATES else {}
         rates = {id(parameter): float(group["lr"]) for group in optimizer.param_groups for parameter in group["params"]}
@@ -218,6 +234,8 @@ class TrainedProbe(Probe):
                 updates=self.updates,
                 strangers=strangers,
                 untied=self.untied,
+                parted=self.parted,
+                lost=[] if self.fed else self.lost,
                 hidden=self.hidden,
                 by_hand=engine or not self.watched.optimizers,
                 step_line=self.line,
@@ -235,8 +253,6 @@ class TrainedProbe(Probe):
 
 def _untied(model: Module) -> str:
     """The output embedding of a model of transformers whose config ties it, if it is not tied."""
-    from perfsuite.rank.memory.whereabouts import inner_model
-
     inner: Any = inner_model(model)
     config = getattr(inner, "config", None)
     if not getattr(config, "tie_word_embeddings", False) or not hasattr(inner, "get_output_embeddings"):
@@ -254,6 +270,8 @@ def _untied(model: Module) -> str:
 def _judge(seen: Seen) -> Judged:
     ranks = typed(seen, ParameterTraces)
     first, updates = ranks[0], min(rank.updates for rank in ranks)
+    if not first.parameters and first.lost and updates >= FEWEST:
+        return RELATION.broken(grouped("stale", first.lost, number=first.strangers, line=first.optimizer_line))
     if not first.parameters:
         raise CannotTry(Remark(what="no_parameters"))
     if updates < FEWEST:
@@ -266,6 +284,9 @@ def _judge(seen: Seen) -> Judged:
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
     if first.untied:
         wrong.append(Remark(what="untied", subject=first.untied))
+    elif first.parted:
+        (one, other), *more = first.parted
+        wrong.append(Remark(what="parted", subject=other, other=one, more=len(more)))
     aside = grouped("unused", [name for name, some in trained.items() if _unused(some)]) if not wrong else []
     moved = sum(any(one.moved for one in some) for some in trained.values())
     return RELATION.broken(wrong, aside, Remark(what="held", number=moved, expected=len(merged) - len(trained)))
@@ -292,7 +313,9 @@ def _about_gradients(trained: dict[str, list[ParameterTrace]], first: ParameterT
         names = [name for name, some in held.items() if some[0].ran == how and not some[0].has_gradient]
         one = held[names[0]][0] if names else None
         yield from grouped(how, names, other=one.before if one else "", line=one.line if one else "")
-    yield from grouped("zero", [name for name, some in held.items() if any(one.has_gradient for one in some)])
+    ran = any(one.ran for some in trained.values() for one in some)
+    zero = [name for name, some in held.items() if any(one.has_gradient for one in some)]
+    yield from grouped("zero", [name for name in zero if held[name][0].ran or not ran])  # an expert without a token
 
 
 def _about_optimizers(trained: dict[str, list[ParameterTrace]], first: ParameterTraces) -> Iterator[Remark]:
@@ -348,6 +371,8 @@ RELATION = Relation(
         "float32 weights",
         "frozen": "{subject} is frozen, and the optimizer moved it in step {step}",
         "untied": "the config ties {subject} to the input embedding, but it is a parameter of its own",
+        "parted": "{subject} was the same parameter as {other}, and is one of its own now: tie both again after "
+        "to_empty() or load_state_dict(assign=True)",
         "unused": "no gradient reaches {subject}: its output does not reach the loss",
     },
     prove=by_own_run(_judge),

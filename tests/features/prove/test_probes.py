@@ -1,0 +1,152 @@
+"""What a probe sees in one call of a model, without a launch: right models and wrong ones."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
+
+from perfsuite.features.prove.relations import causal, schedule, trained
+from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
+from perfsuite.features.prove.relations._ties import Ties
+
+SIZES = {"vocab_size": 50, "num_labels": 3, "pad_token_id": 0}
+LENGTHS = torch.tensor([5, 9, 12, 7])
+
+
+class Classifier(nn.Module):
+    """It ``counts`` padding in the mean over tokens, or does not."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(50, 16, padding_idx=0), nn.Linear(16, 3)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.counts = counts
+
+    def forward(self, input_ids, attention_mask):
+        x = self.encoder(self.embed(input_ids), src_key_padding_mask=attention_mask == 0)
+        shares = torch.ones_like(x[:, :, :1]) if self.counts else attention_mask[:, :, None].float()
+        return self.head((x * shares).sum(1) / shares.sum(1))
+
+
+def bert():
+    """It reads its first token."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return BertForSequenceClassification(BertConfig(**SIZES, **sizes))
+
+
+def gpt2():
+    """It reads the last token that is no padding, which it finds by the tokens."""
+    return GPT2ForSequenceClassification(GPT2Config(**SIZES, n_embd=16, n_layer=1, n_head=2))
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A script's part that a probe asks."""
+    monkeypatch.setattr(nn.functional, "cross_entropy", nn.functional.cross_entropy)
+    watched = SimpleNamespace(away=nullcontext)
+    return SimpleNamespace(watched=watched, line=lambda: "train.py:1", world_size=1, torch=torch)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_right"),
+    [(lambda: Classifier(True), False), (lambda: Classifier(False), True), (bert, True), (gpt2, True)],
+)
+def test_a_classifier_that_counts_padding_is_broken(script, make, is_right):
+    """Others are not called wrong, nor right: no loss asks for the next token."""
+    torch.manual_seed(0)
+    model = make().train()
+    probe = causal.CausalProbe(torch, script)
+    ids = torch.randint(1, 50, (4, 12))
+    mask = (torch.arange(12) < LENGTHS[:, None]).long()
+    inputs = {"input_ids": ids * mask, "attention_mask": mask}
+    probe.around_forward(model, (), inputs, lambda: model(**inputs))
+
+    assert (probe.failed, "padding" in probe.exchanges) == ("", True)
+    if is_right:
+        with pytest.raises(causal.CannotTry, match="other"):
+            causal._judge([probe.facts()])
+    else:
+        assert [one.what for one in causal._judge([probe.facts()]).remarks] == ["padding"]
+
+
+class Tied(nn.Module):
+    """An output embedding that is the input's."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embed.weight
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_parameters_that_a_move_parts_are_named(parts):
+    """A module on the meta device gets each of its parameters anew. One that was tied again is right."""
+    ties = Ties(torch)
+    try:
+        with torch.device("meta"):
+            model = Tied()
+        model.to_empty(device="cpu")
+        if not parts:
+            model.head.weight = model.embed.weight
+        assert list(ties.parted(model)) == ([("embed.weight", "head.weight")] if parts else [])
+    finally:
+        ties.handle.remove()
+
+
+def test_a_load_that_assigns_parts_what_is_tied():
+    """Each name gets the tensor of the file."""
+    ties = Ties(torch)
+    try:
+        model = Tied()
+        assert not list(ties.parted(model))
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(state, assign=True)
+        assert list(ties.parted(model)) == [("embed.weight", "head.weight")]
+    finally:
+        ties.handle.remove()
+
+
+def test_an_expert_without_a_token_is_no_fault(script):
+    """Its gradient is 0 in each step. That of a module that runs must not be."""
+    model = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+    calls: list[ModuleCall] = []
+    with CallHooks(script, model, calls):
+        model[0](torch.ones(2, 4)), model[1](torch.ones(0, 4))
+    runs = runs_of(calls, {"0.weight", "0.bias", "1.weight", "1.bias"})
+
+    assert ("0.weight" in runs, "1.weight" in runs) == (True, False)
+    for ran, is_right in (("", True), ("unused", False)):
+        about = {"trains": True, "optimizers": 1, "has_gradient": True, "moved": True, "tried": 5}
+        parameters = {"a": {**about, "nonzero": True, "ran": "unused"}, "b": {**about, "ran": ran}}
+        judged = trained._judge([{"parameters": parameters, "updates": 5, "strangers": 0}])
+
+        assert [one.what for one in judged.remarks] == ["held" if is_right else "zero"]
+
+
+def test_an_optimizer_of_other_parameters_is_told():
+    """All that it has are without a gradient, and what the model has gets one."""
+    facts = {"parameters": {}, "updates": 5, "strangers": 29}
+
+    assert [one.what for one in trained._judge([{**facts, "lost": ["a", "b"]}]).remarks] == ["stale"]
+    with pytest.raises(trained.CannotTry, match="no_parameters"):
+        trained._judge([facts])
+
+
+def test_a_schedule_of_micro_batches_is_told_as_one():
+    """Its first steps are early, which is not the fault."""
+    one = {"kind": "LambdaLR", "made": "", "line": "", "counts": [4, 4, 4], "early": 3, "inner": False}
+    more = {"steps_known_optimizer": True, "rates": [0.1] * 4, "length": 0, "turns": False}
+    facts = {
+        "averaged": 0,
+        "average_line": "",
+        "schedulers": [one | more],
+        "iterations": 4,
+        "skipped": [],
+        "ended": True,
+    }
+
+    assert [one.what for one in schedule._judge([facts]).remarks] == ["often"]
