@@ -160,7 +160,20 @@ def _entering(watched: Watched, torch: Any, enter: Callable[[Any], Any]) -> Call
 
 
 def _watch_forward(torch: Any, watched: Watched) -> None:
-    call = torch.nn.Module.__call__
+    around = _around_forward(torch, watched)
+    replace(torch.nn.Module, "__call__", around)
+
+    def defined(kind: type, /, **options: Any) -> None:
+        """A class is defined. Its own call may not reach that of torch's class."""
+        super(torch.nn.Module, kind).__init_subclass__(**options)
+        if "__call__" in vars(kind) and not kind.__module__.startswith("torch."):
+            replace(kind, "__call__", around)
+
+    torch.nn.Module.__init_subclass__ = classmethod(defined)
+
+
+def _around_forward(torch: Any, watched: Watched) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What makes a watched call of a module's call."""
     inside = threading.local()
 
     def records_gradients(module: Module) -> bool:
@@ -169,42 +182,44 @@ def _watch_forward(torch: Any, watched: Watched) -> None:
             return False
         return any(parameter.requires_grad for parameter in module.parameters())
 
-    @functools.wraps(call)
-    def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # torch.compile reads what it calls, and would break its graph here
-            return call(self, *args, **kwargs)
-        if getattr(inside, "on", False) or not watched.is_here or watched.runs("data"):
-            return call(self, *args, **kwargs)
-        inside.on = True
-        recomputing = watched.runs("backward")
-        if recomputing:
-            watched.recomputing = True
-        else:
-            modules = watched.roots if self.training else watched.frozen
-            modules.setdefault(id(self), self)
-            if not self.training and records_gradients(self):
-                watched.evaluated.add(type(self).__name__)
-            watched.evaluates = not self.training
-            watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
-            watched.called(self, args, kwargs, torch.is_grad_enabled())
-            watched.begin("forward")
-        around = None if recomputing else watched.moments.around_forward
-        try:
-            if around:
-                return around(self, args, kwargs, functools.partial(call, self, *args, **kwargs))
-            output = call(self, *args, **kwargs)
-            if not recomputing and not torch.is_grad_enabled():
-                watched.logged.evaluated(output)
-            return output
-        finally:
-            inside.on = False
+    def make(call: Callable[..., Any]) -> Callable[..., Any]:
+        def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # torch.compile reads what it calls, and would break its graph here
+                return call(self, *args, **kwargs)
+            if getattr(inside, "on", False) or not watched.is_here or watched.runs("data"):
+                return call(self, *args, **kwargs)
+            inside.on = True
+            recomputing = watched.runs("backward")
             if recomputing:
-                watched.recomputing = False
+                watched.recomputing = True
             else:
-                watched.evaluates = watched.only_evaluates = False
-                watched.end("forward")
+                modules = watched.roots if self.training else watched.frozen
+                modules.setdefault(id(self), self)
+                if not self.training and records_gradients(self):
+                    watched.evaluated.add(type(self).__name__)
+                watched.evaluates = not self.training
+                watched.only_evaluates = not torch.is_grad_enabled() and watched.trains(self)
+                watched.called(self, args, kwargs, torch.is_grad_enabled())
+                watched.begin("forward")
+            around = None if recomputing else watched.moments.around_forward
+            try:
+                if around:
+                    return around(self, args, kwargs, functools.partial(call, self, *args, **kwargs))
+                output = call(self, *args, **kwargs)
+                if not recomputing and not torch.is_grad_enabled():
+                    watched.logged.evaluated(output)
+                return output
+            finally:
+                inside.on = False
+                if recomputing:
+                    watched.recomputing = False
+                else:
+                    watched.evaluates = watched.only_evaluates = False
+                    watched.end("forward")
 
-    torch.nn.Module.__call__ = calling
+        return calling
+
+    return make
 
 
 def _watch_waits(torch: Any, watched: Watched) -> None:

@@ -6,7 +6,8 @@
     optimizer   the step of any torch.optim.Optimizer, of a GradScaler, or of DeepSpeed's engine
 
 The first torch.optim.Optimizer to step is number 0. When it has stepped, an iteration has ended. A GradScaler that
-skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 steps the inner optimizer many times.
+skips a step ends one as well, and so does DeepSpeed's engine, whose ZeRO-3 steps the inner optimizer many times. A
+script without any such optimizer ends one by an update of its own (own_updates.py).
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.batch_size import BatchSize, size_of, tensors_in
 from perfsuite.rank.script.first_data import FirstData
 from perfsuite.rank.script.logged import Logged
+from perfsuite.rank.script.own_updates import OwnUpdates
 from perfsuite.rank.script.told import Told
 from perfsuite.rank.torch_types import Module, Tensor
 
@@ -60,6 +62,7 @@ class Watched:
         self.autocast: set[str] = set()  # the dtypes of all autocast contexts
         self.optimizers: dict[int, Any] = {}  # that have stepped
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()  # all optimizers
+        self._own_updates = OwnUpdates()
         self.told = Told()  # what they were told in their first updates
         self.logged = Logged()
         self.first = FirstData()
@@ -110,6 +113,11 @@ class Watched:
         return self.engine is None and not self.by_hand
 
     @property
+    def _updates_itself(self) -> bool:
+        """Whether the script has no optimizer of torch's."""
+        return self.counts and not self.optimizers and not self.made
+
+    @property
     def unstepped(self) -> bool:
         """Whether an optimizer has not stepped yet, and none that has its parameters: a wrapper never steps."""
         known = {parameter for optimizer in self.optimizers.values() for parameter in _parameters(optimizer)}
@@ -125,6 +133,8 @@ class Watched:
         if not self.has_loader and module.training and trains and "input_ids" in kwargs:
             self.sizes.append(size_of(kwargs))
         self.first.called(module, args, kwargs, trains)
+        if self._updates_itself:
+            self._own_updates.called(self.roots.values())
         if self._elements is not None and trains:
             self._elements += sum(tensor.numel() for _, tensor in tensors_in([args, kwargs]))
 
@@ -183,12 +193,17 @@ class Watched:
     def begin(self, phase: str) -> None:
         """A phase begins, perhaps inside of another."""
         self.begun_at = self.begun_at or time.perf_counter()
+        if not self._running and self._updates_itself and self._own_updates.made(self.roots.values()):
+            self.note("O")
+            self.iterated(False)
         self._running.append(phase)
         self.mark(phase)
 
     def end(self, phase: str) -> None:
         """It ends: the one around it goes on."""
         self._running.pop()
+        if phase == "backward" and self._updates_itself:
+            self._own_updates.differentiated(self.roots.values())
         self.note(LETTERS.get(phase, ""))
         self.resume()
         if self._ended and not self.runs("backward"):
