@@ -3,7 +3,7 @@
 import mmap
 import threading
 
-import torch
+import pytest
 
 from perfsuite.meters.host import mapped
 
@@ -29,6 +29,7 @@ def test_shared_maps_are_counted() -> None:
 
 def test_private_maps_are_counted() -> None:
     """Beside those of malloc, which are tensors here, and those of Python's own allocator."""
+    torch = pytest.importorskip("torch", exc_type=ImportError)
     tensors, before = [torch.ones(SIZE // 4)], mapped().private
     with touched(mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
         tensors.append(torch.ones(SIZE // 4))

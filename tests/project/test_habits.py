@@ -91,6 +91,23 @@ def test_whoever_writes_what_it_read_has_a_lock(module):
     assert _changes(ROOT / "perfsuite" / module)
 
 
+def test_tests_are_found_where_torch_cannot_be_imported():
+    """The tests on emulated devices are collected beside all others, with a torch that needs its stand-ins."""
+    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if _imports_torch(path)]
+
+    assert [str(path) for path in tests] == []  # torch = pytest.importorskip("torch", exc_type=ImportError)
+
+
+def _imports_torch(path: Path) -> bool:
+    """Whether its import needs torch, before what may skip it."""
+    for node in ast.parse(path.read_text()).body:
+        if "importorskip" in ast.unparse(node):
+            return False
+        if isinstance(node, ast.Import | ast.ImportFrom) and re.match(r"(import|from) torch\b", ast.unparse(node)):
+            return True
+    return False
+
+
 def _changes(path: Path) -> bool:
     """Whether the module takes the lock of a file."""
     tree = ast.parse(path.read_text())
