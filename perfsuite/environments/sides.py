@@ -28,6 +28,7 @@ from perfsuite.system.builds import kept
 from perfsuite.system.paths import cache_folder, is_left_out
 
 LARGE_BYTES = 2**16  # of a file that is linked
+MOST_LINK_BYTES = 1024  # of a link's text
 KEEP_SECONDS = 24 * 3600.0  # after its last use, before another copy of the same repository replaces a copy
 FICLONE = 0x40049409  # a copy that shares its blocks until one of both is written (ioctl_ficlone(2))
 SUBMODULE = "160000"  # the mode of one in a tree
@@ -60,6 +61,8 @@ def side_with(change: Change, repository: Path) -> Side:
                 raise UsageError(f"The older content of {path} is not what was recorded: {content}.")
             with contextlib.suppress(OSError):
                 (part / path).chmod((root / path).stat().st_mode)
+        for path in contents:
+            _let_lead(part / path)
 
     names = [f"{path} {digest}" for path, digest in sorted(recorded.items())]
     copy = _kept(root, [*names, *_states(tree)], build)
@@ -214,6 +217,14 @@ def _replace_pointer(top: Path, path: str, file: Path) -> None:
         raise UsageError(f"The older content of {path} is in git LFS and not here: git lfs fetch --all")
     file.unlink()
     _place(held, file)
+
+
+def _let_lead(file: Path) -> None:
+    """Make the file a link if its content is that of one in git: where it leads, without a line end."""
+    text = os.fsdecode(file.read_bytes()) if file.stat().st_size <= MOST_LINK_BYTES else ""
+    if text and "\0" not in text and os.path.lexists(file.parent / text):
+        file.unlink()
+        file.symlink_to(text)
 
 
 def _place(place: Path, target: Path) -> None:

@@ -36,6 +36,7 @@ def copy_folder(top: Path, copy: Path) -> None:
         there.mkdir(parents=True, exist_ok=True)
         for name in [name for name in folders if Path(folder, name).is_symlink()]:
             (there / name).symlink_to(os.readlink(Path(folder, name)))
+            mark_unread(there / name, Path(folder, name))
         for name in files:
             path = Path(folder, name)
             if not (path.is_symlink() or path.is_file()):
@@ -47,8 +48,7 @@ def copy_folder(top: Path, copy: Path) -> None:
                     "out of it, and give the script their absolute path."
                 )
             shutil.copy2(path, there / name, follow_symlinks=False)
-            if not path.is_symlink():
-                mark_unread(there / name)
+            mark_unread(there / name, path)
 
 
 def place_below(root: Path, top: Path) -> Path:

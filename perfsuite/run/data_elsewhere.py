@@ -28,7 +28,7 @@ def data_elsewhere(opened: Iterable[str], root: Path) -> dict[str, str]:
     folders = [*map(Path, {*SYSTEM, *OTHERS, *_temporary(), sys.prefix, sys.base_prefix}), *kept_folders(), root]
     led = {os.path.realpath(file) if Path(file).is_relative_to(root) else file for file in opened}
     places = [file for file in led if _is_data(file) and not any(_is_in(file, folder) for folder in folders)]
-    return pack({file: hash_of(Path(file)) for file in to_record(places, MOST_FILES) if Path(file).is_file()})
+    return pack({file: hash_of(Path(file).resolve()) for file in to_record(places, MOST_FILES) if Path(file).is_file()})
 
 
 def _is_data(file: str) -> bool:

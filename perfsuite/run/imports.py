@@ -37,7 +37,7 @@ def recorded(
 
     ``files`` are those that its ranks imported, ``opened`` those that they read. One of another repository, or that is
     gone, is left out, and so is what perfsuite and git keep. An installed file of a package from this repository has
-    its path there.
+    its path there. A link on the way to a file counts by the text that says where it leads.
     """
     kept, places = kept_folders(), installed_from(root)
     ours = {file: path for path, file in places.items()}
@@ -50,6 +50,8 @@ def recorded(
     own, definitions = definitions_of(cell, catalog, root), _definitions(catalog, root)
     others = definitions - own
     paths = (paths | own) - (others - reached(own, by_module(others), root))
+    links = _links(file for file in (*files, *opened) if not _in_packages(file))
+    paths |= {path.relative_to(root).as_posix() for path in links if path.is_relative_to(root)}
     return pack({path: hash_of(places.get(path, root / path)) for path in paths})
 
 
@@ -65,6 +67,12 @@ def present(looked_for: Iterable[str], root: Path) -> set[str]:
     files = {file for file in files if file.is_file()}
     ignored = {os.path.normpath(root / path) for path in git.ignored(sorted(files), root)}
     return set(map(str, files)) - ignored
+
+
+def _links(files: Iterable[str]) -> set[Path]:
+    """The links on the way to these files, or that they are."""
+    ways = {Path(file) for file in files if Path(file).is_absolute()}
+    return {place for place in ways.union(*(way.parents for way in ways)) if place.is_symlink()}
 
 
 def _listed(folder: Path) -> set[Path]:
@@ -138,9 +146,11 @@ def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
 
 def hash_of(path: Path) -> str:
     """The first digits of the file's hash in git; of a very large file, of its size and its beginning. A Python file
-    has the hash of its code, too, if it is the user's. Empty if the file cannot be read.
+    has the hash of its code, too, if it is the user's. A link has that of its text. Empty if it cannot be read.
     """
     try:
+        if path.is_symlink():
+            return digest_of(os.fsencode(os.readlink(path)))
         with path.open("rb") as file:
             text, size = file.read(MOST_BYTES), os.fstat(file.fileno()).st_size
     except OSError:

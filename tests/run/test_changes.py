@@ -13,16 +13,17 @@ from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import run_of
+from perfsuite.environments.sides import side_with
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.packed import own_files
+from perfsuite.records.packed import own_files, unpack
 from perfsuite.run import environment_changes
 from perfsuite.run.against import changes_to
 from perfsuite.run.environment_changes import changes_since, code_change, lacks_code, own_code
 from perfsuite.run.gatekeeper import commit_of
-from perfsuite.run.imports import hash_of
+from perfsuite.run.imports import hash_of, recorded
 from perfsuite.show.text.trial_words import text_of_change
 
 HERE = metadata.version("msgspec")
@@ -126,8 +127,8 @@ def test_code_as_it_was_is_no_change(repository: Path) -> None:
     """Whatever its commit, which need not be known."""
     now = digests(repository, CODE)
 
-    for recorded in ("", "0123456789ab", "0123456789ab-dirty"):
-        assert code_change(recorded, repository, now, now) is None
+    for known in ("", "0123456789ab", "0123456789ab-dirty"):
+        assert code_change(known, repository, now, now) is None
 
 
 def test_a_commit_of_the_code_is_a_change(repository: Path) -> None:
@@ -148,6 +149,32 @@ def test_code_that_is_not_committed(repository: Path) -> None:
     assert code_change("", repository, old, digests(repository, CODE)) == Change(
         "your code", "recorded", "here", ChangeKind.CODE, files=(CODE,), contents=(old[CODE],)
     )
+
+
+@pytest.mark.parametrize("link", ["settings.txt", "settings"])
+def test_another_target_of_a_link_is_a_change(
+    link: str, repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file or a folder. The trial's other side has the older link."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    for name in ("fast", "slow"):
+        (repository / name).mkdir()
+        (repository / name / "settings.txt").write_text(f"{name}\n")
+    targets = [Path(name, "settings.txt") if link == "settings.txt" else Path(name) for name in ("fast", "slow")]
+    read = str(repository / link) if link == "settings.txt" else str(repository / link / "settings.txt")
+    (repository / link).symlink_to(targets[0])
+    commit(repository, "README", "second")
+    cell, catalog = mine()
+    before = unpack(recorded([], cell, catalog, repository, [read]))
+
+    (repository / link).unlink()
+    (repository / link).symlink_to(targets[1])
+    now = unpack(recorded([], cell, catalog, repository, [read]))
+    found = code_change(commit(repository, "README", "third"), repository, before, now)
+
+    assert found and found.files == (link,) and not found.fixed
+    _, _, copy = side_with(found, repository)
+    assert (copy / Path(read).relative_to(repository)).read_text() == "fast\n"
 
 
 def test_a_comment_is_no_change(repository: Path) -> None:
