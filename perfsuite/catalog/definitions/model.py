@@ -68,6 +68,12 @@ class Model:
     folder: str = ""
     launcher: str = ""
 
+    @property
+    def has_own_code(self) -> bool:
+        """Whether a function of it is the user's."""
+        functions = filter(None, (self.build, self.batch, self.loss, self.items))
+        return not all(one.startswith("perfsuite.") for one in functions)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:

@@ -335,6 +335,16 @@ def test_other_kernels_or_another_python_are_traced_anew(traced, catalog, monkey
     assert tracing.kept_at(tracing.job_of(cell, 0, catalog)) != kept
 
 
+@pytest.mark.parametrize("function", ["build", "batch", "loss", "items"])
+def test_what_calls_a_users_function_is_not_kept(catalog, function):
+    """Its file may be edited, and no key says what it contains, or what it imports."""
+    cell = parse_cell(CELL, catalog)
+    own = dataclasses.replace(cell, model=dataclasses.replace(cell.model, **{function: "mine.text:function"}))
+
+    assert tracing.kept_at(tracing.job_of(cell, 0, catalog))
+    assert tracing.kept_at(tracing.job_of(own, 0, catalog)) is None
+
+
 def _installed(folder, monkeypatch, origin):
     """peft lies in the folder, with what pip notes of where it came from."""
     info = folder / "peft-0.0.1.dist-info"

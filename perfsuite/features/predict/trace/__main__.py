@@ -92,7 +92,7 @@ def changes_nothing(job: TraceJob) -> bool:
     """
     from perfsuite.rank.session import Session
 
-    if job.job.world_size > 1 or job.job.catalogs or job.job.faults or not job.job.model.build.startswith("perfsuite."):
+    if job.job.world_size > 1 or job.job.catalogs or job.job.faults or job.job.model.has_own_code:
         return False
     strategy = Session.open(job.job, job.rank).strategy
     techniques = [choice.technique for choice in strategy.choices]

@@ -74,9 +74,9 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted
 
 def kept_at(job: TraceJob) -> Path | None:
     """The file for a trace's result. None if the user's own code takes part, since no key can represent it: a catalog's
-    and its imports, a model's from outside transformers, or a library's that is installed from a folder.
+    and its imports, a function of a model, or a library's that is installed from a folder.
     """
-    if job.job.catalogs or not job.job.model.build.startswith("perfsuite."):
+    if job.job.catalogs or job.job.model.has_own_code:
         return None
     origins = {name: _origin(name) for name in PACKAGES}
     if any("dir_info" in origin for origin in origins.values()):
