@@ -51,10 +51,12 @@ class Gradients(Record, frozen=True, kw_only=True):
     random: bool  # the forward has drawn random numbers
     batch_norm: bool
     changed: bool = False  # the script called what was changed
+    loads: bool = True  # a DataLoader gives the rows
+    sends: bool = False  # to single ranks, as stages of a pipeline do
     compiles: bool = False  # the script called torch.compile
     recomputes: bool = False  # … and torch.utils.checkpoint
     engine: str = ""
     skipped: int = 0  # steps, which are made again
     low: str = ""  # the coarsest dtype of the computation, if it is coarser than float32
     weights_low: list[str] = []  # parameters that the optimizer moves in such a dtype
-    lines: dict[str, str] = {}  # the user's, by what it does: "backward", "clip", "compile"
+    lines: dict[str, str] = {}  # the user's, by what it does: "backward", "clip", "compile", or "parts" that clips some

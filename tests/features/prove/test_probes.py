@@ -4,13 +4,24 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-import torch
-from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
 
+from perfsuite.features.prove.relation import CannotTry
 from perfsuite.features.prove.relations import causal, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
+from perfsuite.features.prove.relations._compared import check_alone
+from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._ties import Ties
+from perfsuite.rank.script.torch_hooks import CLIPPING
+from perfsuite.records.gradients import Gradients
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from torch import nn  # noqa: E402
+from transformers import (  # noqa: E402
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
 
 SIZES = {"vocab_size": 50, "num_labels": 3, "pad_token_id": 0}
 LENGTHS = torch.tensor([5, 9, 12, 7])
@@ -67,7 +78,7 @@ def test_a_classifier_that_counts_padding_is_broken(script, make, is_right):
 
     assert (probe.failed, "padding" in probe.exchanges) == ("", True)
     if is_right:
-        with pytest.raises(causal.CannotTry, match="other"):
+        with pytest.raises(CannotTry, match="other"):
             causal._judge([probe.facts()])
     else:
         assert [one.what for one in causal._judge([probe.facts()]).remarks] == ["padding"]
@@ -132,8 +143,40 @@ def test_an_optimizer_of_other_parameters_is_told():
     facts = {"parameters": {}, "updates": 5, "strangers": 29}
 
     assert [one.what for one in trained._judge([{**facts, "lost": ["a", "b"]}]).remarks] == ["stale"]
-    with pytest.raises(trained.CannotTry, match="no_parameters"):
+    with pytest.raises(CannotTry, match="no_parameters"):
         trained._judge([facts])
+
+
+def test_one_rank_alone_is_not_started_where_it_would_wait():
+    """A stage of a pipeline waits for the next one, and without a DataLoader nobody has the rows of all."""
+    known = {"steps": [], "epsilon": 0.0, "weights": 0.0}
+    known |= dict.fromkeys(("dropout", "uncounted", "random", "batch_norm"), False)
+    for more, reason in (({"sends": True}, "stages"), ({"loads": False}, "unread")):
+        with pytest.raises(CannotTry, match=reason):
+            check_alone([Gradients(**known, **more)])
+    check_alone([Gradients(**known)])
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_clip_before_the_next_micro_batch_is_noted(script, monkeypatch, clears):
+    """Not if the gradient is kept elsewhere, as that of each sample is where it is private."""
+    replaced = [(owner, name) for owner in (nn.utils, nn.utils.clip_grad) for name in CLIPPING if hasattr(owner, name)]
+    replaced += [(torch, "compile"), (torch.amp.GradScaler, "scale"), (torch.utils.checkpoint, "checkpoint")]
+    replaced += [(torch.distributed, name) for name in ("send", "recv", "batch_isend_irecv")]
+    for owner, name in replaced:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    model = nn.Linear(2, 1)
+    script.watched.engine, script.optimized = None, {id(one): one for one in model.parameters()}
+    script.parameters = model.named_parameters
+    probe = GradientProbe(torch, script)
+    for _ in range(2):
+        probe.before_backward()
+        model(torch.ones(1, 2)).sum().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        if clears:
+            model.zero_grad()
+
+    assert ("parts" in probe.lines) == (not clears)
 
 
 def test_a_schedule_of_micro_batches_is_told_as_one():

@@ -30,6 +30,8 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
     "padding by an attention_mask",
     "random": "the model draws random numbers in its forward",
     "batch_norm": "BatchNorm uses the statistics of each micro-batch",
+    "stages": "the ranks send tensors to single ones, as stages of a pipeline do: one rank cannot train alone",
+    "unread": "the script reads no torch.utils.data.DataLoader, so one rank cannot get the rows of all",
     "values": "a gradient is zero or not finite",
     "dropout": "dropout was taken out",
     "begins": "it begins in {subject}: its output differs by {number} of its norm, where rounding explains {expected}",
@@ -104,6 +106,14 @@ def check_steps(*sides: Sequence[Gradients]) -> None:
     """Raise CannotTry if a rank made too few steps."""
     if any(len(rank.steps) < FEWEST for side in sides for rank in side):
         raise CannotTry(Remark(what="steps"))
+
+
+def check_alone(own: Sequence[Gradients]) -> None:
+    """Raise CannotTry if one rank cannot make the steps of all: it would wait for others, or have its own rows."""
+    if any(rank.sends for rank in own):
+        raise CannotTry(Remark(what="stages"))
+    if not all(rank.loads for rank in own):
+        raise CannotTry(Remark(what="unread"))
 
 
 def apart(one: Sequence[Gradients], other: Sequence[Gradients], what: str) -> tuple[float, str]:

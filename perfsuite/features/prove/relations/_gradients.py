@@ -6,6 +6,7 @@ are read before they are clipped, since clipping would hide a wrong scale.
 
 import functools
 import hashlib
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,7 @@ from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, plain
+from perfsuite.rank.script.torch_hooks import CLIPPING
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.gradients import Gradients, ModuleTrace, Sketch, StepGradients
@@ -39,7 +41,7 @@ class GradientProbe(Probe):
     def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
         super().__init__(torch, script)
         self.steps: list[StepGradients] = []
-        self.random = self.uncounted = self.compiles = self.recomputes = False
+        self.random = self.uncounted = self.compiles = self.recomputes = self.sends = False
         self.epsilon = self.weights = 0.0
         self.low = ""
         self.weights_low: list[str] = []
@@ -53,8 +55,14 @@ class GradientProbe(Probe):
         self._weights: dict[str, Sketch] = {}  # before the update
         self.skipped = 0  # steps
         self.scale = 1.0  # of the loss, by a GradScaler
+        self._clipped = ""  # the line that has clipped gradients which no optimizer has used yet
         replace(torch.amp.GradScaler, "scale", self._scaling)
         replace(torch, "compile", functools.partial(self._noting, "compiles"))
+        for name in ("send", "recv", "batch_isend_irecv") if torch.distributed.is_available() else ():
+            replace(torch.distributed, name, functools.partial(self._noting, "sends"))
+        for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
+            if hasattr(owner, name):
+                replace(owner, name, self._clipping)
         from torch.utils import checkpoint
 
         replace(checkpoint, "checkpoint", functools.partial(self._noting, "recomputes"))
@@ -67,6 +75,14 @@ class GradientProbe(Probe):
             return call(*args, **kwargs)
 
         return noting
+
+    def _clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
+        def clipping(*args: Any, **kwargs: Any) -> Any:
+            result = clip(*args, **kwargs)
+            self._clipped = self.script.line() or clip.__name__
+            return result
+
+        return clipping
 
     def _scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
         def scaling(scaler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,6 +102,7 @@ class GradientProbe(Probe):
     def iterated(self, skipped: bool) -> None:
         """The gradients of the step are known. A skipped one had none that are finite, and is made again."""
         losses = [float(loss) for loss in self.watched.losses]
+        self._clipped = ""
         if self._weights:
             self.update = {
                 name: [new - old for new, old in zip(sketch(weight), self._weights[name])]  # noqa: B905, of equal lengths
@@ -127,6 +144,8 @@ class GradientProbe(Probe):
                 random=self.random,
                 uncounted=self.uncounted,
                 batch_norm=any(isinstance(one, norms) and one.training for one in modules),
+                loads=self.watched.has_loader,
+                sends=self.sends,
                 compiles=self.compiles and _graphs() > 0,
                 recomputes=self.recomputes,
                 engine=self._engine(),
@@ -159,6 +178,7 @@ class GradientProbe(Probe):
 
     def before_optimizer(self) -> None:
         """Read gradients that were not read in this step, and the weights before they change."""
+        self._clipped = ""
         with self.torch.no_grad():
             self.lines.setdefault("clip" if self.watched.clipped else "update", self.script.line())
             if self.watched.engine is None or not self._gradients:  # DeepSpeed gives none within its step
@@ -233,6 +253,8 @@ class GradientProbe(Probe):
                     0.0 if parameter.grad is None else float(self.torch.linalg.vector_norm(_elements(parameter.grad)))
                 )
                 self._kept[name] = min(there, self._kept.get(name, there))
+                if there and self._clipped:
+                    self.lines.setdefault("parts", self._clipped)
 
     def _eps(self, dtype: Any) -> float:
         return float(self.torch.finfo(dtype).eps)

@@ -152,6 +152,8 @@ def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding:
     found = compared(whole, parts, rounding)
     if any(step.uncleared for rank in (*whole, *parts) for step in rank.steps):
         return RELATION.broken([Remark(what="uncleared")])
+    if line := next((rank.lines["parts"] for rank in (*whole, *parts) if "parts" in rank.lines), ""):
+        return RELATION.broken([Remark(what="parts", line=line)])
     followed = _micro_batches(whole) * times == _micro_batches(parts)
     doubts = [*found.undoubted, *([] if followed else ["micro_batches"])]
     if doubts or (found.doubts and not found.agree):
@@ -193,6 +195,8 @@ RELATION = Relation(
         "A mean of the micro-batches' means weighs labels unequally; a loss that compares rows depends on the batch",
         "uncleared": "a step's gradient has that of the step before it: is optimizer.zero_grad() called after each "
         "step?",
+        "parts": "the gradient of some micro-batches is clipped before the others are added: clip once, before the "
+        "optimizer steps",
         "micro_batches": "the number of backward passes did not follow the option of the accumulation",
         "uncounted": "the run at once had the model's own mean, without the Trainer's count of labels",
     },

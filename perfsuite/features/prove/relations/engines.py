@@ -10,6 +10,7 @@ from perfsuite.features.prove.relations._changes import batch_times, change, in_
 from perfsuite.features.prove.relations._compared import (
     DOUBTS,
     Rounding,
+    check_alone,
     check_steps,
     compared,
     frozen,
@@ -28,6 +29,7 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what="none"))
     if one_rank is None:
         raise CannotTry(Remark(what="launcher"))
+    check_alone(own)
     changes = (change(in_float32), change(unsharded), change(batch_times, str(count)))
     [plain] = [typed(one, Gradients) for one in (yield [frozen(asked, *changes, words=one_rank, ranks=1)])]
     check_steps(own, plain)

@@ -11,6 +11,7 @@ from perfsuite.features.prove.relations._compared import (
     DOUBTS,
     Compared,
     Rounding,
+    check_alone,
     check_steps,
     compared,
     frozen,
@@ -29,6 +30,7 @@ def _prove(asked: ProveRequest) -> Proof:
     one_rank = with_ranks(asked.words, 1)
     if count == 1 or one_rank is None:
         raise CannotTry(Remark(what="one_rank" if count == 1 else "launcher"))
+    check_alone(own)
     times = change(batch_times, str(count))
     [alone] = [typed(one, Gradients) for one in (yield [frozen(asked, times, words=one_rank, ranks=1)])]
     check_steps(own, alone)
@@ -41,7 +43,7 @@ def _judge(own: Sequence[Gradients], alone: Sequence[Gradients], rounding: Round
         return RELATION.broken([Remark(what="same_rows", number=twice)])
     found = compared(alone, own, rounding)
     if not all(rank.changed for rank in alone):
-        raise CannotTry(Remark(what="loader"))
+        raise CannotTry(Remark(what="unread"))
     if found.undoubted or (found.doubts and not found.agree):
         raise CannotTry(Remark(what=(*found.undoubted, *found.doubts)[0]))
     held = Remark(what="held", number=found.difference, expected=found.allowed, step=len(own))
@@ -68,7 +70,6 @@ RELATION = Relation(
         "{expected})",
         "one_rank": "the script trains on one rank: start it on two, such as by torchrun --nproc-per-node 2",
         "launcher": "the number of ranks is not in the command: start them by torchrun, accelerate launch or deepspeed",
-        "loader": "the script reads no torch.utils.data.DataLoader, so one rank cannot get the rows of all",
         "same_rows": "{number} rows of the first step are on more than one rank: does the loader have a "
         "DistributedSampler?",
         "summed": "gradients are {number} times as large as on one rank: are they added up over ranks, and not "
