@@ -122,6 +122,10 @@ def parse_cell(text: str, catalog: Catalog) -> Cell:
     named = CellId.split(text)
     if named.engine == ENGINE and named.model not in catalog.all("model"):
         catalog.add_scripts()
+        if named.model not in catalog.all("model"):
+            way = "perfsuite init adds one to [tool.perfsuite.scripts] of pyproject.toml."
+            known = [model.name for model in catalog.all("model").values() if model.command]
+            raise UnknownName("script", named.model, known, way)
     return make_cell(named.model, named.strategy, named.hardware, catalog, named.suffixes)
 
 

@@ -98,7 +98,7 @@ def check_script(words: Sequence[str], folder: Path) -> None:
     A module is found by Python, and a shell or a tool may go elsewhere first.
     """
     words = assignments(words)[1]
-    if not words:
+    if not any(words):
         raise UsageError(NOTHING)
     if Path(words[0]).name not in STARTERS:
         return
@@ -113,15 +113,24 @@ def check_script(words: Sequence[str], folder: Path) -> None:
     if (folder / words[len(before)]).is_file():
         return
     file = words[len(before)]
-    near = difflib.get_close_matches(file, [path.name for path in folder.glob("*.py")], n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise UsageError(f"There is no file {file} in {folder}.{hint}")
+    raise UsageError(f"There is no file {file} in {folder}.{_near([file], folder)}")
+
+
+def _near(words: Sequence[str], folder: Path) -> str:
+    """The script that one of these words may mean."""
+    names = [path.name for path in folder.glob("*.py")]
+    near = [name for word in words for name in difflib.get_close_matches(word, names, n=1)]
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _check_no_script(words: Sequence[str], folder: Path) -> None:
-    """Raise UsageError if a Python is given a notebook, or a folder that is no program."""
-    there = [word for word in words[1:] if (folder / word).exists()] if words[0] in PYTHONS else []
-    if not there:
+    """Raise UsageError if no word is there, or if a Python is given a notebook, or a folder that is no program."""
+    there = [word for word in words[1:] if (folder / word).exists()]
+    if not there and not {"-m", "--module", "--no-python", "--no_python"} & {*words}:
+        own = [word for word in words[1:] if not word.startswith("-")]
+        near = _near(own, folder) or f" Name it, such as {words[0]} {'launch ' * (words[1:2] == ['launch'])}train.py."
+        raise UsageError(f"{shlex.join(words)} names no script that is in {folder}.{near}")
+    if not there or words[0] not in PYTHONS:
         return
     if there[0].endswith(".ipynb"):
         raise UsageError(f"{there[0]} is a notebook: jupyter nbconvert --to script {there[0]} makes a script of it.")

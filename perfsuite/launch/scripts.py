@@ -50,6 +50,8 @@ LOG = "script.log"
 REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
 MOST_OF_ERROR = 500  # characters
 END_SECONDS = 10.0
+NO_INPUT = ". Nobody can answer it: give what it asks for as arguments"
+SHELLS_OWN = (".", "cd", "export", "source")
 
 
 class ScriptServer:
@@ -219,10 +221,19 @@ class ScriptServer:
         attached = sorted(self.folder.glob(ATTACHED.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
         early = sorted(self.folder.glob(EARLY.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
         said = [text for file in (*attached, *early) if (text := file.read_text(errors="replace"))]
-        raised = as_the_user_says(said[0], self.folder) if said else ""  # the launcher's comes later
+        lines = [line for line in self.tail().splitlines() if any(map(str.isalpha, line))] if status else []
+        last = lines[-1].strip() if lines else ""  # of a launcher or a shell, or of a script that refuses its arguments
+        raised = as_the_user_says(said[0] if said else last, self.folder)  # the launcher's comes later
         if status or raised:  # behind a pipe, as in a shell script with tee, the command's status is 0
-            why = f": {printable(shorten(raised, MOST_OF_ERROR))}" if raised else "."
+            ways = {"EOFError": NO_INPUT, "ModuleNotFoundError": f". Its Python is {self.environment.python}"}
+            way = ways.get(raised.partition(":")[0], "")
+            why = f": {printable(shorten(raised, MOST_OF_ERROR))}{way}" if raised else "."
             return f"The command {how} before its first optimizer step{why}"
+        if any(self._daemons()):
+            return (
+                "The command ended, and what it has started goes on in the background. Let it train in the foreground, "
+                "or wait for it."
+            )
         if not attached:
             return (
                 "The command ended, and no process of it was seen to import torch. perfsuite attaches by PYTHONPATH, "
@@ -360,5 +371,7 @@ def _instead(first: str) -> str:
         return "To give a command with its arguments, leave out the quotes around the whole command."
     if starter := {".py": "python", ".sh": "bash"}.get(Path(first).suffix):
         return f"Write {starter} {first}."
+    if first in SHELLS_OWN:
+        return f"Only a shell knows it: write bash -c '{first} … && python train.py'."
     near = difflib.get_close_matches(first, STARTERS, n=1)
     return f"Did you mean {near[0]}?" if near else "Give the command as in a shell, such as python train.py."

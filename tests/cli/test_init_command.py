@@ -49,6 +49,17 @@ def test_a_command_is_taken_as_it_is(folder):
     assert scripts == {"my_train": "python my-train.py --name 'a b'"}
 
 
+def test_a_file_keeps_its_line_ends(folder):
+    """As an editor on Windows writes them: the difference is the new table alone."""
+    (folder / "train.py").touch()
+    (folder / "pyproject.toml").write_bytes(b"[project]\r\nname = 'mine'\r\n")
+    assert main(["init", "--", "python", "train.py"]) == 0
+
+    written = (folder / "pyproject.toml").read_bytes()
+    assert written.startswith(b"[project]\r\nname = 'mine'\r\n\r\n[tool.")
+    assert written.count(b"\n") == written.count(b"\r\n")
+
+
 def test_a_program_in_the_command_is_no_file_to_guard(folder, capsys):
     """Nothing is written."""
     assert main(["init", "--", "python", "-c", "import torch"]) == 2
@@ -64,18 +75,21 @@ def test_a_program_in_the_command_is_no_file_to_guard(folder, capsys):
         ({"a.py": TRAINS, "b.py": TRAINS}, "2 files may train (a.py and b.py)"),
         ({"a.py": TRAINS, "test_perf.py": ""}, "test_perf.py is there already: nothing is written"),
         ({"a.py": TRAINS, "pyproject.toml": "["}, "pyproject.toml cannot be read"),
+        ({"a.py": TRAINS, "pyproject.toml": "[a]".encode("utf-16")}, "pyproject.toml cannot be read: 'utf-8' codec"),
+        ({"a.py": TRAINS, "pyproject.toml": b"\xef\xbb\xbf[a]"}, "begins with a byte order mark"),
         ({"a.py": TRAINS, "pyproject.toml": "[tool.perfsuite.scripts]"}, 'add a = "python a.py" to it'),
     ],
 )
 def test_what_cannot_be_written_is_told(folder, capsys, files, said):
     """In one sentence, and every file stays as it was."""
-    for name, text in files.items():
-        (folder / name).write_text(text)
+    contents = {name: text if isinstance(text, bytes) else text.encode() for name, text in files.items()}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
 
     assert main(["init"]) == 2
 
     assert said in capsys.readouterr().err
-    assert {path.name: path.read_text() for path in folder.iterdir()} == files
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,18 @@ REFUSED = {
     ),
     "os._exit": (START + "\nfor _ in range(7): step()\nos._exit(3)", "ended with status 3 after 7 iterations"),
     "nan": (START + "\nfor n in range(60): step(float('nan') if n > 7 else 1.0)", "The loss is nan"),
-    "reads stdin": (START + "\ninput()", "ended with status 1 before its first optimizer step: EOFError"),
+    "reads stdin": (
+        START + "\ninput()",
+        "EOFError: EOF when reading a line. Nobody can answer it: give what it asks for",
+    ),
+    "refuses its arguments": (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('data')\nparser.parse_args()",
+        "step: train.py: error: the following arguments are required: data",
+    ),
+    "goes into the background": (
+        "import os, sys\nif os.fork():\n    sys.exit()\nos.setsid()\n" + START + LOOP,
+        "goes on in the background. Let it train in the foreground",
+    ),
     "has no torch": ("print('hello')", "no process of it was seen to import torch"),
     "has a syntax error": (START + "\ndef", "ended with status 1 before its first optimizer step"),
     "kills itself": (

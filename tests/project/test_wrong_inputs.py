@@ -97,6 +97,12 @@ ROWS = [
     ("run -- train.py", "There is no program train.py. Write python train.py."),
     ("run -- ./notes.sh", "./notes.sh may not be executed: write bash ./notes.sh, or chmod +x ./notes.sh."),
     ("run -- ./venv/bin/python train.py", "There is no program ./venv/bin/python."),
+    ("run -- python train", "python train names no script that is in "),
+    ("run -- torchrun --nproc-per-node 2", "names no script that is in "),
+    ("run -- accelerate launch", "Name it, such as accelerate launch train.py."),
+    ("run -- torchrun trian", "Did you mean train.py?"),
+    ("run -- ''", "Give what trains after --, such as: perfsuite run -- python train.py."),
+    ("run -- cd folder", "Only a shell knows it: write bash -c 'cd … && python train.py'."),
     ("run -- python folder", "folder is a folder: name the script in it that trains."),
     ("init -- python notes.ipynb", "jupyter nbconvert --to script notes.ipynb makes a script of it."),
     ("run -- 'python train.py'", "leave out the quotes around the whole command"),
@@ -112,6 +118,7 @@ ROWS = [
     (f"ab --a 'transformers>=5' --b here {CELL}", "does not pin one version: write transformers==version."),
     ("ab --a here --b zero2 gpt2_tiny", "'gpt2_tiny' is not a cell: write model-strategy-hardware, e.g. "),
     ("time gpt2_tiny --tokens 1B", "'gpt2_tiny' is not a cell"),
+    ("ab --a here --b torch==2.12.0 trian-script-cpu_x1", "No script named 'trian'."),
 ]
 
 

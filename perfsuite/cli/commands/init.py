@@ -40,6 +40,7 @@ TABLE = """
 {name} = {command}
 """
 TEXT = "-c"  # of Python: a program in the command
+BYTE_ORDER_MARK = "\ufeff"
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
@@ -98,15 +99,19 @@ def _filled(template: str, **values: str) -> str:
 
 def with_table(path: Path, name: str, command: str) -> str:
     """The project's file with the script. Raises UsageError if it has a table of scripts, FileError if it is none."""
-    text = path.read_text() if path.exists() else ""
     try:
+        whole = path.read_bytes().decode() if path.exists() else ""
+        if whole.startswith(BYTE_ORDER_MARK):
+            raise FileError(f"{path} begins with a byte order mark, which TOML does not have: save it without one.")
+        text = whole.replace("\r\n", "\n")
         project = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileError(f"{path} cannot be read: {error}.") from error
     line = f"{name} = {json.dumps(command)}"
     if "scripts" in project.get("tool", {}).get("perfsuite", {}):
         raise UsageError(f"{path.name} has a table [tool.perfsuite.scripts] already: add {line} to it.")
-    return (text.rstrip() + "\n" if text.strip() else "") + TABLE.format(name=name, command=json.dumps(command))
+    text = (text.rstrip() + "\n" if text.strip() else "") + TABLE.format(name=name, command=json.dumps(command))
+    return text.replace("\n", "\r\n") if "\r\n" in whole else text
 
 
 def found(folder: Path) -> list[str]:
