@@ -15,6 +15,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import FunctionType, ModuleType
@@ -117,6 +118,7 @@ def count(garbage: Garbage) -> tuple[dict[str, int], dict[str, int]]:
     garbage.collect()
     objects = gc.get_objects()
     numbers = _by_type(objects)
+    caches = _in_modules() if gc.get_freeze_count() else []
     own = {kind for kind in numbers if str(kind.__module__).startswith(OURS)}  # a type of C may have a descriptor there
     bounded = {kind for kind in numbers if kind not in own and may_be_bounded(kind)}
     held: dict[int, Any] = {}
@@ -126,14 +128,22 @@ def count(garbage: Garbage) -> tuple[dict[str, int], dict[str, int]]:
             ours[id(one)] = one
             ours.update((id(inner), inner) for inner in gc.get_referents(one))
         elif type(one) in bounded and is_bounded(one):
-            for inner in gc.get_referents(one):
-                held[id(inner)] = inner
-                if not issubclass(type(inner), SHARED):
-                    held.update((id(part), part) for part in gc.get_referents(inner))
+            caches.append(one)
+    for one in caches:
+        for inner in gc.get_referents(one):
+            held[id(inner)] = inner
+            if not issubclass(type(inner), SHARED):
+                held.update((id(part), part) for part in gc.get_referents(inner))
     cached = _by_type(one for key, one in held.items() if key not in ours and gc.is_tracked(one))
     for kind, number in _by_type(one for one in (held | ours).values() if gc.is_tracked(one)).items():
         numbers[kind] = numbers.get(kind, 0) - number
     return _named(numbers), _named(cached)
+
+
+def _in_modules() -> list[Any]:
+    """The bounded caches of modules. The collector does not name those that it has frozen, only what they hold anew."""
+    modules = [vars(module) for module in [*sys.modules.values()] if isinstance(module, ModuleType)]
+    return [one for names in modules for one in [*names.values()] if is_bounded(one)]
 
 
 def may_be_bounded(kind: type) -> bool:

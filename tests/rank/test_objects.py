@@ -100,6 +100,22 @@ def test_what_a_bounded_cache_holds_is_no_leak(make, grown):
     assert [later - earlier for earlier, later in zip(before, after, strict=True)] == grown
 
 
+def test_a_frozen_cache_of_a_module_is_still_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch's of shared storages, after a script's gc.freeze()."""
+    name = f"{Kept.__module__}.{Kept.__qualname__}"
+    kept: deque[Any] = deque(maxlen=9)
+    monkeypatch.setattr("small_scripts.kept", kept, raising=False)
+    gc.freeze()
+    try:
+        before = count(Garbage())
+        kept.extend(Kept() for _ in range(5))
+        after = count(Garbage())
+    finally:
+        gc.unfreeze()
+
+    assert [after[held].get(name, 0) - before[held].get(name, 0) for held in (0, 1)] == [0, 5]
+
+
 def test_an_object_is_not_asked_for_its_class():
     """torch.distributed's reduce_op warns whoever asks, and a proxy answers for what it stands for."""
 
