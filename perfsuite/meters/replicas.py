@@ -17,7 +17,7 @@ from typing import Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.everywhere import everywhere
 from perfsuite.rank.meter import Meter
-from perfsuite.rank.norms import elements_of, local, stored, unwrapped
+from perfsuite.rank.norms import elements_of, local, norm_of, stored, unwrapped
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome
@@ -114,9 +114,7 @@ def _norm(tensors: Iterable[Tensor]) -> float | None:
     import torch
 
     with torch.no_grad():
-        norms = [
-            float(torch.linalg.vector_norm(elements_of(tensor.detach()), dtype=torch.float64)) for tensor in tensors
-        ]
+        norms = [norm_of(tensor) for tensor in tensors]
     return math.hypot(*norms) if norms else None
 
 

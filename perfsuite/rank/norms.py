@@ -41,6 +41,18 @@ def elements_of(gradient: Any) -> Any:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
+def norm_of(tensor: Any) -> float:
+    """The 2-norm of the elements that are there, of any type: a model may count in integers, or be complex."""
+    import torch
+
+    elements = elements_of(tensor.detach())
+    if elements.is_complex():
+        elements = torch.view_as_real(elements.resolve_conj())
+    elif not elements.is_floating_point() or elements.element_size() == 1:
+        elements = elements.double()
+    return float(torch.linalg.vector_norm(elements, dtype=torch.float64))
+
+
 def stored(parameter: Any) -> Iterator[Any]:
     """What this rank keeps of a parameter between its uses, which ZeRO-3 gathers: its shard, a small one whole, and its
     shard of a second partition of ZeRO++.
