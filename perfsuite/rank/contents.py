@@ -7,6 +7,7 @@ CPU's tensor is read where it lies: a copy would be memory of the training's.
 import contextlib
 import ctypes
 import dataclasses
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -90,10 +91,28 @@ def digests_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, digest_of(value if isinstance(value, bytes) else repr(value).encode(errors="surrogateescape"))
     elif hasattr(value, "dtype") and hasattr(value, "tobytes"):
         yield name, digest_of(str(value.dtype).encode(), value.tobytes())
+    else:
+        for inner, tensor in tensors_of_object(value):
+            yield from digests_in(tensor, _within(name, inner))
+
+
+def tensors_of_object(value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
+    """The tensors in attributes of an object, such as a graph, and of objects in these. A module's are no data."""
+    if hasattr(value, "untyped_storage"):
+        yield "", value
+    elif isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from ((_within(str(key), name), tensor) for name, tensor in tensors_of_object(item, depth))
+    elif (
+        depth
+        and hasattr(value, "__dict__")
+        and not (isinstance(value, type) or inspect.isroutine(value) or hasattr(value, "named_parameters"))
+    ):
+        yield from tensors_of_object(vars(value), depth - 1)
 
 
 def _within(name: str, inner: str) -> str:
-    return f"{name}.{inner}" if name else inner
+    return f"{name}.{inner}" if name and inner else name or inner
 
 
 def folded(digests: Mapping[str, str]) -> dict[str, str]:

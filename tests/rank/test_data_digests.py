@@ -1,5 +1,7 @@
 """Digests of what a training begins with."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 
@@ -83,3 +85,14 @@ def test_a_digest_leaves_a_tensor_to_be_freed():
 
     assert digest(tensor) == digest(torch.ones(4)) != digest(torch.zeros(4))
     tensor.untyped_storage().resize_(0)
+
+
+def test_tensors_of_an_object_are_data():
+    """Such as a graph's, in its stores. Its other attributes may differ in each launch, and a module has weights."""
+    import torch
+
+    store = SimpleNamespace(nodes=torch.ones(3, 2), kept={"edges": torch.ones(2, 4)}, path="/tmp/of-this-launch")
+    graph = SimpleNamespace(_store=store, made=0.5, model=torch.nn.Linear(2, 2), function=tensors)
+    store.graph = graph
+
+    assert dict(digests_in([graph])).keys() == {"item 0._store.nodes", "item 0._store.kept.edges"}

@@ -1,5 +1,6 @@
 """The hooks in torch and in DeepSpeed's engine that tell Watched what a training loop does (watched.py)."""
 
+import dataclasses
 import functools
 import itertools
 import threading
@@ -140,7 +141,8 @@ def _reading(watched: Watched, read: Callable[[Any], Any]) -> Callable[[Any], An
         try:
             batch = read(self)
             watched.has_loader = True
-            watched.sizes.append(size_of(batch))
+            size = size_of(batch)
+            watched.sizes.append(size if size.samples else dataclasses.replace(size, samples=watched.rows))
             watched.first.read(batch)
             return batch
         finally:

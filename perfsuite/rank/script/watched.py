@@ -68,6 +68,7 @@ class Watched:
         self.first = FirstData()
         self.losses: list[Tensor] = []  # what backward began with in this iteration
         self.sizes: list[BatchSize] = []  # of the batches of this iteration
+        self.rows = 0  # of a data set, drawn for the batch that was read last; 0 if they are not known
         self.has_loader = False  # a DataLoader makes them; else they are what modules are called with
         self.moments = LoopMoments()
         self.around_wait: Callable[[Callable[[], Any]], Any] | None = None  # in place of a wait for a collective

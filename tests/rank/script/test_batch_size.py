@@ -58,7 +58,7 @@ def test_one_batch_that_does_not_tell_hides_the_others():
     [
         ("{'input_ids': torch.ones(5, dtype=torch.long)}", {"tokens": 20}),
         ("torch.ones(3)", {"step_samples": 4}),
-        ("'a text'", {}),
+        ("'a text'", {"step_samples": 4}),
     ],
 )
 def test_a_step_has_the_tokens_or_samples_of_its_batches(tmp_path, sample, found):
