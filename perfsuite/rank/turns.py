@@ -2,22 +2,29 @@
 
 Every rank has a named pipe. A rank that is done with the steps of its turn writes its number into the pipes of all
 ranks of the other side, then waits until all of those have written theirs into its own. So no rank begins while one of
-the other side still computes, and no side needs a barrier, which takes longer than the pipes. If one side has ended,
-the other continues alone.
+the other side still computes, and no side needs a barrier between its steps, which takes longer than the pipes. If one
+side has ended, the other continues alone.
+
+While a side waits, the processes that its ranks have started stand still: workers of its DataLoader would load the next
+batches for nothing, and take the cores of the other side.
 """
 
 import contextlib
 import os
+import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from perfsuite.rank.process_group import as_batch
+from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.session import Session
-from perfsuite.records.job import GONE, Turns
+from perfsuite.records.job import GONE, PID, Turns
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.system.waits import wait_readable
 
 TELL_SECONDS = 1.0  # how often a rank that waits for its turn reports that it does not hang
+SCRIPT = "PERFSUITE_SCRIPT"  # the variable with the folder of a script's cell
 MOST_BYTES = 65536  # the capacity of a pipe
 
 
@@ -56,6 +63,40 @@ def _stay_on_cores(rank: int) -> None:
             as_batch(int(thread))  # a script's own, too
 
 
+def started_by(process: int, ranks: set[int]) -> set[int]:
+    """The processes that one has started, and those in turn; without other ranks and theirs."""
+    found, ahead = set[int](), [process]
+    while ahead:
+        folder = Path("/proc", str(ahead.pop()))
+        with contextlib.suppress(OSError):  # it has ended
+            children = {int(pid) for path in folder.glob("task/*/children") for pid in path.read_text().split()}
+            ahead += children - ranks
+            found |= children - ranks
+    return found
+
+
+@contextlib.contextmanager
+def standing_still(processes: set[int]) -> Iterator[None]:
+    """Inside, these processes do nothing."""
+
+    def send(number: int) -> None:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, number)
+
+    send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT)
+
+
+def _ranks() -> set[int]:
+    """The processes of a script's ranks, of which one may have started another."""
+    files = Path(started_with[SCRIPT]).glob(PID.format(rank="*")) if SCRIPT in started_with else ()
+    return {int(file.read_text().split()[0]) for file in files}
+
+
 class _Taker:
     """One rank's turns, from the first timed step on. ``heard`` counts the messages of each rank of the other side:
     that it is ready, then that a turn of its own is done.
@@ -80,6 +121,13 @@ class _Taker:
         if (self.made - 1) % self.steps:  # in the middle of its turn
             return
         self.session.synchronize()  # the device, too, is done with the step
+        if self.session.world_size > 1:
+            align(self.session)  # else a rank may still need what another has started
+        with standing_still(started_by(os.getpid(), _ranks())):
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until the other side has made its turn."""
         for outbox in self.outboxes:
             os.write(outbox, bytes([self.session.rank]))
         self.due += 1

@@ -188,7 +188,7 @@ def test_a_rank_that_waits_for_its_turn_is_not_blamed(tmp_path: Path, monkeypatc
             raise Polled
 
     class Session:
-        rank = 0
+        rank, world_size = 0, 1
         job = SimpleNamespace(turns=Turns(inboxes=pipes[:1], outboxes=pipes[1:], first=False), device="cuda")
 
         def synchronize(self) -> None: ...
