@@ -1,5 +1,6 @@
 """What a probe sees in one call of a model, without a launch: right models and wrong ones."""
 
+import copy
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from perfsuite.features.prove.relation import CannotTry
 from perfsuite.features.prove.relations import causal, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
 from perfsuite.features.prove.relations._compared import check_alone
+from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._ties import Ties
 from perfsuite.rank.script.torch_hooks import CLIPPING
@@ -62,6 +64,17 @@ def script(monkeypatch):
     return SimpleNamespace(watched=watched, line=lambda: "train.py:1", world_size=1, torch=torch)
 
 
+@pytest.fixture
+def probe(script, monkeypatch):
+    """What reads gradients."""
+    replaced = [(owner, name) for owner in (nn.utils, nn.utils.clip_grad) for name in CLIPPING if hasattr(owner, name)]
+    replaced += [(torch, "compile"), (torch.amp.GradScaler, "scale"), (torch.utils.checkpoint, "checkpoint")]
+    replaced += [(torch.distributed, name) for name in ("send", "recv", "batch_isend_irecv")]
+    for owner, name in replaced:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    return GradientProbe(torch, script)
+
+
 @pytest.mark.parametrize(
     ("make", "is_right"),
     [(lambda: Classifier(True), False), (lambda: Classifier(False), True), (bert, True), (gpt2, True)],
@@ -82,6 +95,22 @@ def test_a_classifier_that_counts_padding_is_broken(script, make, is_right):
             causal._judge([probe.facts()])
     else:
         assert [one.what for one in causal._judge([probe.facts()]).remarks] == ["padding"]
+
+
+@pytest.mark.parametrize(("decay", "stuck"), [(0.9999, ["Linear.bias", "Linear.weight"]), (0.5, [])])
+def test_an_average_that_its_dtype_keeps_still_is_named(decay, stuck):
+    """In bfloat16, it adds less than half of the last digit to most weights. A teacher is not written at all."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8)
+    average, teacher = (copy.deepcopy(model).bfloat16().requires_grad_(False) for _ in range(2))
+    copies = CoarseCopies(torch, [model])
+    with torch.no_grad():
+        for _ in range(4):
+            for old, new in zip(average.parameters(), model.parameters(), strict=True):
+                old.mul_(decay).add_(new.mul_(1.1), alpha=1 - decay)
+
+    assert sorted(copies.stuck(3)) == stuck
+    assert teacher.weight.dtype == torch.bfloat16
 
 
 class Tied(nn.Module):
@@ -158,17 +187,11 @@ def test_one_rank_alone_is_not_started_where_it_would_wait():
 
 
 @pytest.mark.parametrize("clears", [True, False])
-def test_a_clip_before_the_next_micro_batch_is_noted(script, monkeypatch, clears):
+def test_a_clip_before_the_next_micro_batch_is_noted(script, probe, clears):
     """Not if the gradient is kept elsewhere, as that of each sample is where it is private."""
-    replaced = [(owner, name) for owner in (nn.utils, nn.utils.clip_grad) for name in CLIPPING if hasattr(owner, name)]
-    replaced += [(torch, "compile"), (torch.amp.GradScaler, "scale"), (torch.utils.checkpoint, "checkpoint")]
-    replaced += [(torch.distributed, name) for name in ("send", "recv", "batch_isend_irecv")]
-    for owner, name in replaced:
-        monkeypatch.setattr(owner, name, getattr(owner, name))
     model = nn.Linear(2, 1)
     script.watched.engine, script.optimized = None, {id(one): one for one in model.parameters()}
     script.parameters = model.named_parameters
-    probe = GradientProbe(torch, script)
     for _ in range(2):
         probe.before_backward()
         model(torch.ones(1, 2)).sum().backward()
@@ -177,6 +200,20 @@ def test_a_clip_before_the_next_micro_batch_is_noted(script, monkeypatch, clears
             model.zero_grad()
 
     assert ("parts" in probe.lines) == (not clears)
+
+
+def test_what_has_no_rows_is_not_where_a_difference_begins(script, probe):
+    """Positions are embedded once in each micro-batch, so their sum depends on how many there are."""
+    model = nn.ModuleDict({"places": nn.Embedding(4, 2), "tokens": nn.Embedding(4, 2)})
+
+    def call():
+        return model["places"](torch.arange(4)) + model["tokens"](torch.zeros(2, 4, dtype=torch.int64))
+
+    model.forward = call
+    script.watched.engine, script.watched.models = None, [model]
+    probe.around_forward(model, (), {"ids": torch.zeros(2, 4)}, call)
+
+    assert list(probe.modules) == ["tokens"]
 
 
 def test_a_schedule_of_micro_batches_is_told_as_one():

@@ -346,7 +346,9 @@ class _Traces:
             return
         value = tensors[0]
         self.probe.note_dtype(value.dtype)
-        if len(value) == 1 != self.rows:  # of no row, as of positions
+        given = next((tensor for _, tensor in tensors_in(args)), None)
+        positions = given is not None and given.dim() == 1 and len(given) != self.rows
+        if positions or len(value) == 1 != self.rows:  # of no row
             return
         trace = self.probe.modules.setdefault(name, _Trace(name, self.probe.script.line()))
         trace.output = trace.output + row_sketch(local(value), self.mask)

@@ -1,7 +1,6 @@
 """What each step of a script begins with, and its first checkpoint: by these a resumed run is compared."""
 
 import argparse
-import gc
 import hashlib
 import os
 import random
@@ -16,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.features.prove.relations._copies import copies_of
 from perfsuite.features.prove.relations._gradients import fingerprints
-from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
@@ -140,20 +139,9 @@ class ResumeProbe(Probe):
         return result
 
     def _digests_of_copies(self) -> dict[str, str]:
-        """What a script makes of its model by copying it: an average, a teacher, a target. They are looked for once,
-        when the first step begins.
-        """
+        """They are looked for once, when the first step begins."""
         if self._copies is None:
-            trained = [inner_model(one) for one in self.script.models()]
-            parts = {id(part) for parameter in trained for part in parameter.modules()}
-            forms = [
-                (type(parameter), [plain(name) for name, _ in parameter.named_parameters()]) for parameter in trained
-            ]
-            same = [
-                one for one in gc.get_objects() if type(one) in {kind for kind, _ in forms} and id(one) not in parts
-            ]
-            named = ((one, [plain(name) for name, _ in one.named_parameters()]) for one in same)
-            self._copies = [one for one, names in named if (type(one), names) in forms] if trained else None
+            self._copies = copies_of(models) if (models := self.script.models()) else None
         found: dict[str, list[str]] = defaultdict(list)
         for model in self._copies or ():
             for name, parameter in model.named_parameters():

@@ -178,7 +178,7 @@ class CausalProbe(Probe):
                 moved = call(_with(args, ids, other), _with(kwargs, ids, other))
             with rounding_of(torch):
                 rounded = call(args, kwargs)
-            self._compare(kind, own, moved, rounded)
+            self._compare(kind, type(inner_model(model)).__name__, own, moved, rounded)
 
     def _on_all_ranks(self, kinds: set[str]) -> list[str]:
         """Those that all ranks can try: ranks that share a model call it as often."""
@@ -188,7 +188,9 @@ class CausalProbe(Probe):
         self.torch.distributed.all_gather_object(found, sorted(kinds))
         return [kind for kind in KINDS if all(kind in one for one in found)]
 
-    def _compare(self, kind: str, own: dict[str, Any], moved: dict[str, Any], rounded: dict[str, Any]) -> None:
+    def _compare(
+        self, kind: str, model: str, own: dict[str, Any], moved: dict[str, Any], rounded: dict[str, Any]
+    ) -> None:
         shares = {name: self._share(own[name], moved[name]) for name in own if name in moved}
         known = {name: ALLOWED * self._share(own[name], rounded[name]) for name in shares}
         if not shares:
@@ -197,7 +199,7 @@ class CausalProbe(Probe):
         begins = next((name for name in shares if shares[name] > max(known[name], 1e-12)), "")
         broken = shares[last] > known[last]
         self.exchanges[kind] = TokenExchange(
-            kind=kind, moved=shares[last], allowed=known[last], module=begins if broken else ""
+            kind=kind, moved=shares[last], allowed=known[last], module=(begins or model) if broken else ""
         )
 
     def _share(self, one: Any, other: Any) -> float:

@@ -23,6 +23,7 @@ from perfsuite.features.prove.relation import (
     typed,
 )
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, runs_of
+from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._ties import Ties
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import elements_of, local
@@ -59,8 +60,8 @@ class ParameterTrace(Record, frozen=True, kw_only=True):
 class ParameterTraces(Record, frozen=True, kw_only=True):
     """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for each
     parameter. ``parted`` are names of what was one parameter, ``lost`` those of a model of which no optimizer has any,
-    although all that the optimizers have is without a gradient. ``by_hand``: something else than a torch optimizer
-    updates, so what is in one is not known.
+    although all that the optimizers have is without a gradient. ``stuck_copies`` are dtypes of a copy's parameters.
+    ``by_hand``: something else than a torch optimizer updates, so what is in one is not known.
     """
 
     parameters: dict[str, ParameterTrace]
@@ -69,6 +70,7 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     untied: str = ""
     parted: list[tuple[str, str]] = []
     lost: list[str] = []
+    stuck_copies: dict[str, str] = {}
     hidden: list[tuple[str, str]] = []
     by_hand: bool = False
     step_line: str = ""  # the user's, in which gradients are clipped or the optimizer steps
@@ -98,6 +100,7 @@ class TrainedProbe(Probe):
         self.parted: list[tuple[str, str]] = []
         self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
         self.fed = False  # an optimizer has a gradient
+        self.copies: CoarseCopies | None = None
         self.line = ""
         self.made_line = ""
         self._read = False  # the gradients of this step
@@ -190,6 +193,7 @@ class TrainedProbe(Probe):
         """Compare the parameters with those before."""
         if not skipped:
             self.updates += 1
+            self.copies = self.copies or CoarseCopies(self.torch, self.script.models())
             for name in self.nonfinite:
                 self.spoiled.setdefault(name, self.script.step + 1)
         waiting = [(name, parameter) for name, parameter in self.script.parameters() if name not in self.moved]
@@ -236,6 +240,7 @@ class TrainedProbe(Probe):
                 untied=self.untied,
                 parted=self.parted,
                 lost=[] if self.fed else self.lost,
+                stuck_copies=self.copies.stuck(FEWEST) if self.copies else {},
                 hidden=self.hidden,
                 by_hand=engine or not self.watched.optimizers,
                 step_line=self.line,
@@ -278,7 +283,11 @@ def _judge(seen: Seen) -> Judged:
         raise CannotTry(Remark(what="few", number=updates))
     merged = {name: [rank.parameters[name] for rank in ranks if name in rank.parameters] for name in first.parameters}
     trained = {name: some for name, some in merged.items() if some[0].trains}
-    wrong = [*_about_gradients(trained, first), *_about_optimizers(trained, first), *_about_moves(trained, merged)]
+    wrong = [
+        *_about_gradients(trained, first),
+        *_about_optimizers(trained, first),
+        *_about_moves(trained, merged, first),
+    ]
     if first.hidden:
         kind, line = first.hidden[0]
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
@@ -331,13 +340,17 @@ def _about_optimizers(trained: dict[str, list[ParameterTrace]], first: Parameter
     yield from grouped("twice", [name for name, some in trained.items() if some[0].optimizers > 1])
 
 
-def _about_moves(trained: dict[str, list[ParameterTrace]], merged: dict[str, list[ParameterTrace]]) -> Iterator[Remark]:
+def _about_moves(
+    trained: dict[str, list[ParameterTrace]], merged: dict[str, list[ParameterTrace]], first: ParameterTraces
+) -> Iterator[Remark]:
     stuck = [
         name
         for name, some in trained.items()
         if max(one.tried for one in some) >= FEWEST and not any(one.moved for one in some)
     ]
     yield from grouped("stuck", stuck, other=trained[stuck[0]][0].dtype if stuck else "")
+    copies = first.stuck_copies
+    yield from grouped("copy", list(copies), other=next(iter(copies.values()), ""))
     frozen = {name: max(one.moved_frozen for one in some) for name, some in merged.items()}
     names = [name for name, step in frozen.items() if step]
     yield from grouped("frozen", names, step=frozen[names[0]] if names else 0)
@@ -369,6 +382,8 @@ RELATION = Relation(
         "twice": "two optimizers have {subject}: it is updated twice in each step",
         "stuck": "{subject} does not move in any update, in {other}: an update is smaller than its rounding. Keep "
         "float32 weights",
+        "copy": "{subject} is written in each step and stays as it was, in {other}: what an average adds to a copy is "
+        "smaller than its rounding. Keep averages in float32",
         "frozen": "{subject} is frozen, and the optimizer moved it in step {step}",
         "untied": "the config ties {subject} to the input embedding, but it is a parameter of its own",
         "parted": "{subject} was the same parameter as {other}, and is one of its own now: tie both again after "

@@ -1,0 +1,68 @@
+"""What a script makes of its model by copying it: an average, a teacher, a target."""
+
+import gc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.norms import local
+from perfsuite.rank.script.probes import plain
+from perfsuite.rank.torch_types import Module, Tensor
+
+SAMPLE = 4096  # numbers of a parameter that are followed
+MOST = 0.9  # of them stay
+SINGLE = 2.0**-23  # the epsilon of float32
+
+
+def copies_of(models: Sequence[Module]) -> list[Module]:
+    """Other modules of the same classes, with parameters of the same names."""
+    trained = [inner_model(one) for one in models]
+    parts = {id(part) for parameter in trained for part in parameter.modules()}
+    forms = [(type(parameter), [plain(name) for name, _ in parameter.named_parameters()]) for parameter in trained]
+    same = [one for one in gc.get_objects() if type(one) in {kind for kind, _ in forms} and id(one) not in parts]
+    named = ((one, [plain(name) for name, _ in one.named_parameters()]) for one in same)
+    return [one for one, names in named if (type(one), names) in forms]
+
+
+class _Followed(NamedTuple):
+    """A parameter of a copy and that of the model, with the first numbers of both as they were."""
+
+    name: str
+    ours: Tensor
+    version: int  # which each write raises
+    before: Tensor
+    trained: Tensor
+    trained_before: Tensor
+
+
+class CoarseCopies:
+    """Follows copies in a coarse dtype: what an average adds to one may be smaller than its rounding."""
+
+    def __init__(self, torch: Any, models: Sequence[Module]) -> None:
+        trained = {
+            (type(inner), plain(name)): one
+            for inner in map(inner_model, models)
+            for name, one in inner.named_parameters()
+        }
+        self._followed = [
+            _Followed(f"{type(copy).__name__}.{plain(name)}", one, one._version, _part(one), source, _part(source))
+            for copy in copies_of(models)
+            for name, one in copy.named_parameters()
+            if one.is_floating_point() and torch.finfo(one.dtype).eps > SINGLE
+            if (source := trained[type(copy), plain(name)]).shape == one.shape
+        ]
+
+    def stuck(self, writes: int) -> dict[str, str]:
+        """The dtype of each that was written so often, and of which nearly nothing followed what has moved."""
+        found = {}
+        for one in self._followed:
+            moved = _part(one.trained) != one.trained_before
+            kept = (_part(one.ours) == one.before).to(moved.device)[moved]
+            if one.ours._version - one.version >= writes and len(kept) and float(kept.float().mean()) > MOST:
+                found[one.name] = str(one.ours.dtype).removeprefix("torch.")
+        return found
+
+
+def _part(tensor: Tensor) -> Tensor:
+    part: Tensor = local(tensor).detach().flatten()[:SAMPLE].clone()
+    return part
