@@ -12,6 +12,7 @@ batches for nothing, and take the cores of the other side.
 import contextlib
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -77,18 +78,27 @@ def started_by(process: int, ranks: set[int]) -> set[int]:
 
 @contextlib.contextmanager
 def standing_still(processes: set[int]) -> Iterator[None]:
-    """Inside, these processes do nothing."""
+    """Inside, these processes do nothing. They go on if this process is told to end: they may look whether it is there."""
 
     def send(number: int) -> None:
         for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, number)
 
+    def end(number: int, frame: object) -> None:
+        send(signal.SIGCONT)
+        signal.signal(number, before or signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    handles = bool(processes) and threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, end) if handles else None
     send(signal.SIGSTOP)
     try:
         yield
     finally:
         send(signal.SIGCONT)
+        if handles:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _ranks() -> set[int]:

@@ -1,6 +1,7 @@
 """Two cells in turns: what a rank has started does not work while the other side does."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,11 @@ def seconds_of(process: int) -> float:
     """The processor time that it has taken."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
+
+
+def state_of(process: int) -> str:
+    """T is stopped."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait(condition: Callable[[], object]) -> None:
@@ -77,3 +83,18 @@ def test_they_go_on_after_an_error(error: type[BaseException]) -> None:
         before = seconds_of(process)
         wait(lambda: seconds_of(process) > before)
         assert seconds_of(process) > before
+
+
+def test_they_go_on_if_the_rank_is_told_to_end() -> None:
+    """Else they would stay for ever: a worker looks itself whether its rank is there."""
+    waits = (
+        "import sys, time; from perfsuite.rank.turns import standing_still\nwith standing_still({%d}): time.sleep(60)"
+    )
+    with running(WORKS) as process:
+        rank = subprocess.Popen([sys.executable, "-c", waits % process])
+        wait(lambda: state_of(process) == "T")
+        assert state_of(process) == "T"
+        rank.terminate()
+
+        assert rank.wait() == -signal.SIGTERM
+        assert state_of(process) != "T"
