@@ -78,7 +78,7 @@ def started_by(process: int, ranks: set[int]) -> set[int]:
 
 @contextlib.contextmanager
 def standing_still(processes: set[int]) -> Iterator[None]:
-    """Inside, these processes do nothing. They go on if this process is told to end: they may look whether it is there."""
+    """Inside, these processes do nothing. They go on if this process is told to end: they may wait for that."""
 
     def send(number: int) -> None:
         for process in processes:
