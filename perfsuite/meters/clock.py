@@ -9,7 +9,6 @@ synchronization, such as ``.item()``, makes it longer.
 import contextlib
 import functools
 import statistics
-import time
 from collections.abc import Iterator, Mapping
 
 from perfsuite.catalog.definitions import Metric
@@ -20,6 +19,7 @@ from perfsuite.rank.meter import Meter, Order
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind, block_size
+from perfsuite.system.clocks import perf_counter_ns
 from perfsuite.system.units import COUNT, SECONDS
 
 NO_BATCH = "no batch of a DataLoader, in each step, whose tensors all have as many rows"
@@ -48,18 +48,18 @@ class Clock(Meter):
 
     @contextlib.contextmanager
     def feed(self, kind: StepKind) -> Iterator[None]:
-        begin = time.perf_counter_ns()
+        begin = perf_counter_ns()
         yield
         if kind == StepKind.TIMED:
-            self.batch_seconds.append((time.perf_counter_ns() - begin) / 1e9)
+            self.batch_seconds.append((perf_counter_ns() - begin) / 1e9)
 
     @contextlib.contextmanager
     def step(self, kind: StepKind) -> Iterator[None]:
         self.session.synchronize()
-        begin = time.perf_counter_ns()
+        begin = perf_counter_ns()
         yield
         self.session.synchronize()
-        seconds = (time.perf_counter_ns() - begin) / 1e9
+        seconds = (perf_counter_ns() - begin) / 1e9
         if seconds <= 0:
             raise RankError(f"The clock went from {begin} to {begin + seconds * 1e9:.0f} ns during a step.")
         if kind == StepKind.TIMED:

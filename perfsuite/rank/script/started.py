@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from perfsuite.system.clocks import monotonic
+
 ENDS = ("first_step", "second_step")
 BEGINS = ("data", "forward")  # the phases with which the first iteration begins
 
@@ -28,7 +30,7 @@ class Started:
         self._age, self.whole = _age(), 0.0
         self.seconds = {"python": self._age, "import": 0.0, "other": 0.0}
         self.modules: list[str] = []
-        self._begun = time.monotonic()
+        self._begun = monotonic()
         self._thread = threading.get_ident()
         self._inside = False
         self._own: set[str] = set()  # modules that perfsuite has imported
@@ -40,26 +42,26 @@ class Started:
         if self._inside or threading.get_ident() != self._thread:
             return self._plain(*arguments, **named)
         self._inside = True
-        begun = time.monotonic()
+        begun = monotonic()
         try:
             return self._plain(*arguments, **named)
         finally:
             self._inside = False
-            self.seconds["import"] += time.monotonic() - begun
+            self.seconds["import"] += monotonic() - begun
 
     @contextlib.contextmanager
     def ours(self) -> Iterator[None]:
         """Inside, perfsuite attaches: its time and its modules are not the script's."""
-        begun, before = time.monotonic(), set(sys.modules)
+        begun, before = monotonic(), set(sys.modules)
         yield
         self._own |= sys.modules.keys() - before
-        self.seconds["other"] += time.monotonic() - begun
+        self.seconds["other"] += monotonic() - begun
         if self._inside:
-            self.seconds["import"] -= time.monotonic() - begun
+            self.seconds["import"] -= monotonic() - begun
 
     def listen(self, phase: str) -> None:
         """Called as a phase of an iteration begins; "batch" ends one."""
-        now = time.monotonic()
+        now = monotonic()
         if phase in BEGINS and not self._step:
             if builtins.__import__ == self._importing:
                 builtins.__import__ = self._plain
@@ -75,7 +77,7 @@ class Started:
 
     def age(self) -> float:
         """Seconds since the process was started."""
-        return self._age + time.monotonic() - self._begun
+        return self._age + monotonic() - self._begun
 
     @property
     def is_done(self) -> bool:
