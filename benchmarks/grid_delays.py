@@ -28,7 +28,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pooling import Effect
 from perfsuite.compare.rounds import Round
 from perfsuite.environments.environments import with_releases
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import STEP_TIME
 from perfsuite.records.record import Record
@@ -185,7 +185,7 @@ def of_stored_baselines(case: Case, python: Path, folder: Path) -> DelayRun:
     variables = os.environ | {"XDG_CACHE_HOME": str(cache)}
     done = subprocess.run(command, stdout=sys.stderr, env=variables, check=False)
     assert done.returncode in (0, 1), f"pytest ended with status {done.returncode}"
-    results = {one.measurement.cell: one for one in codec.read_measured(report)}
+    results = {one.measurement.cell: one for one in report_lines.read_measured(report)}
     assert results.keys() == set(CELLS), sorted(results.keys() ^ set(CELLS))
     red = {name for name, one in results.items() if one.verdict.status == Status.REGRESSED}
     return DelayRun(

@@ -11,7 +11,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.launch.hardware_here import local_hardware
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.record import Record
 from perfsuite.records.result import Result
 from perfsuite.system.machine import emulates, gpus
@@ -101,7 +101,7 @@ class Results:
     def measured(self) -> dict[str, Result]:
         """The cells that were measured, by id; of several the last."""
         reports = sorted(self.folder.glob("cells_*.jsonl"))
-        return {one.cell: one for path in reports for one in codec.read_measured(path) if one.cell in self.names}
+        return {one.cell: one for path in reports for one in report_lines.read_measured(path) if one.cell in self.names}
 
     def predictions(self) -> dict[str, Prediction]:
         """The cells that were predicted, by id."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from perfsuite.baselines.ledger import NAME as LEDGER
 from perfsuite.errors import UsageError
-from perfsuite.records import codec
-from perfsuite.records.codec import RunCoverage
+from perfsuite.records import report_lines
+from perfsuite.records.report_lines import RunCoverage
 from perfsuite.system.units import printable, show_part, some
 
 MOST_NAMED = 5  # cells without a result
@@ -36,7 +36,9 @@ def _is_of_baselines(file: Path) -> bool:
 
 def say_missing(reports: Iterable[Path]) -> bool:
     """Whether one of the reports lacks what was expected of it, which is said: its end, the end of a line, or cells."""
-    return sum(say_missing_of(report, codec.coverage_of(report)) for report in reports) > 0  # of all, not of the first
+    return (
+        sum(say_missing_of(report, report_lines.coverage_of(report)) for report in reports) > 0
+    )  # of all, not of the first
 
 
 def say_missing_of(report: Path, found: RunCoverage) -> bool:
@@ -50,7 +52,7 @@ def say_missing_of(report: Path, found: RunCoverage) -> bool:
 def _problem(report: Path, found: RunCoverage) -> str:
     if not report.stat().st_size:
         return "is empty: its run was killed, or wrote another file."
-    if codec.is_cut(report):
+    if report_lines.is_cut(report):
         return "ends in the middle of a line: its run was killed."
     if found.is_whole:
         return ""
@@ -60,7 +62,7 @@ def _problem(report: Path, found: RunCoverage) -> str:
     ended = []
     if found.exit_status is None:
         ended = ["has no end: its run was killed."]
-    elif found.exit_status == codec.INTERRUPTED:
+    elif found.exit_status == report_lines.INTERRUPTED:
         ended = ["is of a run that was interrupted."]
     elif found.missing:
         ended = ["is incomplete."]

@@ -10,7 +10,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.gather import LaunchFacts, failed
 from perfsuite.launch.hardware_here import describe
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.failure import Failure
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import CellResult, Result
@@ -64,7 +64,7 @@ def result_of(report: pytest.TestReport) -> CellResult | None:
     """What a test has measured or predicted, or why it has not, from the report of the phase that left it."""
     if not (text := getattr(report, _RESULT, "")):
         return None
-    result = codec.decode_line(text.encode(), f"the report of {report.nodeid}")
+    result = report_lines.decode_line(text.encode(), f"the report of {report.nodeid}")
     assert isinstance(result, CellResult)
     return result
 

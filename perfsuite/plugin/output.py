@@ -20,7 +20,7 @@ from perfsuite.plugin.parametrization import catalog_of, cell_of
 from perfsuite.plugin.report_files import Reports
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.terminal import Pace, width_of, write, write_summary
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN
 from perfsuite.run.environment_changes import lacks_code
@@ -245,7 +245,7 @@ class Output:
         if session.exitstatus == pytest.ExitCode.OK and any(map(self.is_red, self.results)):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if session.exitstatus == pytest.ExitCode.OK and self.left_out:
-            session.exitstatus = codec.PARTIAL
+            session.exitstatus = report_lines.PARTIAL
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:

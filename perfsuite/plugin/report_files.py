@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
 from perfsuite.records.result import CellResult, Result, RunBegin, RunEnd
@@ -38,7 +38,7 @@ class Reports:
 
     def end(self, exit_status: int, skipped: dict[str, str]) -> None:
         """The run has ended."""
-        final = codec.final(self._records)
+        final = report_lines.final(self._records)
         if len(final) < len(self._records):
             self._records, self._there = final, 0
         self._append(RunEnd(end=timestamp(), exit_status=exit_status, skipped=skipped))

@@ -12,7 +12,7 @@ from pathlib import Path
 from perfsuite.baselines import ledger
 from perfsuite.baselines.store import Store
 from perfsuite.errors import FileError
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import RED
 from perfsuite.system.units import show_several
@@ -67,7 +67,7 @@ def read_history(
     for entry in ledger.read(store.ledger)[0]:
         runs[entry.cell] += 1
         moved[entry.cell] += entry.change == "changed" and not entry.consent.endswith("times")
-    results = [result for path in reports for result in codec.read_measured(path)]
+    results = [result for path in reports for result in report_lines.read_measured(path)]
     for result in sorted(results, key=lambda result: _date(result.measurement)):
         cell = result.measurement.cell
         runs[cell] += 1

@@ -13,7 +13,7 @@ from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import Refused
-from perfsuite.records.codec import read_measured
+from perfsuite.records.report_lines import read_measured
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("bloom_tiny", "gpt2_tiny", "llama_tiny", "t5_tiny")

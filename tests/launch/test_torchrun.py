@@ -19,7 +19,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import SECRET, new_secret
 from perfsuite.launch.torchrun import RankGroup, forget
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 
 NAMES = ("perfsuite-a", "perfsuite-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -116,7 +116,8 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire, measure: Measure, pair
 
     nodes = [start(1), start(0)]
     codes = [node.wait(timeout=400) for node in nodes]
-    measured = {one.measurement.cell: one.measurement for one in codec.read_measured(wire.folder / "report.jsonl")}
+    results = report_lines.read_measured(wire.folder / "report.jsonl")
+    measured = {one.measurement.cell: one.measurement for one in results}
 
     assert codes == [0, 0]
     assert wire.pids() == []

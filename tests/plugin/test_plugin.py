@@ -17,7 +17,7 @@ import pytest
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.verdict_words import headline
 from perfsuite.system import machine
@@ -266,7 +266,7 @@ def test_whatever_stops_a_cell_is_in_the_report(repository, summary_of, monkeypa
     monkeypatch.setattr(Runner, "measure", measure)
     pytester = repository(CELL)
     result = perf(pytester, "--perf-report=run.jsonl", *options)
-    (one,) = codec.read_measured(pytester.path / "run.jsonl")
+    (one,) = report_lines.read_measured(pytester.path / "run.jsonl")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert headline(one.verdict).startswith(told)

@@ -21,11 +21,11 @@ from perfsuite.compare.judge import judge
 from perfsuite.plugin.perf_run import PerfRun
 from perfsuite.plugin.terminal import Pace
 from perfsuite.rank.flags import own_code
-from perfsuite.records import codec
-from perfsuite.records.codec import RunCoverage
+from perfsuite.records import codec, report_lines
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.packed import pack
 from perfsuite.records.progress import Progress
+from perfsuite.records.report_lines import RunCoverage
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import EvidenceTrace, TraceKind
 from perfsuite.run.against import Against
@@ -275,7 +275,7 @@ def test_a_run_of_nothing_replaces_the_files_of_an_earlier_one(repository):
     assert [file.read_text() for file in files] == ["earlier"] * 2
 
     assert perf(pytester, *options).ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    assert codec.coverage_of(files[0]) == RunCoverage(known=True, exit_status=pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert report_lines.coverage_of(files[0]) == RunCoverage(known=True, exit_status=pytest.ExitCode.NO_TESTS_COLLECTED)
     assert "No cell has a result." in files[1].read_text()
 
 
@@ -314,7 +314,7 @@ def test_a_budget_ends_the_cell_that_runs(pytester, monkeypatch):
     pytester.makepyfile(test_perf=TEST.format(cells=", ".join(map(repr, CELLS[:2])), fixtures=""))
     monkeypatch.setattr("perfsuite.plugin.perf_run.PerfRun.pytest_runtest_setup", _almost, raising=False)
     result = perf(pytester, "--perf-budget=1h", "--perf-report=run.jsonl")
-    reasons = list(codec.coverage_of(pytester.path / "run.jsonl").skipped.values())
+    reasons = list(report_lines.coverage_of(pytester.path / "run.jsonl").skipped.values())
 
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.plugin import perf_run
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 from perfsuite.records.result import Result
 from perfsuite.run.gatekeeper import Gatekeeper
 
@@ -60,7 +60,7 @@ def suite(pytester, monkeypatch):
 
 def results(path: Path) -> dict[str, str]:
     """The status of each cell in the report's lines."""
-    lines = [codec.decode_line(line, "the report") for line in path.read_bytes().splitlines()]
+    lines = [report_lines.decode_line(line, "the report") for line in path.read_bytes().splitlines()]
     return {line.verdict.cell: str(line.verdict.status) for line in lines if isinstance(line, Result)}
 
 

@@ -20,7 +20,7 @@ from perfsuite.cli.command_files import command_files
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.reasons import Slower
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status
@@ -207,7 +207,7 @@ def test_a_conftest_that_sets_the_exit_status_hides_nothing(hook: str, pytester:
     )
     result = pytester.runpytest_inprocess("--perf", "--perf-report=run.jsonl", "-p", "no:cacheprovider")
 
-    assert result.ret == codec.coverage_of(pytester.path / "run.jsonl").exit_status == 1
+    assert result.ret == report_lines.coverage_of(pytester.path / "run.jsonl").exit_status == 1
 
 
 def test_all_skipped_is_no_success(pytester: pytest.Pytester) -> None:
@@ -217,7 +217,7 @@ def test_all_skipped_is_no_success(pytester: pytest.Pytester) -> None:
         "def test_cell(perf_cell): perf_cell.check()\n"
     )
     result = pytester.runpytest_subprocess("--perf", "--perf-report=run.jsonl", "-p", "no:cacheprovider")
-    found = codec.coverage_of(pytester.path / "run.jsonl")
+    found = report_lines.coverage_of(pytester.path / "run.jsonl")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["Nothing was compared, so this run is no success:*"])
@@ -231,7 +231,7 @@ def test_a_keyword_that_selects_nothing_is_no_success(pytester: pytest.Pytester)
         "--perf", "-k", "nothing", "--perf-report=run.jsonl", "-p", "no:cacheprovider"
     )
 
-    assert result.ret == codec.coverage_of(pytester.path / "run.jsonl").exit_status == 5
+    assert result.ret == report_lines.coverage_of(pytester.path / "run.jsonl").exit_status == 5
     assert main(["summary", str(pytester.path / "run.jsonl")]) == 1
 
 
@@ -273,7 +273,7 @@ def fuzz(path: Path, at: int, change: str, byte: int) -> None:
     }[change]
     path.write_bytes(changed)
     try:
-        coverage, results = codec.coverage_of(path), codec.read_measured(path)
+        coverage, results = report_lines.coverage_of(path), report_lines.read_measured(path)
     except PerfsuiteError:
         return
     if coverage.known and coverage.is_whole:

@@ -7,7 +7,7 @@ import pytest
 from gate_samples import CELL, LAUNCH, measurement
 
 from perfsuite.errors import FileError
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.reasons import StepDiffers
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Status, Verdict
@@ -23,7 +23,7 @@ def test_a_reason_is_read_as_it_was(tmp_path: Path) -> None:
     path.write_text(codec.encode_line(RESULT) + "\n")
 
     assert json.loads(path.read_text())["verdict"]["reason"]["because"] == "step differs"
-    assert codec.read_measured(path)[0].verdict.reason == WHY
+    assert report_lines.read_measured(path)[0].verdict.reason == WHY
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_a_strange_reason_is_refused(tmp_path: Path, change: dict[str, object], 
     path.write_text(json.dumps(line) + "\n")
 
     with pytest.raises(FileError) as refused:
-        codec.read_report(path)
+        report_lines.read_report(path)
     assert str(refused.value) == f"{path}:1 is not a result: {said}."

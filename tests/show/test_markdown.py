@@ -12,7 +12,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 from perfsuite.records.change import Change, Problem, TrialReport
 from perfsuite.records.reasons import InWords
 from perfsuite.records.result import Result
@@ -184,7 +184,7 @@ def test_a_report_reads_back(report):
     """In its order."""
     path = report(FATTER, result())
 
-    assert codec.read_report(path) == [FATTER, result()]
+    assert report_lines.read_report(path) == [FATTER, result()]
 
 
 def test_a_torn_report_is_named(report):
@@ -192,7 +192,7 @@ def test_a_torn_report_is_named(report):
     path = report(FATTER, result())
     path.write_bytes(path.read_bytes()[20:])
     with pytest.raises(FileError, match=r"run\.jsonl:1 is not a"):
-        codec.read_report(path)
+        report_lines.read_report(path)
 
 
 def test_a_killed_run_keeps_what_it_had(report, capsys):

@@ -20,7 +20,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.plugin.report_files import Reports
 from perfsuite.rank.memory.anatomy import Mark, whole_steps
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.change import Cause, Change, Fixed, How, Problem, TrialReport
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.reasons import InWords, NotAllTried, OtherRelease, Slower, Undecided
@@ -656,7 +656,7 @@ def test_a_page_that_cannot_be_drawn_does_not_end_the_run(tmp_path, monkeypatch)
     reports.add(result(), 1)
     reports.add(result(), 0)
 
-    assert len(codec.read_measured(tmp_path / "run.jsonl")) == 2
+    assert len(report_lines.read_measured(tmp_path / "run.jsonl")) == 2
     assert "cannot be drawn: ZeroDivisionError" in reports.unwritten and not (tmp_path / "run.html").exists()
 
 
@@ -688,7 +688,9 @@ def test_a_disk_that_was_full_costs_no_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(codec, "write_lines", whole)
     reports.add(result(), 0)
 
-    assert len(codec.read_measured(tmp_path / "run.jsonl")) == 3 and not codec.is_cut(tmp_path / "run.jsonl")
+    assert len(report_lines.read_measured(tmp_path / "run.jsonl")) == 3 and not report_lines.is_cut(
+        tmp_path / "run.jsonl"
+    )
     assert "cannot be written: No space left on device." in reports.unwritten
 
 

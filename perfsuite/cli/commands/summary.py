@@ -3,13 +3,17 @@
 import argparse
 import itertools
 import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.cli.report_options import files_of, say_missing_of
 from perfsuite.cli.shared_options import add_html, add_select, add_shared, catalog_of, html_of
 from perfsuite.errors import FileError, UsageError
-from perfsuite.records import codec
+from perfsuite.records import report_lines
+from perfsuite.records.lean import Leaner
+from perfsuite.records.report_lines import Place
 from perfsuite.records.result import CellResult
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.run_report import write_run
@@ -50,47 +54,53 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a report cannot be read, a cell is red or was not compared, or there is none."""
     page = html_of(arguments)
     catalog = catalog_of(arguments)
-    cells: list[CellResult] = []
+    cells, leaner = dict[Place, CellResult](), Leaner()
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
         try:
-            here = codec.read_report(report)
-            cells += here
-            found = codec.coverage_of(report)
+            here = {place: leaner.lean(result) for place, result in report_lines.results_of(report)}
+            cells |= here
+            found = report_lines.coverage_of(report)
             missing = say_missing_of(report, found)
         except FileError as error:  # a comment without it must not stay green
             print(f"perfsuite: {printable(str(error))}", file=sys.stderr)
             conclusion = UNREADABLE
             continue
         if conclusion == SUCCESS:
-            conclusion = _conclusion(report, found, missing, any(map(is_red, here)))
+            conclusion = _conclusion(report, found, missing, any(map(is_red, here.values())))
     if arguments.expression:
-        ids = {cell.verdict.cell for cell in cells}
-        meant = cells_meant(arguments.expression, ids, catalog)
-        cells = [cell for cell in cells if meant(cell.verdict.cell)]
+        meant = cells_meant(arguments.expression, {cell.verdict.cell for cell in cells.values()}, catalog)
+        cells = {place: cell for place, cell in cells.items() if meant(cell.verdict.cell)}
         if not cells:
             raise UsageError(f"-k {arguments.expression!r} matches no cell of the reports.")
-    cells.sort(key=codec.is_measured, reverse=True)
+    shown = sorted(cells.values(), key=report_lines.is_measured, reverse=True)
     metrics = catalog.all("metric").values()
     if page:
-        write_run(page, cells, metrics)
+        write_run(page, shown, metrics, partial(_whole, {id(cell): place for place, cell in cells.items()}))
     if arguments.brief:
-        text = render_brief(cells, conclusion)
+        text = render_brief(shown, conclusion)
     else:
-        text = render_markdown(cells, metrics, conclusion)
+        text = render_markdown(shown, metrics, conclusion)
     sys.stdout.write(text)
-    return 0 if passes(cells, conclusion) else 1
+    return 0 if passes(shown, conclusion) else 1
 
 
-def _conclusion(report: Path, found: codec.RunCoverage, missing: bool, has_red: bool) -> str:
+def _whole(places: Mapping[int, Place], cells: Sequence[CellResult]) -> list[CellResult]:
+    """The results with their evidence, read again."""
+    wanted = [places[id(cell)] for cell in cells]
+    found = report_lines.results_at(wanted)
+    return [found[place] for place in wanted]
+
+
+def _conclusion(report: Path, found: report_lines.RunCoverage, missing: bool, has_red: bool) -> str:
     """How the run of a report ended, as the report itself tells. Of a run with red tests, a red cell tells it; without
     one, something else made them red.
     """
     status = found.exit_status
-    if status == codec.INTERRUPTED:
+    if status == report_lines.INTERRUPTED:
         return INTERRUPTED
-    if status == codec.PARTIAL:
+    if status == report_lines.PARTIAL:
         return INCOMPLETE
     if missing:
-        return KILLED if status is None or codec.is_cut(report) else INCOMPLETE
+        return KILLED if status is None or report_lines.is_cut(report) else INCOMPLETE
     return SUCCESS if status in (None, 0) or (status == FAILED and has_red) else "failure"

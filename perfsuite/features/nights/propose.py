@@ -13,7 +13,7 @@ from perfsuite.errors import UsageError
 from perfsuite.features.nights.forge_options import address_of_run, api_of, token_of
 from perfsuite.features.nights.news import proposal
 from perfsuite.features.nights.news.forge import opened
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 from perfsuite.run.gatekeeper import commit_of
 from perfsuite.system.units import listed
 
@@ -27,7 +27,7 @@ def propose(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{listed(arguments.reports)} has no report of pytest --perf-report (.jsonl).")
     if say_missing(reports):
         raise UsageError("Nothing is proposed from a run of which a part is missing: run it again.")
-    made = proposal.ForgeProposal.of(result for report in reports for result in codec.read_measured(report))
+    made = proposal.ForgeProposal.of(result for report in reports for result in report_lines.read_measured(report))
     for cell, result in made.accepted.items():
         if store.load(cell) != result.baseline:
             raise UsageError(f"{cell} was compared with another baseline than the one here: check out the same commit.")

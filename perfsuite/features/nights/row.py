@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from perfsuite.catalog.cell_id import PATTERN
 from perfsuite.errors import FileError
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.result import CellResult, Result
 from perfsuite.records.sample import is_number
@@ -97,14 +98,14 @@ def read_raw(path: Path) -> list[RawRow]:
 
 
 def read_report(path: Path) -> list[NightRow]:
-    """A row for each line of a report of ``pytest --perf-report``, as `records/codec.py` reads it. Raises FileError,
-    naming the line, for an invalid one.
+    """A row for each line of a report of ``pytest --perf-report``, as records/report_lines.py reads it. Raises
+    FileError, naming the line, for an invalid one.
     """
-    results = list(codec.results_of(path))
-    dates = [date for _, result in results if (date := _date(result))]
-    if results and not dates:
+    rows = [(place, _row(result)) for place, result in report_lines.results_of(path)]
+    earliest = min((row.date for _, row in rows if row.date), default="")
+    if rows and not earliest:
         raise FileError(f"{path} has no date: no cell of it was launched. Measure again with this perfsuite.")
-    return [_checked(_row(result, min(dates)), where) for where, result in results]
+    return [_checked(row if row.date else replace(row, date=earliest), str(place)) for place, row in rows]
 
 
 def read(path: Path) -> list[NightRow]:
@@ -163,7 +164,7 @@ def _date(result: CellResult) -> str:
     return min((launch.date for launch in launches), default=result.date)
 
 
-def _row(result: CellResult, earliest: str) -> NightRow:
+def _row(result: CellResult) -> NightRow:
     verdict = result.verdict
     machine = result.measurement.machine if isinstance(result, Result) else None
     red = tuple(line.metric for line in verdict.lines if line.status in RED)
@@ -171,7 +172,7 @@ def _row(result: CellResult, earliest: str) -> NightRow:
     numbers = {name: _short(value) for name, value in values.items() if is_number(value)}
     note = "" if verdict.status in _QUIET else _why(verdict) or summary(verdict)
     return NightRow(
-        date=_date(result) or earliest,
+        date=_date(result),
         cell=result.cell,
         machine=machine.identity if machine else result.kind,
         device=machine.device if machine else "",

@@ -1,7 +1,7 @@
 """The report of a run: the verdict in a sentence, what moved by cause, then every cell with its evidence."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,31 +46,49 @@ MOST_SECTIONS = 300  # cells with their evidence
 MOST_ROWS = 3000  # of the table of all cells
 MOST_CAUSES, MOST_EFFECTS, MOST_FACTS = 100, 200, 30
 MOST_OF_COMMAND = 100_000  # characters; Linux runs no longer one
+Whole = Callable[[Sequence[CellResult]], Sequence[CellResult]]  # the same results with their evidence, if they lack it
 
 
 @dataclass(frozen=True)
 class ShownRun:
-    """The cells of a page, the metrics by name, and prefixes() of the results. ``here`` are cells with a section."""
+    """The cells of a page, the metrics by name, and prefixes() of the results. ``here`` are cells with a section.
+    ``evidence`` has those whose evidence is shown, whole, by the id() of the result.
+    """
 
     results: Sequence[CellResult]
     metrics: Mapping[str, Metric]
     prefix: Mapping[str, str]
     here: Container[str]
+    evidence: Mapping[int, CellResult]
+
+    def whole(self, result: CellResult) -> CellResult:
+        """The result with its evidence."""
+        return self.evidence.get(id(result), result)
+
+    def section(self, result: CellResult, folder: Path) -> Section:
+        """The cell's own, on a page in that folder."""
+        return cell_section(self.whole(result), self.metrics, self.prefix, folder)
 
     def linked(self, cell: str) -> PageEntry:
         """The cell's name, which leads to its section."""
         return PageEntry(cell, link=anchor(cell) if cell in self.here else "")
 
 
-def write_run(path: Path, results: Sequence[CellResult], metrics: Iterable[Metric]) -> None:
+def write_run(path: Path, results: Sequence[CellResult], metrics: Iterable[Metric], whole: Whole = list) -> None:
     """Write the report of a run that has ended. Raises FileError if it cannot be written."""
-    document.write(path, run_document(results, metrics, folder=path.parent))
+    document.write(path, run_document(results, metrics, folder=path.parent, whole=whole))
 
 
 def run_document(
-    results: Sequence[CellResult], metrics: Iterable[Metric], waiting: int = 0, folder: Path | None = None
+    results: Sequence[CellResult],
+    metrics: Iterable[Metric],
+    waiting: int = 0,
+    folder: Path | None = None,
+    whole: Whole = list,
 ) -> Document:
-    """The page of the cells that have finished; ``waiting`` others have not. ``folder`` is where the page will be."""
+    """The page of the cells that have finished; ``waiting`` others have not. ``folder`` is where the page will be.
+    ``whole`` is asked once for all results whose evidence the page shows.
+    """
     known = names_of(metrics)
     ranked = causes(moved(results, known), results)
     prefix, base = prefixes(results), folder or Path()
@@ -90,7 +108,10 @@ def run_document(
     order = sorted(results, key=lambda result: (not is_red(result), status_of(result)[1] != "yellow"))
     loud = [result for result in order if is_red(result) or status_of(result)[1] == "yellow"]
     quiet = order[len(loud) :]
-    run = ShownRun(results, known, prefix, {result.verdict.cell for result in order[:MOST_SECTIONS]})
+    groups_shown = [cause for _, some, _, _ in groups for cause in some[:MOST_CAUSES]]
+    first = [*order[:MOST_SECTIONS], *(cause.moved[0].result for cause in groups_shown if cause.moved)]
+    evidence = dict(zip(map(id, first), whole(first), strict=True))
+    run = ShownRun(results, known, prefix, {result.verdict.cell for result in order[:MOST_SECTIONS]}, evidence)
     sections = []
     for heading, some, opened, more in groups:
         inside = [_cause(one, run, number < opened) for number, one in _first(some)]
@@ -99,11 +120,11 @@ def run_document(
     said = _left_out(len(order), MOST_ROWS, "cell")
     sections.append(Section(heading="All cells", sentences=said, tables=[_table(order[:MOST_ROWS], run)]))
     if loud:
-        inside = [cell_section(result, known, prefix, base) for result in loud[:MOST_SECTIONS]]
+        inside = [run.section(result, base) for result in loud[:MOST_SECTIONS]]
         said = _without(len(loud), len(inside))
         sections.append(Section(heading="Cells that are not green", sentences=said, inside=inside))
     if quiet:
-        inside = [cell_section(result, known, prefix, base) for result in quiet[: max(MOST_SECTIONS - len(loud), 0)]]
+        inside = [run.section(result, base) for result in quiet[: max(MOST_SECTIONS - len(loud), 0)]]
         said = _without(len(quiet), len(inside))
         sections.append(Section(heading=_quiet(quiet), folded=True, sentences=said, inside=inside))
     return Document(
@@ -212,7 +233,7 @@ def _cause(cause: ShownCause, run: ShownRun, opened: bool) -> Section:
     return Section(
         heading=cause.title,
         sentences=sentences,
-        charts=_charts(cause, run.metrics),
+        charts=_charts(cause, run),
         tables=[_effects(cause, run)],
         commands=_commands(cause, run.prefix),
         kind=kinds.pop() if len(kinds) == 1 else "",
@@ -259,10 +280,10 @@ def _difference(effect: Moved, metrics: Mapping[str, Metric]) -> str:
     return signed(new - old, metric.unit)
 
 
-def _charts(cause: ShownCause, metrics: Mapping[str, Metric]) -> list[Html]:
+def _charts(cause: ShownCause, run: ShownRun) -> list[Html]:
     """The evidence of the cell that moved most: its memory, or its steps."""
-    largest = cause.moved[0] if cause.moved else None
-    result = largest.result if largest else None
+    largest, metrics = cause.moved[0] if cause.moved else None, run.metrics
+    result = run.whole(largest.result) if largest else None
     if largest is None or not isinstance(result, Result):
         return []
     old = result.baseline.measurement if result.baseline else None

@@ -26,9 +26,10 @@ from perfsuite.features.predict.result import PredictedResult
 from perfsuite.features.predict.trace import tracing
 from perfsuite.features.predict.trace_records import Trace, TraceMark
 from perfsuite.features.predict.traced_memory import predict
-from perfsuite.records.codec import read, read_report, write
+from perfsuite.records.codec import read, write
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
+from perfsuite.records.report_lines import read_report
 from perfsuite.show.text.line_words import note_text
 from perfsuite.show.text.trial_words import text_of_change
 from perfsuite.show.text.verdict_words import accept_text, headline

@@ -12,7 +12,7 @@ from perfsuite.compare.judge import judge
 from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction
 from perfsuite.features.predict.prediction import PredictedTime, Prediction
 from perfsuite.features.predict.result import PredictedResult
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.result import Result
 from perfsuite.show.html.document import render
@@ -85,7 +85,7 @@ def test_a_report_with_predictions_reads_back(tmp_path):
     results = [measured(), predicted()]
     write_report(tmp_path / "run.jsonl", results)
 
-    assert codec.read_report(tmp_path / "run.jsonl") == results
+    assert report_lines.read_report(tmp_path / "run.jsonl") == results
 
 
 def test_baseline_accept_leaves_predictions_alone(capsys, tmp_path):

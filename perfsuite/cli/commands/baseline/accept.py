@@ -20,7 +20,7 @@ from perfsuite.cli.shared_options import catalog_of, given, known_store_of, stor
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
 from perfsuite.errors import FileError, UsageError
-from perfsuite.records import codec
+from perfsuite.records import report_lines
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
@@ -142,7 +142,7 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
 
 def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
     """The results that -k selects, each cell once."""
-    measured = codec.read_measured(report)
+    measured = report_lines.read_measured(report)
     wanted = cells_meant(expression, {result.measurement.cell for result in measured}, catalog)
     chosen = [result for result in measured if wanted(result.measurement.cell)]
     if not chosen:

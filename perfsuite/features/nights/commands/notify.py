@@ -13,7 +13,7 @@ from perfsuite.features.nights.news.proposal import BRANCH
 from perfsuite.features.nights.news.regressions import News
 from perfsuite.features.nights.propose import propose
 from perfsuite.features.upgrade.upgrade_outcome import UpgradeReport
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.settings.keys import BASELINES, CATALOG, KERNELS
 
 HELP = "Keep an issue for each cause of regressions, send a message, or propose the baselines of better cells."
@@ -93,7 +93,7 @@ def read(reports: list[Path]) -> News:
             if file.suffix == ".json":
                 news.add_upgrade(codec.read(file, UpgradeReport))
             else:
-                news.add_run(codec.read_report(file))
+                news.add_run(report_lines.read_report(file))
     return news
 
 

@@ -35,7 +35,7 @@ from perfsuite.features.predict.time.options import OF_EXPERTS, OPTIONS
 from perfsuite.features.predict.time.precision import PRECISIONS
 from perfsuite.features.predict.time.schedule import write_trace
 from perfsuite.features.predict.time.software import SOFTWARE
-from perfsuite.records import codec
+from perfsuite.records import codec, report_lines
 from perfsuite.settings.keys import CATALOG
 from perfsuite.settings.setting import assignments
 from perfsuite.show.text.tables import print_table
@@ -206,7 +206,8 @@ def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Cata
         raise UsageError(f"--network is between nodes, and {hardware.name} is one node.")
     if not text.endswith(".jsonl"):
         return Network(rate=parse_network(text), latency=1.0, cell="")
-    found = network_of((one.measurement for one in codec.read_measured(Path(text))), hardware, stack, catalog, text)
+    measured = (one.measurement for one in report_lines.read_measured(Path(text)))
+    found = network_of(measured, hardware, stack, catalog, text)
     reaches = f"reaches {show_rate(NETWORK * found.rate)} per node, with {found.latency:.3g} times NCCL's usual latency"
     print(f"The network, as {found.cell} measured it, {reaches}.\n")
     return found
