@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from perfsuite.compare.capacity import PEAK
+from perfsuite.catalog.cell_id import CellId
+from perfsuite.compare.capacity import PEAK, capacity_of
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import AT, CLEARED, EXPOSED, LINE, SUMMED, line_of, seconds_by_phase
@@ -20,6 +21,7 @@ WAITS = 1 / 3  # of an iteration, for its data, if that is less than WAITED: to 
 WAITED = 5e-3  # seconds of a step, from which on a LARGE share counts
 MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own; of the peak
 RARE = 0.1  # of the time, of what some steps have alone: evaluations and saves; of the peak, of the step before
+CASTS = 0.15  # of the peak: norms in fp32 inside of a bf16 model are a tenth
 SMALL = 0.02  # of the peak
 LOGITS_LEAST = 2**20  # bytes: what is a large share of less is nobody's trouble
 SAMPLED = 0.02  # seconds of samples from which on their shares count
@@ -31,7 +33,11 @@ LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes 
 STEADY = 0.9  # of the steps, which one rank is the slowest of: others are slow by chance, or by a busy machine
 AGAIN = 2  # recompilations: after the first, torch takes what has changed as a variable
 UNEVEN = 1.5  # the largest tenth of the steps by the smallest
+AMPLE = 0.25  # of the memory, below which a peak needs no recomputation
+DEBUGGING = ("anomaly mode", "torch profiler", "traced Python", "tracemalloc")  # flags that are off in a usual training
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
+
+TRAINS = ("forward", "backward", "optimizer")
 
 
 class Symptom(StrEnum):
@@ -48,6 +54,8 @@ class Symptom(StrEnum):
     CARRIED = "tensors of the step before"
     RECOMPILES = "recompilation"
     GRAPH_BREAKS = "graph breaks"
+    DEBUGS = "debugging"
+    CROWDED = "more threads than cores"
     DATA = "waiting for data"
     EVALUATES = "evaluation in the steps"
     SAVES = "saves"
@@ -55,6 +63,8 @@ class Symptom(StrEnum):
     LOOPS = "optimizer loops"
     HOST = "host-bound"
     WIDE = "cast up"
+    RECOMPUTES = "recomputation"
+    PADDED = "padding that no row needs"
     UNEVEN = "uneven batches"
     RANKS = "waiting for messages"
     SLOWEST = "waiting for the slowest rank"
@@ -101,6 +111,11 @@ class SeenNumbers:
     def __init__(self, measurement: Measurement) -> None:
         self.readings = measurement.readings
         self.unrepeated = measurement.unrepeated
+        self.flags = measurement.flags
+        machine, ranks = measurement.machine, measurement.world_size
+        here = ranks / max(1, len(machine.nodes))
+        self.memory = capacity_of(measurement) or machine.memory_bytes / max(1, here)
+        self.ranks_per_core = here / max(1, machine.cores) if CellId.split(measurement.cell).is_on_cpu else 0.0
         self.phases = shares(measurement)
         sampled = self.readings.get("line_seconds")
         self.sampled = _shares(sampled.phases) if sampled and sampled.value >= SAMPLED else {}
@@ -113,6 +128,19 @@ class SeenNumbers:
     def part(self, metric: str, part: str) -> int:
         """A part of a number."""
         return self.readings[metric].parts.get(part, 0) if self.value(metric) else 0
+
+    def is_large(self, share: float, of_little: float) -> bool:
+        """Whether a share of an iteration counts: a LARGE one if it takes WAITED seconds."""
+        seconds = share * sum(seconds_by_phase(self.readings).values())
+        return share >= (LARGE if seconds >= WAITED else of_little)
+
+    def outside(self) -> Counter[str]:
+        """The samples of other code of the loop by its line, without lines that train too: a library's loop is one."""
+        if not self.sampled:
+            return Counter()
+        lines = self.readings["line_seconds"].lines
+        train = {line for phase in TRAINS for line in lines.get(phase, {})}
+        return Counter({line: size for line, size in lines.get("other", {}).items() if line not in train})
 
     def of_peak(self, size: float) -> float:
         """Its share of the peak."""
@@ -142,8 +170,12 @@ class SeenNumbers:
             return 0.0
         sends = {line for lines in self.readings["communication_bytes"].lines.values() for line in lines}
         sampled = self.readings["line_seconds"]
-        microseconds = sum(size for line, size in sampled.lines.get("other", {}).items() if line in sends)
-        return microseconds / 1e6 / sampled.value
+        inside = (sampled.lines.get(phase, {}) for phase in ("other", "update"))
+        return self.share(sum(size for lines in inside for line, size in lines.items() if line in sends))
+
+    def share(self, microseconds: float) -> float:
+        """Of all samples."""
+        return microseconds / 1e6 / self.readings["line_seconds"].value if self.sampled else 0.0
 
 
 Look = Callable[[SeenNumbers], Iterator[StandOut]]
@@ -208,13 +240,17 @@ def _carried(seen: SeenNumbers) -> Iterator[StandOut]:
 def _data(seen: SeenNumbers) -> Iterator[StandOut]:
     """What a DataLoader takes, or the loop's own code before it trains."""
     loader, loop = seen.phases.get("data", 0.0), seen.sampled.get("batch", 0.0)
-    waited = max(loader, loop) * sum(seconds_by_phase(seen.readings).values())
-    if max(loader, loop) >= (LARGE if waited >= WAITED else WAITS):
-        yield StandOut(Symptom.DATA, max(loader, loop), seen.line("data" if loader >= loop else "batch"))
-    elif seen.phases.get("other", 0.0) - loop >= MOSTLY:
-        known = seen.sending() + sum(seen.sampled.get(name, 0.0) for name in ("evaluation", "save"))
-        if (share := seen.phases["other"]) - known >= MOSTLY:
-            yield StandOut(Symptom.OUTSIDE, share, seen.line("other", "batch"))
+    if seen.is_large(share := max(loader, loop), WAITS):
+        yield StandOut(Symptom.DATA, share, seen.line("data" if loader >= loop else "batch"))
+
+
+def _outside(seen: SeenNumbers) -> Iterator[StandOut]:
+    """What the loop does after its step, by its lines or, if those are a library's, by the clock."""
+    lines, sends = seen.outside(), seen.sending()
+    known = sends + sum(seen.sampled.get(name, 0.0) for name in ("batch", "loss", "evaluation", "save"))
+    own, other = seen.share(lines.total()) - sends, seen.phases.get("other", 0.0) - known
+    if ((share := own) > 0 and seen.is_large(own, MOSTLY)) or (share := other) >= MOSTLY:
+        yield StandOut(Symptom.OUTSIDE, share, max(lines, key=lambda line: lines[line], default=seen.line("other")))
 
 
 def _rare(symptom: Symptom, phase: str) -> Look:
@@ -265,8 +301,32 @@ def _host(seen: SeenNumbers) -> Iterator[StandOut]:
 def _wide(seen: SeenNumbers) -> Iterator[StandOut]:
     if (share := seen.value("wide_share")) >= RARE:
         yield StandOut(Symptom.WIDE, share, seen.where("wide_share"))
-    elif (share := seen.of_peak(seen.value("cast_up_bytes"))) >= LARGE:
+    elif (share := seen.of_peak(seen.value("cast_up_bytes"))) >= CASTS:
         yield StandOut(Symptom.WIDE, share, seen.where("cast_up_bytes"))
+
+
+def _debugs(seen: SeenNumbers) -> Iterator[StandOut]:
+    if switches := [name for name in DEBUGGING if seen.flags.get(name, "").startswith("on")]:
+        yield StandOut(Symptom.DEBUGS, len(switches), ", ".join(switches))
+
+
+def _crowded(seen: SeenNumbers) -> Iterator[StandOut]:
+    """Ranks of one thread are as many as the user has asked for."""
+    threads = seen.flags.get("torch threads", "")
+    if threads.isdecimal() and int(threads) > 1 and (each := int(threads) * seen.ranks_per_core) > 1:
+        yield StandOut(Symptom.CROWDED, each)
+
+
+def _recomputes(seen: SeenNumbers) -> Iterator[StandOut]:
+    """To save memory of which there is enough."""
+    whole, model = seen.value("hardware_flop"), seen.value("model_flop")
+    if model and (share := 1 - model / max(model, whole)) >= RARE and 0 < seen.value(PEAK) < AMPLE * seen.memory:
+        yield StandOut(Symptom.RECOMPUTES, share)
+
+
+def _padded(seen: SeenNumbers) -> Iterator[StandOut]:
+    if (share := seen.value("unused_tokens") / max(1, seen.value("tokens"))) >= LARGE:
+        yield StandOut(Symptom.PADDED, share, seen.line("data", "batch"))
 
 
 def _uneven(seen: SeenNumbers) -> Iterator[StandOut]:
@@ -286,11 +346,16 @@ LOOKS: tuple[Look, ...] = (
     _counts(Symptom.RECOMPILES, "recompilations", least=AGAIN),
     _counts(Symptom.GRAPH_BREAKS, "graph_breaks"),
     _data,
+    _outside,
     _rare(Symptom.EVALUATES, "evaluation"),
     _rare(Symptom.SAVES, "save"),
     _optimizer_loops,
     _host,
     _wide,
+    _debugs,
+    _crowded,
+    _recomputes,
+    _padded,
     _uneven,
     _ranks,
     _counts(Symptom.SYNCHRONISES, "synchronisations"),

@@ -39,12 +39,14 @@ class Clock(Meter):
         self.samples: list[int] = []  # of a script's timed steps, as its batches tell
         self.tokens: list[int] = []
         self.labels: list[int | None] = []
+        self.unused: list[int | None] = []
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         if kind == StepKind.TIMED:
             self.samples.append(outcome.samples)
             self.tokens.append(outcome.tokens)
             self.labels.append(outcome.labels)
+            self.unused.append(outcome.unused)
 
     @contextlib.contextmanager
     def feed(self, kind: StepKind) -> Iterator[None]:
@@ -83,9 +85,10 @@ class Clock(Meter):
             known = {name: all(counts) and counts for name, counts in sizes.items()}
             readings |= {name: Reading(value=statistics.median_low(counts)) for name, counts in known.items() if counts}
             self.uncounted |= {name: "" for name, counts in known.items() if not counts}
-            labels = [count for count in self.labels if count is not None]
-            if labels and len(labels) == len(self.labels):
-                readings["trained_labels"] = Reading(value=statistics.median_low(labels))
+            for name, told in (("trained_labels", self.labels), ("unused_tokens", self.unused)):
+                counts = [count for count in told if count is not None]
+                if counts and len(counts) == len(told):
+                    readings[name] = Reading(value=statistics.median_low(counts))
             if not any(known.values()):
                 self.uncounted["step_samples_per_second"] = NO_BATCH
         if unfenced:
@@ -127,6 +130,7 @@ METRICS = (
         hold="exact",
         worse="different",
     ),
+    Metric("unused_tokens", "unused tokens/step", COUNT, processes=("script",), optional=True, fold="sum"),
     _counted("tokens_per_second", "tokens/s", worse="lower", column=5, derive=tokens_per_second),
     # Of a model or a script whose batches have no tokens.
     _counted("step_samples", "samples/step", fold="sum", hold="exact", worse="different"),

@@ -2,8 +2,8 @@
 slows. A thread looks every millisecond where the training thread is.
 
 A script reads its data by a DataLoader, whose phase is known, or by its own code. So what the loop does before the
-first line that trains is "batch", and what it does after that is "other". The loop is the innermost function of the
-user's that is around all samples. An evaluation is what the trained module does without training.
+first line that trains is "batch", and what it does after that is "loss", "update" or "other". The loop is the innermost
+function of the user's that is around all samples. An evaluation is what the trained module does without training.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ MOST_FRAMES = 12
 MICROSECOND = 1e-6
 TRAINS = ("forward", "backward", "optimizer")
 BATCH, OTHER = "batch", "other"
+LOSS, UPDATE = "loss", "update"  # other code inside of a step: after its last forward, or after its last backward
+OTHERS = (OTHER, LOSS, UPDATE)
+AFTER = {"forward": LOSS, "backward": UPDATE}
 NAMED = (SAVE, *STAGES)
 
 
@@ -58,11 +61,16 @@ class LineTimes(Meter):
         self.users = UsersLines()
         self.seconds: dict[tuple[str, Stack], float] = defaultdict(float)
         self.phase, self.thread = OTHER, 0
+        self.other = OTHER  # what other code is here
         self.ended = threading.Event()
 
     def _mark(self, phase: str) -> None:
         watched = self.trainer.watched
         stage = self.session.phases.phase if self.session.phases.phase in NAMED else phase
+        if phase in (*TRAINS, "data"):
+            self.other = AFTER.get(phase, OTHER)
+        elif stage == OTHER:
+            stage = self.other
         self.phase = EVALUATION if watched.only_evaluates else stage
 
     def readings(self) -> dict[str, Reading]:
@@ -116,7 +124,7 @@ class LineTimes(Meter):
 
 def by_place(samples: Mapping[tuple[str, Stack], float]) -> dict[tuple[str, Stack], float]:
     """The samples with what the loop does before it trains as BATCH, and what belongs to an evaluation as that."""
-    loop = _loop([stack for phase, stack in samples if stack and phase in (*TRAINS, "data", OTHER)])
+    loop = _loop([stack for phase, stack in samples if stack and phase in (*TRAINS, "data", *OTHERS)])
     training = [stack for phase, stack in samples if phase in TRAINS and len(stack) > loop >= 0]
     first = min((stack[loop].line for stack in training), default=0)
     inner = {place.code for stack in training for place in stack[loop + 1 :]}
@@ -126,11 +134,11 @@ def by_place(samples: Mapping[tuple[str, Stack], float]) -> dict[tuple[str, Stac
         if phase == EVALUATION:  # of the model's own lines, none says that it evaluates
             calls = next((at for at, place in enumerate(stack) if at > loop and place.code in inner), len(stack))
             stack = stack[:calls]
-        if phase == OTHER and len(stack) > loop >= 0 and first:
-            rest = stack[loop + 1 :]
+        if phase in OTHERS and len(stack) > loop >= 0 and first:
+            rest, is_argument = stack[loop + 1 :], phase != LOSS and stack[loop].line == first
             if any(place.code in evaluating for place in rest):
                 phase = EVALUATION
-            elif stack[loop].line < first or (stack[loop].line == first and _is_argument(rest, inner)):
+            elif stack[loop].line < first or (is_argument and _is_argument(rest, inner)):
                 phase = BATCH
         found[phase, stack] += seconds
     return dict(found)

@@ -20,7 +20,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.memory.whereabouts import Whereabouts
@@ -42,6 +42,19 @@ ALIKE = (0.85, 1.02)  # the size of a copy of the logits by theirs: a shift of l
 LARGER = 4  # than any other output of a forward
 
 
+class Held(NamedTuple):
+    """A gradient that is there when a backward begins: of the steps before, or only zeros. A backward that adds to it
+    changes its ``state``.
+    """
+
+    is_summed: bool
+    size: int
+    state: tuple[int, int]
+
+
+NONE_HELD = Held(is_summed=False, size=0, state=(0, 0))
+
+
 class OwnLines(Meter):
     """Watches the counted step from inside of the other modes."""
 
@@ -60,33 +73,43 @@ class OwnLines(Meter):
         self.logits = self.vocabulary = 0  # elements of the logits and of their last dimension
         self.widest: Counter[int] = Counter()  # the most elements of a forward's outputs by their last dimension
         self.last: dict[str, FrameType] = {}  # what a line has called last
-        self.held: dict[int, tuple[bool, int]] | None = None  # in the step that is watched, by the parameter
+        self.held: dict[int, Held] = {}  # in the step that is watched, by the parameter
+        self.begun: dict[int, Held] | None = None  # when the backward that runs has begun
         self.kind = ""
         self.has_begun = False  # the first forward of this step
         session.phases.listen(self._mark)
 
     def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         self.kind, self.has_begun = kind, False
-        self.held = None if kind == StepKind.WARMUP else self.held
+        self.held, self.begun = {} if kind == StepKind.WARMUP else self.held, None
         return super().step(kind)
 
     def _mark(self, phase: str) -> None:
         """Gradients are looked at where nothing is counted or timed: that calls operators. Two optimizers take turns
-        in a step, and each clears its own before its own backward. So the least of all backwards counts.
+        in a step, and each clears its own before its own backward. So the least of all backwards counts that add to it:
+        those of replicas, whose mean takes its place, do not.
         """
         self.has_begun |= phase == "forward"
-        if phase == "backward" and self.kind == StepKind.WARMUP and self.held != {}:
-            held, before = self._held(), self.held
-            self.held = held if before is None else {key: min(before[key], held[key]) for key in before.keys() & held}
+        if self.kind != StepKind.WARMUP:
+            return
+        if phase == "backward" and self.begun is None:
+            known = len(self.held) == sum(1 for _ in self.trainer.optimized())
+            self.begun = {} if known and not any(one.size for one in self.held.values()) else self._held()
+        elif phase not in ("forward", "backward") and self.begun is not None:  # a backward may call forwards again
+            before, self.begun = self.begun, None
+            for one in self.trainer.optimized():
+                held = before.get(id(one), NONE_HELD)
+                if one.grad is not None and _state(one.grad) != held.state:
+                    self.held[id(one)] = min(self.held.get(id(one), held), held)
 
-    def _held(self) -> dict[int, tuple[bool, int]]:
-        """Whether each parameter's gradient is of the steps before, or has only zeros, and its bytes."""
-        held: dict[int, tuple[bool, int]] = {}
+    def _held(self) -> dict[int, Held]:
+        """Each parameter's gradient."""
+        held: dict[int, Held] = {}
         for one in self.trainer.optimized():
             if one.grad is not None:
                 gradient = elements_of(local(one.grad))
                 is_summed = not self.session.emulated and bool(gradient.any())  # an emulated GPU has no numbers
-                held[id(one)] = (is_summed, gradient.nbytes)
+                held[id(one)] = Held(is_summed, gradient.nbytes, _state(one.grad))
         return held
 
     @contextlib.contextmanager
@@ -179,8 +202,8 @@ class OwnLines(Meter):
         copies = self._copies()
         readings["logit_bytes"] = Reading(value=copies, lines=_lines(self.counts["logit_bytes"]))
         held = Counter[str]()
-        for is_summed, size in (self.held or {}).values():
-            held[SUMMED if is_summed else CLEARED] += size
+        for gradient in self.held.values():
+            held[SUMMED if gradient.is_summed else CLEARED] += gradient.size
         readings["gradients_held_bytes"] = Reading(value=held.total(), parts=dict(held))
         return readings
 
@@ -218,6 +241,11 @@ class OwnLines(Meter):
         kinds = ("parameters", "master_parameters", "gradients", "optimizer_state")
         holders = [size for kind, _, size in anatomy.holders if kind not in kinds]
         return sum(size for size in holders if any(least <= size <= most for least, most in sizes))
+
+
+def _state(gradient: Any) -> tuple[int, int]:
+    there = local(gradient)
+    return id(there), there._version
 
 
 def _is_wider(result: Any, args: Any) -> bool:

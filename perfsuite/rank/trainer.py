@@ -21,7 +21,7 @@ class StepOutcome:
     gradient norm, communication has neither. ``skipped`` means that fp16 gradients overflowed and the optimizer did
     not step: a flag, or tensors, any of which may be nonzero. ``samples`` and ``tokens`` are what a script's batches
     tell: 0 is unknown. ``labels`` are those that are trained, and None is unknown. ``new_tokens`` are those that it has
-    generated.
+    generated, and ``unused`` ones are padding in all rows of a batch.
     """
 
     loss: Tensor | float | None = None
@@ -31,6 +31,7 @@ class StepOutcome:
     tokens: int = 0
     labels: int | None = None
     new_tokens: int = 0
+    unused: int | None = None
 
 
 class Trainer:

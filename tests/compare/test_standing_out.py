@@ -9,6 +9,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 
 MIB = 2**20
+ON_GPUS = "train-script-h100_x2"
 QUIET = {"data_seconds": 0.01, "forward_seconds": 0.3, "backward_seconds": 0.6, "optimizer_seconds": 0.09}
 
 
@@ -202,3 +203,58 @@ def test_what_hurts_comes_first() -> None:
     """A leak before a slow loader, and that before a few small objects."""
     assert symptoms(grown_bytes=64, data_seconds=5.0) == [Symptom.KEPT_TENSORS, Symptom.DATA]
     assert symptoms(leaked_objects=2, data_seconds=5.0) == [Symptom.DATA, Symptom.KEPT_OBJECTS]
+
+
+@pytest.mark.parametrize(
+    ("flags", "symptom", "number"),
+    [
+        ({"anomaly mode": "on", "tracemalloc": "on (rank 0), off (rank 1)"}, Symptom.DEBUGS, 2),
+        ({"anomaly mode": "off", "traced Python": "off"}, None, 0),
+        ({"torch threads": "16"}, Symptom.CROWDED, 8),
+        ({"torch threads": "2"}, None, 0),
+        ({"torch threads": "1"}, None, 0),
+    ],
+)
+def test_switches_that_slow_a_training(flags: dict[str, str], symptom: Symptom | None, number: float) -> None:
+    """As the rank found them after its steps, here of two ranks on four cores."""
+    machine = msgspec.structs.replace(measurement().machine, cores=4)
+    one = msgspec.structs.replace(of(), cell="train-script-cpu_x2", flags=flags, machine=machine)
+    found = standing_out(one)
+
+    assert [(one.symptom, one.number) for one in found] == ([(symptom, number)] if symptom else [])
+    assert Symptom.CROWDED not in [one.symptom for one in standing_out(msgspec.structs.replace(one, cell=ON_GPUS))]
+
+
+def test_padding_that_no_row_needs() -> None:
+    """Of the tokens."""
+    assert symptoms(tokens=1000, unused_tokens=200) == [Symptom.PADDED]
+    assert symptoms(tokens=1000, unused_tokens=199) == []
+    assert symptoms(unused_tokens=0) == []
+
+
+def test_recomputation_needs_a_reason() -> None:
+    """None is left if the peak is a small part of the memory, here of each of two ranks."""
+    memory = measurement().machine.memory_bytes
+    counts = {"hardware_flop": 4e9, "model_flop": 3e9}
+
+    assert symptoms(peak_memory_bytes=memory // 10, **counts) == [Symptom.RECOMPUTES]
+    assert symptoms(peak_memory_bytes=memory // 7, **counts) == []
+    assert symptoms(peak_memory_bytes=memory // 10, hardware_flop=3e9, model_flop=3e9) == []
+    assert symptoms(peak_memory_bytes=memory // 10, hardware_flop=4e9) == []
+
+
+def test_other_code_counts_by_its_lines() -> None:
+    """A fifth of a step that takes some time: not what is inside of the step, and not a library's loop."""
+    slow = {"other_seconds": 0.4}
+
+    def sampled(line: str, phase: str) -> Reading:
+        lines = {"forward": {"train.py:5": 700_000}, phase: {line: 300_000}}
+        return Reading(value=1.0, phases={"forward": 0.7, phase: 0.3}, lines=lines)
+
+    (found,) = standing_out(of(line_seconds=sampled("train.py:9", "other"), **slow))
+    assert (found.symptom, round(found.number, 2), found.where) == (Symptom.OUTSIDE, 0.3, "train.py:9")
+    assert symptoms(line_seconds=sampled("train.py:5", "other"), **slow) == []
+    assert symptoms(line_seconds=sampled("train.py:9", "loss"), **slow) == []
+    assert symptoms(line_seconds=sampled("train.py:9", "loss"), other_seconds=9.0) == [Symptom.OUTSIDE]
+    small = {name: seconds / 100 for name, seconds in (QUIET | slow).items()}
+    assert symptoms(line_seconds=sampled("train.py:9", "other"), **small) == []

@@ -50,6 +50,14 @@ def test_an_argument_of_the_line_that_trains_is_a_batch() -> None:
     assert phases(*TRAINS, argument, callback)[2:] == ["batch", "other"]
 
 
+def test_a_loss_of_the_line_that_trains_is_no_batch() -> None:
+    """As in ``loss = triplet(model(a), model(b))``: it has the outputs already."""
+    loss = ("loss", (frame(loop, 12), frame(evaluate, 40)))
+    second_batch = ("loss", (frame(loop, 11), frame(make_batch, 90)))  # after an output that nothing trains on
+
+    assert phases(*TRAINS, loss, second_batch)[2:] == ["loss", "batch"]
+
+
 def test_an_evaluation_has_the_line_that_calls_the_model() -> None:
     """And all that its function does."""
     inside = ("evaluation", (frame(loop, 20), frame(evaluate, 50), frame(step, 3)))

@@ -13,11 +13,14 @@ from perfsuite.rank.torch_types import Tensor
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Its samples, its tokens and the labels among them that are trained; 0 or None is what it does not tell."""
+    """Its samples, tokens, the labels among them that are trained, and the tokens that are padding in all rows. 0 or
+    None is what it does not tell.
+    """
 
     samples: int = 0
     tokens: int = 0
     labels: int | None = None
+    unused: int | None = None
 
 
 def size_of(batch: Any) -> BatchSize:
@@ -36,28 +39,43 @@ def size_of(batch: Any) -> BatchSize:
         ids = tensors[0]
     tokens = ids.numel() if hasattr(ids, "numel") else 0
     labels = _trained(batch["labels"]) if isinstance(batch, Mapping) and "labels" in batch else None
-    return BatchSize(samples=firsts.pop() if len(firsts) == 1 else 0, tokens=tokens, labels=labels)
+    unused = _unused(batch["attention_mask"], ids) if isinstance(batch, Mapping) and "attention_mask" in batch else None
+    return BatchSize(firsts.pop() if len(firsts) == 1 else 0, tokens, labels, unused)
 
 
 def total_of(sizes: Sequence[BatchSize]) -> BatchSize:
     """Of the batches of a step: what one does not tell is not known."""
     known = [[size.samples for size in sizes], [size.tokens for size in sizes]]
-    labels = [size.labels for size in sizes if size.labels is not None]
-    trained = sum(labels) if labels and len(labels) == len(sizes) else None
     samples, tokens = (sum(counts) if all(counts) else 0 for counts in known)
-    return BatchSize(samples, tokens, trained)
+    told = ([size.labels for size in sizes], [size.unused for size in sizes])
+    labels, unused = (sum(counts) if counts and None not in counts else None for counts in told)  # type: ignore[arg-type]
+    return BatchSize(samples, tokens, labels, unused)
 
 
 def _trained(labels: Any) -> int | None:
     """How many of them the losses of torch do not leave out. Steps count operators, so it calls none."""
+    numbers = _numbers(labels)
+    return None if numbers is None else int((numbers != IGNORED).sum())
+
+
+def _unused(mask: Any, ids: Any) -> int | None:
+    """How many positions are in columns that the mask leaves out in all rows."""
+    numbers = _numbers(mask)
+    if numbers is None or numbers.ndim != 2 or getattr(ids, "shape", None) != mask.shape:
+        return None
+    return int((~numbers.any(0)).sum()) * len(numbers)
+
+
+def _numbers(tensor: Any) -> Any:
+    """Those of a tensor on the host, as numpy's; None of any other."""
     import numpy
     import torch
 
-    is_there = isinstance(labels, torch.Tensor) and labels.device.type == "cpu" and labels.is_contiguous()
-    if not is_there or labels.dtype not in (torch.int64, torch.int32):
+    kinds = {torch.int64: "int64", torch.int32: "int32", torch.bool: "bool"}
+    is_there = isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and tensor.is_contiguous()
+    if not is_there or tensor.dtype not in kinds:
         return None
-    kind = "int64" if labels.dtype == torch.int64 else "int32"
-    return int(numpy.count_nonzero(numpy.frombuffer(content_of(labels), kind) != IGNORED))
+    return numpy.frombuffer(content_of(tensor), kinds[tensor.dtype]).reshape(tuple(tensor.shape))
 
 
 def _may_be_tokens(tensor: Tensor) -> bool:

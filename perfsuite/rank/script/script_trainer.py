@@ -95,7 +95,7 @@ class ScriptTrainer(Trainer):
         self.watched.forget()
         self.norm = None
         loss = sum(float(loss) for loss in losses) if losses else None
-        return StepOutcome(loss, norm, skipped, size.samples, size.tokens, size.labels, new_tokens)
+        return StepOutcome(loss, norm, skipped, size.samples, size.tokens, size.labels, new_tokens, size.unused)
 
     def _read_norm(self) -> None:
         """The 2-norm of the gradients that this rank has before they are clipped, or when its optimizer steps.

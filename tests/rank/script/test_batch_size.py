@@ -28,9 +28,14 @@ def test_a_batch_tells_its_size_or_nothing():
 
     ids, pixels, labels = torch.ones(4, 7, dtype=torch.long), torch.ones(4, 3, 8, 8), torch.ones(4, dtype=torch.long)
     batches: list[tuple[Any, ...]] = [
-        ({"input_ids": ids, "attention_mask": ids, "labels": labels}, 4, 28, 4),
+        ({"input_ids": ids, "attention_mask": ids, "labels": labels}, 4, 28, 4, 0),
         ({"input_ids": ids, "labels": ids.where(ids.cumsum(1) > 2, -100)}, 4, 28, 20),
         ({"input_ids": ids, "labels": pixels}, 4, 28),
+        ({"input_ids": ids, "attention_mask": ids.triu() * 0}, 4, 28, None, 28),
+        ({"input_ids": ids, "attention_mask": (ids.cumsum(1) < 3).long().tril()}, 4, 28, None, 20),
+        ({"input_ids": ids, "attention_mask": ids.bool()}, 4, 28, None, 0),
+        ({"input_ids": ids, "attention_mask": ids.float()}, 4, 28),
+        ({"input_ids": ids, "attention_mask": ids[:, None]}, 4, 28),
         ({"input_ids": ids[:1], "position_ids": ids[:1]}, 1, 7),
         ([ids, ids], 4, 28),
         ([ids, labels], 4, 0),  # seven columns of categories
@@ -51,6 +56,7 @@ def test_one_batch_that_does_not_tell_hides_the_others():
     """Their sum would be too small."""
     assert total_of([BatchSize(4, 28), BatchSize(4, 0)]) == BatchSize(8, 0)
     assert total_of([]) == BatchSize(0, 0)
+    assert total_of([BatchSize(4, 28, 4, 8), BatchSize(4, 28, None, 4)]) == BatchSize(8, 56, None, 12)
 
 
 @pytest.mark.parametrize(
