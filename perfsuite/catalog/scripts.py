@@ -5,6 +5,7 @@ import difflib
 import itertools
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -89,8 +90,9 @@ def name_of(words: Sequence[str]) -> str:
         raise UsageError(NOTHING)
     modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     files = [Path(word).stem for word in words if word.endswith((".py", ".sh"))]
-    name = re.sub(r"\W+", "_", [*files, *modules[-1:], Path(words[0]).stem][0]).strip("_").lower()
-    return name if name[:1].isalpha() else f"script_{name}"
+    first = unicodedata.normalize("NFKD", [*files, *modules[-1:], Path(words[0]).stem][0])  # letters before accents
+    name = re.sub(r"[^a-z0-9_]+", "_", first.encode("ascii", "ignore").decode().lower()).strip("_")
+    return name if name[:1].isalpha() else f"script_{name}".rstrip("_")
 
 
 def check_script(words: Sequence[str], folder: Path) -> None:

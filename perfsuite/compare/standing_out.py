@@ -245,12 +245,13 @@ def _data(seen: SeenNumbers) -> Iterator[StandOut]:
 
 
 def _outside(seen: SeenNumbers) -> Iterator[StandOut]:
-    """What the loop does after its step, by its lines or, if those are a library's, by the clock."""
-    lines, sends = seen.outside(), seen.sending()
-    known = sends + sum(seen.sampled.get(name, 0.0) for name in ("batch", "loss", "evaluation", "save"))
-    own, other = seen.share(lines.total()) - sends, seen.phases.get("other", 0.0) - known
-    if ((share := own) > 0 and seen.is_large(own, MOSTLY)) or (share := other) >= MOSTLY:
-        yield StandOut(Symptom.OUTSIDE, share, max(lines, key=lambda line: lines[line], default=seen.line("other")))
+    """What the loop does after its step: by its lines or, where none was sampled, by the clock."""
+    lines = seen.outside()
+    own, other = seen.share(lines.total()) - seen.sending(), seen.phases.get("other", 0.0)
+    if seen.sampled and own > 0 and seen.is_large(own, MOSTLY):
+        yield StandOut(Symptom.OUTSIDE, own, max(lines, key=lambda line: lines[line]))
+    elif not seen.sampled and other >= MOSTLY:
+        yield StandOut(Symptom.OUTSIDE, other)
 
 
 def _rare(symptom: Symptom, phase: str) -> Look:

@@ -51,6 +51,8 @@ REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command,
 MOST_OF_ERROR = 500  # characters
 END_SECONDS = 10.0
 NO_INPUT = ". Nobody can answer it: give what it asks for as arguments"
+FULL = ". The disk of its temporary files is full: make room in {}, or set TMPDIR to another folder."
+LITTLE = 2**20  # bytes
 SHELLS_OWN = (".", "cd", "export", "source")
 
 
@@ -227,7 +229,8 @@ class ScriptServer:
         if status or raised:  # behind a pipe, as in a shell script with tee, the command's status is 0
             ways = {"EOFError": NO_INPUT, "ModuleNotFoundError": f". Its Python is {self.environment.python}"}
             way = ways.get(raised.partition(":")[0], "")
-            why = f": {printable(shorten(raised, MOST_OF_ERROR))}{way}" if raised else "."
+            full = FULL.format(self.workspace) if shutil.disk_usage(self.folder).free < LITTLE else "."
+            why = f": {printable(shorten(raised, MOST_OF_ERROR))}{way}" if raised else full
             return f"The command {how} before its first optimizer step{why}"
         if any(self._daemons()):
             return (

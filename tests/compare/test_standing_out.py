@@ -255,6 +255,6 @@ def test_other_code_counts_by_its_lines() -> None:
     assert (found.symptom, round(found.number, 2), found.where) == (Symptom.OUTSIDE, 0.3, "train.py:9")
     assert symptoms(line_seconds=sampled("train.py:5", "other"), **slow) == []
     assert symptoms(line_seconds=sampled("train.py:9", "loss"), **slow) == []
-    assert symptoms(line_seconds=sampled("train.py:9", "loss"), other_seconds=9.0) == [Symptom.OUTSIDE]
+    assert symptoms(line_seconds=sampled("train.py:5", "other"), other_seconds=9.0) == []
     small = {name: seconds / 100 for name, seconds in (QUIET | slow).items()}
     assert symptoms(line_seconds=sampled("train.py:9", "other"), **small) == []

@@ -449,6 +449,8 @@ def test_a_command_that_cannot_be_read_is_refused(tmp_path, command):
         ("bash -c 'cd trainer && python train_pretrain.py --lr 1'", "train_pretrain"),
         ("sh -c 'python -m nets.fit'", "nets_fit"),
         ('sh -c "it\'s"', "sh"),
+        ("python Übung_2.py", "ubung_2"),
+        ("python 训练.py", "script"),
     ],
 )
 def test_a_script_is_named_by_its_file_or_module(command, name):

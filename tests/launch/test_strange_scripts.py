@@ -2,6 +2,8 @@
 in one sentence with exit status 1. No process of it stays.
 """
 
+from types import SimpleNamespace
+
 import psutil
 import pytest
 import small_scripts
@@ -181,6 +183,16 @@ def test_a_strange_script_is_measured(tmp_path, monkeypatch, capsys, text):
 
     assert run(tmp_path, monkeypatch, "python", "train.py") == 0, capsys.readouterr().out
     assert "at the peak" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_said(tmp_path, monkeypatch, capsys):
+    """A script then ends without a word: its output has no place either."""
+    (tmp_path / "train.py").write_text("import os\nos._exit(1)")
+    monkeypatch.setattr("perfsuite.launch.scripts.shutil.disk_usage", lambda folder: SimpleNamespace(free=4096))
+
+    assert run(tmp_path, monkeypatch, "python", "train.py") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "optimizer step. The disk of its temporary files is full: make room in " in said
 
 
 @pytest.mark.parametrize(("text", "said"), parameters(REFUSED))

@@ -51,7 +51,7 @@ EXPRESSIONS = {
     "catalog/registry.py": {r"[a-z]\w*": "names of files of the user's: a module"},
     "catalog/strategies.py": {r"(.*?[^\d])(\d{1,6})": "an option or a marker: a technique with its number"},
     "catalog/scripts.py": {
-        r"\W+": "the name of the user's script",
+        r"[^a-z0-9_]+": "the name of the user's script",
         r"[a-z][a-z0-9_]*": "a marker or pyproject.toml: the name of a script",
     },
     "cli/commands/init.py": {
