@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from small_scripts import measured
 
+from perfsuite.rank.script import own_updates
 from perfsuite.rank.script.own_updates import OwnUpdates
 
 
@@ -53,6 +54,21 @@ def test_a_module_that_joins_is_no_update():
     assert not updates.made(modules)
 
 
+def test_an_update_that_torch_does_not_tell_comes_after_as_many_backwards(monkeypatch):
+    """In the step whose operators are counted: such as a foreach operator, which writes no version there."""
+    monkeypatch.setattr(own_updates, "are_operators_counted", lambda: True)
+    updates, one, made = OwnUpdates(), weight(SimpleNamespace(_version=0)), []
+    modules: list[Any] = [SimpleNamespace(parameters=lambda: [one])]
+    for number in range(1, 7):
+        updates.called(modules)
+        made.append(updates.made(modules))
+        updates.differentiated(modules)
+        if number == 2:
+            changed_in_place(one)
+
+    assert made == [False, False, True, False, True, False]
+
+
 OWN = """
 import torch
 
@@ -70,16 +86,17 @@ class Model(Own):
 
 model = Model()
 for number in range(80):
-    for _ in range(2):
-        model(torch.rand(4, 8)).sum().backward()
-    for one in model.parameters():
-        one.data -= 0.1 * one.grad
-    model.zero_grad()
+    for part in range(2):
+        loss = model(torch.rand(4, 8)).sum()
+        if part == 0:
+            model.zero_grad()
+        loss.backward()
+    torch.no_grad()(torch._foreach_add_)([*model.parameters()], [one.grad for one in model.parameters()], alpha=-0.1)
 """
 
 
 def test_a_step_ends_where_the_script_updates_by_itself(tmp_path):
-    """Each of two micro-batches, whose forward is what its own class calls."""
+    """Each of two micro-batches, whose forward is what its own class calls. Gradients are cleared after the first."""
     readings = measured(tmp_path, OWN).readings
 
     assert readings["parameters_bytes"].value == 4 * 8 * 8
