@@ -77,6 +77,7 @@ def test_a_program_in_the_command_is_no_file_to_guard(folder, capsys):
         ({"a.py": TRAINS, "pyproject.toml": "["}, "pyproject.toml cannot be read"),
         ({"a.py": TRAINS, "pyproject.toml": "[a]".encode("utf-16")}, "pyproject.toml cannot be read: 'utf-8' codec"),
         ({"a.py": TRAINS, "pyproject.toml": b"\xef\xbb\xbf[a]"}, "begins with a byte order mark"),
+        ({"a.py": TRAINS, ".github": ""}, ".github/workflows cannot be made: Not a directory. Nothing is written."),
         ({"a.py": TRAINS, "pyproject.toml": "[tool.perfsuite.scripts]"}, 'add a = "python a.py" to it'),
     ],
 )

@@ -69,7 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
         for path in (test, workflow):
             if path.exists():
                 raise UsageError(f"{path.relative_to(here)} is there already: nothing is written.")
-        workflow.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            workflow.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{workflow.parent} cannot be made: {error.strerror}. Nothing is written.") from error
         codec.write_text(test, _filled("test_perf.py.txt", name=name, cell=cell))
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         codec.write_text(workflow, _filled("perf.yml.txt", test=TEST, python=python, install=install_of(here)))
