@@ -42,6 +42,15 @@ LOCAL_CLIP = """    shards = [one.grad.to_local() for one in model.parameters()]
     [one.mul_(0.01 / norm) for one in shards]
 """
 CLIP = "    nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
+FLAT = edited(
+    FSDP,
+    ("import fully_shard", "import FullyShardedDataParallel"),
+    (
+        "for module in (model[1], model[3], model):\n    fully_shard(module)\n",
+        "model = FullyShardedDataParallel(model, device_id=torch.device('cpu'))\n",
+    ),
+    ("nn.utils.clip_grad_norm_(model.parameters(), 0.01)", "model.clip_grad_norm_(0.01)"),
+)
 FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
     ("ranks", DDP, ("cross_entropy(model", "cross_entropy(net"), TORCHRUN, "gradients differ from those of one rank"),
     (
@@ -107,6 +116,7 @@ FAULTS = [  # a relation, its script, the edit, the launcher, and what is said
 RIGHT = [
     ("ranks,engines", DDP, TORCHRUN, 2),
     ("trained,ranks,engines", FSDP, TORCHRUN, 3),
+    ("ranks,engines", FLAT, TORCHRUN, 2),
     ("ranks,engines", ACCELERATE, TORCHRUN, 2),
     ("compiled", COMPILED, PYTHON, 1),
     ("precision", HALF, PYTHON, 1),

@@ -11,6 +11,7 @@ from perfsuite.features.prove.relations import causal, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
 from perfsuite.features.prove.relations._compared import check_alone
 from perfsuite.features.prove.relations._copies import CoarseCopies
+from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._ties import Ties
 from perfsuite.rank.script.torch_hooks import CLIPPING
@@ -18,6 +19,8 @@ from perfsuite.records.gradients import Gradients
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from torch import nn  # noqa: E402
+from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: E402
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy  # noqa: E402
 from transformers import (  # noqa: E402
     BertConfig,
     BertForSequenceClassification,
@@ -111,6 +114,27 @@ def test_an_average_that_its_dtype_keeps_still_is_named(decay, stuck):
 
     assert sorted(copies.stuck(3)) == stuck
     assert teacher.weight.dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore:FSDP is switching")
+@pytest.mark.parametrize("original", [True, False])
+def test_flat_parameters_are_known_by_their_names(original):
+    """Whether the model shows its own parameters or the flat ones of FullyShardedDataParallel."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+    want = {name: one.detach().clone() for name, one in plain.named_parameters()}
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        about = {"auto_wrap_policy": ModuleWrapPolicy({nn.Linear}), "device_id": torch.device("cpu")}
+        model = FullyShardedDataParallel(plain, use_orig_params=original, **about)
+        model(torch.ones(2, 3)).sum().backward()
+        weights, gradients = dict(whole_weights(model)), dict(whole_gradients(model))
+        assert len(list(flat_parameters(model))) >= 2
+        assert list(weights) == list(gradients) == list(want)
+        assert all(torch.equal(weights[name], one) for name, one in want.items())
+        assert [one.shape for one in gradients.values()] == [one.shape for one in want.values()]
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 class Tied(nn.Module):

@@ -44,7 +44,7 @@ class Ties:
         """The names of two parameters of a model that were one. Shards and parametrizations are no parameters that
         could be compared.
         """
-        if shards_of(model):
+        if not self._tied or shards_of(model):
             return
         names = {id(module): plain(name) for name, module in inner_model(model).named_modules(remove_duplicate=False)}
         for both in self._tied:
