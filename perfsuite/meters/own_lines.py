@@ -245,7 +245,7 @@ class OwnLines(Meter):
 
 def _state(gradient: Any) -> tuple[int, int]:
     there = local(gradient)
-    return id(there), there._version
+    return id(there), 0 if there.is_inference() else there._version  # which an inference tensor does not have
 
 
 def _is_wider(result: Any, args: Any) -> bool:

@@ -406,7 +406,58 @@ def scripts() -> dict[str, CausedScript]:
                 "(512, 10)": "(4096, 10)",
             },
         ),
+        "anomaly_mode": (
+            "mlp",
+            s.DEBUGS,
+            {"torch.manual_seed": "torch.autograd.set_detect_anomaly(True)\ntorch.manual_seed"},
+        ),
+        "more_threads": ("mlp", s.CROWDED, {"torch.manual_seed": "torch.set_num_threads(99)\ntorch.manual_seed"}),
+        "recomputes": (
+            "language",
+            s.RECOMPUTES,
+            {
+                "import torch\n": "import torch, torch.utils.checkpoint\n",
+                "        return self.head(self.blocks(self.embed(ids)))": "        x = self.embed(ids)\n"
+                "        for block in self.blocks:\n"
+                "            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)\n"
+                "        return self.head(x)",
+            },
+        ),
+        "pads_to_a_length": (
+            "trainer",
+            s.PADDED,
+            {
+                "        return {": "        mask = (torch.arange(64) < 40).long()\n        return {",
+                '"labels": ids}': '"labels": ids, "attention_mask": mask}',
+            },
+        ),
+        "collects_garbage": (
+            "mlp",
+            s.OUTSIDE,
+            {"import time\n": "import gc\n", **after("gc.collect()  # here")},
+        ),
+        "loss_row_by_row": (
+            "mlp",
+            s.HOST,
+            {
+                "torch.manual_seed(0)": "def pairwise(a, b):\n    rows = zip(a.split(1), b.split(1))\n"
+                "    return sum((one - other).pow(2).sum() for one, other in rows)  # here\n\ntorch.manual_seed(0)",
+                FORWARD: "    loss = pairwise(model(x), model(x + 1))\n",
+                "torch.randn(64, 256), torch.randint(0, 10, (64,))": "torch.randn(200, 256), 0",
+            },
+        ),
         "quiet_mlp": ("mlp", None, {}),
+        "quiet_mean_of_replicas": (
+            "mlp",
+            None,
+            {
+                "model = Net()": "model, replica = Net(), Net()",
+                FORWARD: "    loss = F.cross_entropy(replica(x), y)\n",
+                "    optimizer.zero_grad()\n": "    replica.zero_grad()\n",
+                END: "    for one, other in zip(model.parameters(), replica.parameters()):\n"
+                f"        one.grad = other.grad / 2\n{END}",
+            },
+        ),
         "quiet_sgd": (
             "mlp",
             None,
