@@ -1,8 +1,11 @@
 """A fake mode that answers an operator at once if it has answered the same before.
 
 torch's own mode has a cache too (torch/_subclasses/fake_tensor.py). Its keys and results take most of a trace's time:
-they serve symbolic shapes and sparse tensors, which a trace does not have. What torch answers from its cache is kept
-here under a shorter key. So torch still decides what may be kept.
+they serve symbolic shapes and sparse tensors, which a trace does not have. What torch keeps in its cache is kept here
+under a shorter key. So torch still decides what may be kept.
+
+A loop over the tokens of a sample calls the same operators on the part of each token. Where a part begins changes no
+result but that of a view, which begins as much later. So the key leaves it out.
 """
 
 from __future__ import annotations
@@ -16,6 +19,18 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 Answer = Callable[["RepeatingMode", Any], Any]  # of the mode and the operator's positional arguments
 VALUES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 _DEVICE = torch.ops.prim.device.default
+_aten = torch.ops.aten
+_SELECT = _aten.select.int
+_INDEXED = {_SELECT: 2, _aten.select_backward.default: 3}  # operators of one part, and which argument says which
+# Views that begin as much later in the storage as what they view.
+_MOVING = frozenset(
+    (
+        *(_SELECT, _aten.slice.Tensor, _aten.split.Tensor, _aten.split_with_sizes.default, _aten.unbind.int),
+        *(_aten.view.default, _aten.expand.default, _aten.unsqueeze.default, _aten.squeeze.default),
+        *(_aten.squeeze.dim, _aten.squeeze.dims, _aten.t.default, _aten.transpose.int, _aten.permute.default),
+        *(_aten.alias.default, _aten.detach.default),
+    )
+)
 _answers: dict[Hashable, Answer] = {}  # of this process; forks begin with those of the process that they come from
 
 
@@ -45,9 +60,10 @@ class RepeatingMode(FakeTensorMode):
         answer = _answers.get(key) if key else None
         if answer:
             return answer(self, args)
-        before = RepeatingMode.computed, _hits()
+        before = _counts()
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        if key and before[0] and (RepeatingMode.computed, _hits() - 1) == before:  # torch's cache had it
+        computed, hits, kept = (now - then for now, then in zip(_counts(), before, strict=True))
+        if key and (computed == kept if computed else hits == 1):  # torch keeps all that it computed, or had it
             answer = _answer(func, args, out)
             if answer:
                 _answers[key] = answer
@@ -60,15 +76,18 @@ class RepeatingMode(FakeTensorMode):
     def _key(self, func: Any, args: Any, kwargs: Any) -> Hashable:
         """Everything that decides the result; nothing if torch would not keep it."""
         key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-        if not self._add(key, args):
+        placed = func.is_view and func not in _MOVING
+        if func in _INDEXED and len(args) == _INDEXED[func] + 1 and _is_part(args):
+            args = args[:-1]
+        if not self._add(key, args, placed):
             return None
         if kwargs:
             key += kwargs
-            if not self._add(key, kwargs.values()):
+            if not self._add(key, kwargs.values(), placed):
                 return None
         return tuple(key)
 
-    def _add(self, key: list[Any], arguments: Iterable[Any]) -> bool:
+    def _add(self, key: list[Any], arguments: Iterable[Any], placed: bool) -> bool:
         for argument in arguments:
             kind = type(argument)
             if kind is FakeTensor:
@@ -78,36 +97,45 @@ class RepeatingMode(FakeTensorMode):
                     or argument.layout is not torch.strided
                 ):
                     return False
-                key += (
-                    argument.dtype,
-                    argument.shape,
-                    argument.stride(),
-                    argument.storage_offset(),
-                    argument.untyped_storage().nbytes(),
-                )
+                key += (argument.dtype, argument.shape, argument.stride())
+                if placed:
+                    key += (argument.storage_offset(), argument.untyped_storage().nbytes())
                 key += (argument.device, argument.requires_grad, argument.is_conj(), argument.is_neg())
             elif kind in VALUES:
                 key += (kind, argument)  # 1, 1.0 and True are equal
             elif kind is list or kind is tuple:
                 key += (kind, len(argument))
-                if not self._add(key, argument):
+                if not self._add(key, argument, placed):
                     return False
             else:
                 return False
         return True
 
 
-def _hits() -> int:
-    return getattr(FakeTensorMode, "cache_hits", 0)  # a release that does not count them is as slow as it is
+def _counts() -> tuple[int, int, int]:
+    """Operators that were computed, those that torch's cache had, and those that it keeps; without counters it is slow.
+
+    An operator may be made of others, which are computed and kept like any.
+    """
+    return RepeatingMode.computed, getattr(FakeTensorMode, "cache_hits", 0), getattr(FakeTensorMode, "cache_misses", 0)
+
+
+def _is_part(args: Any) -> bool:
+    """Whether the last of an operator's arguments is the number of a part that there is, along the one before."""
+    whole, dim, index = args[-3:]
+    shape = whole.shape if isinstance(whole, torch.Tensor) else whole
+    if type(dim) is not int or type(index) is not int or not -len(shape) <= dim < len(shape):
+        return False
+    return type(shape[dim]) is int and -shape[dim] <= index < shape[dim]
 
 
 def _answer(func: Any, args: Any, out: Any) -> Answer | None:
     """How to make such a result again."""
-    if type(out) is tuple:
-        parts = [part for one in out if (part := _answer(func, args, one))]
-        return (lambda mode, args: tuple(part(mode, args) for part in parts)) if len(parts) == len(out) else None
+    if type(out) is tuple or type(out) is list:
+        kind, parts = type(out), [part for one in out if (part := _answer(func, args, one))]
+        return (lambda mode, args: kind(part(mode, args) for part in parts)) if len(parts) == len(out) else None
     if not isinstance(out, torch.Tensor):
-        return lambda mode, args: out
+        return (lambda mode, args: out) if type(out) in VALUES else None
     for number, arg in enumerate(args):
         if arg is out:
             return lambda mode, args: args[number]
@@ -116,12 +144,19 @@ def _answer(func: Any, args: Any, out: Any) -> Answer | None:
     shape, stride, offset, device = tuple(out.shape), out.stride(), out.storage_offset(), out.device
     dtype, grad, state = out.dtype, out.requires_grad, dict(vars(out))
     viewed = next(number for number, arg in enumerate(args) if isinstance(arg, torch.Tensor)) if func.is_view else None
+    later = offset - args[viewed].storage_offset() if viewed is not None else 0
+
+    def begin(args: Any) -> int:
+        if func is _SELECT:
+            whole, dim, index = args
+            return int(whole.storage_offset() + index % whole.shape[dim] * whole.stride(dim))
+        return int(args[viewed].storage_offset() + later)
 
     def make(mode: RepeatingMode, args: Any) -> FakeTensor:
         """What FakeTensor's constructor makes, without its checks."""
         inner = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
         if viewed is not None:
-            inner.set_(args[viewed].untyped_storage(), offset, shape, stride)
+            inner.set_(args[viewed].untyped_storage(), begin(args), shape, stride)
         made = torch.Tensor._make_subclass(
             FakeTensor, inner, grad, dispatch_device=True, device_for_backend_keys=device
         )
