@@ -80,7 +80,7 @@ def _imbalance(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _adapter(value: str, _: Mapping[str, Any]) -> dict[str, Any]:
-    rank, _, targets = value.partition(":")
+    rank, _separator, targets = value.partition(":")
     targets = targets or TARGETS[0]
     if not rank.isdecimal() or not 1 <= int(rank) <= 1024 or targets not in TARGETS:
         known = ", ".join(TARGETS[1:])
