@@ -2,15 +2,18 @@
 
 A file of the standard library or of an installed package is not; every other one is, wherever it lies: in the
 repository, in a folder on PYTHONPATH, or in an editable install. So is one of a package that was installed from a
-folder of this machine, which may be the repository: the parent knows.
+folder of this machine, which may be the repository: the parent knows. What lies loose among the temporary files is
+not: a library has generated it, by another name in each run.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 import sysconfig
+import tempfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -33,7 +36,11 @@ def shared_libraries() -> list[str]:
 
 
 def is_installed(file: str) -> bool:
-    """Whether the file is of the standard library or of an installed package, but not of one from a folder here."""
+    """Whether the file is of the standard library or of an installed package, but not of one from a folder here. So is
+    what it generates: PyTorch Geometric writes a module for each class of layers.
+    """
+    if os.path.dirname(file) == tempfile.gettempdir():
+        return True
     installed = file.startswith(_known_folders()) or any(f"/{folder}/" in file for folder in PACKAGES)
     return installed and not file.startswith(_from_folders(tuple(sys.path)))
 
