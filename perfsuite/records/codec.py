@@ -98,7 +98,7 @@ def _numbers(value: Any, where: str) -> Iterator[tuple[str, int | float]]:
         yield where, value
 
 
-class Head(msgspec.Struct):
+class FormatHead(msgspec.Struct):
     """The field that every format has, and those by which lines of a report are told apart without the rest."""
 
     format: int
@@ -114,10 +114,10 @@ def check_format(text: bytes, where: str) -> None:
     checked_head(text, where)
 
 
-def checked_head(text: bytes, where: str) -> Head | None:
+def checked_head(text: bytes, where: str) -> FormatHead | None:
     """None if there is none; the decoder of the whole text says why."""
     try:
-        head = msgspec.json.decode(text, type=Head)
+        head = msgspec.json.decode(text, type=FormatHead)
     except UNREADABLE:
         return None
     found = head.format
@@ -139,7 +139,7 @@ class FileLine:
 
     where: str
     text: bytes
-    head: Head | None
+    head: FormatHead | None
 
 
 def lines_of(path: Path) -> Iterator[FileLine]:

@@ -10,7 +10,7 @@ import msgspec
 
 from perfsuite.catalog.cell_id import is_cell_id
 from perfsuite.errors import FileError
-from perfsuite.records.codec import UNREADABLE, FileLine, Head, checked_head, decode, lines_of, unread
+from perfsuite.records.codec import UNREADABLE, FileLine, FormatHead, checked_head, decode, lines_of, unread
 from perfsuite.records.record import Record
 from perfsuite.records.result import CellResult, Result, RunBegin, RunEnd
 from perfsuite.system import features
@@ -30,7 +30,7 @@ def _kinds() -> Mapping[str, type[AnyLine]]:
     return {kind.__struct_config__.tag: kind for kind in kinds}
 
 
-def _kind_of(head: Head | None) -> type[AnyLine]:
+def _kind_of(head: FormatHead | None) -> type[AnyLine]:
     """A malformed line is called a result: the decoder of the whole line says more."""
     return _kinds().get(head.line, Result) if head and head.line != Result.__struct_config__.tag else Result
 
@@ -81,7 +81,7 @@ def coverage_of(path: Path) -> RunCoverage:
     return RunCoverage(True, len(selected), missing, status, skipped)
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """Where a result is: a line of a file. It is shown as FILE:NUMBER."""
 
     path: Path
@@ -106,7 +106,7 @@ def read_measured(path: Path) -> list[Result]:
     return [result for _, result in results_of(path) if isinstance(result, Result)]
 
 
-def results_of(path: Path) -> Iterator[tuple[Place, CellResult]]:
+def results_of(path: Path) -> Iterator[tuple[LinePlace, CellResult]]:
     """The place and the result of each line of a report, one by one: every reader of reports reads them here. Raises
     FileError as read_lines does, and for a name that is no cell's. A last line that is cut off is left out (is_cut).
     """
@@ -122,7 +122,7 @@ def results_of(path: Path) -> Iterator[tuple[Place, CellResult]]:
         yield place, record
 
 
-def results_at(places: Iterable[Place]) -> dict[Place, CellResult]:
+def results_at(places: Iterable[LinePlace]) -> dict[LinePlace, CellResult]:
     """The results at places that results_of has told."""
     wanted = set(places)
     read = (one for path in {place.path for place in wanted} for one in _records(path, wanted))
@@ -144,10 +144,10 @@ def _final(lines: Iterable[tuple[bool, str]]) -> list[int]:
     return sorted(last.values())
 
 
-def _records(path: Path, wanted: Container[Place] | None = None) -> Iterator[tuple[Place, AnyLine]]:
+def _records(path: Path, wanted: Container[LinePlace] | None = None) -> Iterator[tuple[LinePlace, AnyLine]]:
     """All lines, or those that are wanted."""
     for number, line in enumerate(_whole_lines(path), 1):
-        place = Place(path, number)
+        place = LinePlace(path, number)
         if wanted is None or place in wanted:
             yield place, decode(line.text, _kind_of(line.head), line.where)
 

@@ -13,7 +13,7 @@ from perfsuite.cli.shared_options import add_html, add_select, add_shared, catal
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records import report_lines
 from perfsuite.records.lean import Leaner
-from perfsuite.records.report_lines import Place
+from perfsuite.records.report_lines import LinePlace
 from perfsuite.records.result import CellResult
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.html.run_report import write_run
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a report cannot be read, a cell is red or was not compared, or there is none."""
     page = html_of(arguments)
     catalog = catalog_of(arguments)
-    cells, leaner = dict[Place, CellResult](), Leaner()
+    cells, leaner = dict[LinePlace, CellResult](), Leaner()
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
         try:
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if passes(shown, conclusion) else 1
 
 
-def _whole(places: Mapping[int, Place], cells: Sequence[CellResult]) -> list[CellResult]:
+def _whole(places: Mapping[int, LinePlace], cells: Sequence[CellResult]) -> list[CellResult]:
     """The results with their evidence, read again."""
     wanted = [places[id(cell)] for cell in cells]
     found = report_lines.results_at(wanted)
