@@ -78,7 +78,7 @@ def _text(path: str) -> str:
 
 def stub(module: str, arguments: list[str]) -> None:
     """Be that program, if there is a template or can be one; return otherwise."""
-    if OWNER not in os.environ or arguments[:1] == ["cuda"]:
+    if OWNER not in os.environ or arguments[:1] == ["cuda"] or "PERFSUITE_EMULATED" in os.environ:
         return  # a process that has touched CUDA cannot fork ranks
     if module not in PROGRAMS and not (os.environ.get("PERFSUITE_SCRIPT") and _is_script(module)):
         return
