@@ -4,6 +4,7 @@ What perfsuite loads code from, or takes locks in, is in folders that only this 
 system's temporary files, another user could have been first.
 """
 
+import contextlib
 import getpass
 import hashlib
 import os
@@ -32,6 +33,10 @@ CODE_SUFFIXES = {".py", ".toml", ".c", ".cpp", ".h"}
 def code_files(place: Path) -> list[Path]:
     """The files of a folder that decide what its code does, in the order of their names; or the file itself."""
     return sorted(path for path in place.rglob("*") if path.suffix in CODE_SUFFIXES) if place.is_dir() else [place]
+
+
+# A socket's path has 107 bytes (unix(7)), of which multiprocessing needs 32: /pymp-XXXXXXXX/listener-XXXXXXXX.
+MOST_BYTES = 107 - 32
 
 
 def content_hash(files: Iterable[Path]) -> str:
@@ -68,7 +73,23 @@ def code_folders(workspace: Path) -> dict[str, str]:
     ours = {name: str(private_folder(cache / folder, "XDG_CACHE_HOME")) for name, folder in CODE_FOLDERS.items()}
     temporary.mkdir(mode=0o700)
     (temporary / _inductors_name()).symlink_to(ours["TORCHINDUCTOR_CACHE_DIR"])
-    return {"TMPDIR": str(temporary), **ours}
+    return {"TMPDIR": str(_short(temporary)), **ours}
+
+
+def _short(temporary: Path) -> Path:
+    """The folder, or a link to it: workers of a DataLoader bind a socket there, whose path has few bytes, and wait for
+    ever where it is longer. Links whose folders are gone are removed.
+    """
+    if len(os.fsencode(temporary)) <= MOST_BYTES:
+        return temporary
+    links = private_folder(Path("/tmp") / _temporary_name() / "short", "TMPDIR")
+    for link in links.iterdir():
+        if not link.exists():
+            link.unlink(missing_ok=True)
+    link = links / hashlib.sha256(os.fsencode(temporary)).hexdigest()[:16]
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(temporary)
+    return link
 
 
 def _inductors_name() -> str:

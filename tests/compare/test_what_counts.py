@@ -129,7 +129,9 @@ ROWS: dict[str, Callable[[], list[Change]]] = {
         *changes_to(of(but(modules={"numpy": "2.4.6+ours"}))),
         *changes_to(of(but(origins={"numpy": "1f0c93ab"}))),
     ],
-    "comments, docstrings and format of a Python file": lambda: files("x = 1", '"""About."""\nx   =   1  # more'),
+    "comments and format of a Python file, and docstrings that it does not ask for": lambda: files(
+        "x = 1", '"""About."""\nx   =   1  # more'
+    ),
     "the code of a file that ranks import from elsewhere": lambda: files("x = 1", "x = 2"),
     "the content of a data file elsewhere that both sides opened by one absolute path": lambda: changes_to(
         of(but(outside={"/data": "words.txt:2b00c0de"})), of(but(outside={"/data": "words.txt:1f0c93ab"}))

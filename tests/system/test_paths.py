@@ -1,6 +1,7 @@
 """Folders from which code is loaded, and in which locks are taken, belong to this user alone."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -124,6 +125,30 @@ print(codecache._HEADER_DIR, codecache.cache_dir(), cpp_extension._get_build_dir
 
     assert len(folders) == 3
     assert [folder for folder in folders if not folder.is_relative_to(cache_folder())] == []
+
+
+@pytest.mark.parametrize("letters", [1, 200])
+def test_a_process_can_share_what_it_reads_wherever_temporary_files_are(home: Path, letters: int) -> None:
+    """Workers of a DataLoader bind a socket there; the path of one has 107 bytes."""
+    script = "from multiprocessing.connection import Listener; Listener(family='AF_UNIX').close()"
+    workspace = home / ("w" * letters)
+    workspace.mkdir()
+    variables = {**os.environ, **code_folders(workspace)}
+
+    subprocess.run([sys.executable, "-c", script], env=variables, check=True)
+    assert Path(variables["TMPDIR"]).resolve() == workspace / "tmp"
+
+
+def test_short_names_of_folders_that_are_gone_are_removed(home: Path) -> None:
+    """A killed run leaves them."""
+    places = [home / (letter * 200) for letter in "ab"]
+    for place in places:
+        place.mkdir()
+    first = Path(code_folders(places[0])["TMPDIR"])
+    shutil.rmtree(places[0])
+    code_folders(places[1])
+
+    assert not first.is_symlink()
 
 
 @needs_root
