@@ -73,7 +73,8 @@ def commands(temporary: Path) -> dict[int, str]:
         try:
             variables = (process / "environ").read_bytes().split(b"\0")
             alive = (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-            theirs = any(one.startswith(f"TMPDIR={temporary}".encode()) for one in variables)
+            named = next((Path(os.fsdecode(one[7:])) for one in variables if one.startswith(b"TMPDIR=")), Path())
+            theirs = named.resolve().is_relative_to(temporary)  # a long name has a short link
             if alive and theirs and int(process.name) != os.getpid():
                 found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
         except OSError:
