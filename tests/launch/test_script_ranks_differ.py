@@ -6,6 +6,8 @@ import psutil
 import pytest
 from small_scripts import measured
 
+from perfsuite.meters.own_host import LEAST
+
 TRAIN = """
 import os, subprocess, sys, torch
 import torch.distributed as dist
@@ -95,7 +97,7 @@ def test_what_one_rank_keeps_in_python_is_seen(sound, tmp_path):
 
     assert sound["host_grown_bytes"].value == 0
     assert grown.ranks[0] == 0
-    assert 100 * 1024 <= grown.ranks[1] < 110 * 1024
+    assert 100 * 1024 <= grown.ranks[1] < 100 * 1024 + LEAST
 
 
 def test_a_descriptor_of_each_step_is_seen(tmp_path):
