@@ -5,32 +5,28 @@ are read before they are clipped, since clipping would hide a wrong scale.
 """
 
 import functools
-import hashlib
 import itertools
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
-from perfsuite.features.prove.relations._sketches import row_sketch, size, sketch
-from perfsuite.rank.contents import content_of
-from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.features.prove.relations._module_traces import ModuleTraces, TraceSums, graphs, is_compiled
+from perfsuite.features.prove.relations._rows import fingerprints
+from perfsuite.features.prove.relations._sketches import size, sketch
 from perfsuite.rank.norms import local, whole
-from perfsuite.rank.script.batch_size import tensors_in
-from perfsuite.rank.script.probes import Probe, ProvedScript, plain
+from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.torch_hooks import CLIPPING
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
-from perfsuite.records.gradients import Gradients, ModuleTrace, Sketch, StepGradients
+from perfsuite.records.gradients import Gradients, Sketch, StepGradients
 
 PROBE = f"{__name__}:GradientProbe"
 TRAINER = "transformers.trainer"
 BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
-MASK = "attention_mask"  # what it hides is padding, which micro-batches of other sizes have more or less of
 ENGINES = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel")
 SINGLE = 2.0**-23  # the epsilon of float32
 
@@ -46,7 +42,7 @@ class GradientProbe(Probe):
         self.low = ""
         self.weights_low: list[str] = []
         self.lines: dict[str, str] = {}
-        self.modules: dict[str, _Trace] = {}
+        self.modules: dict[str, TraceSums] = {}
         self.update: dict[str, Sketch] = {}
         self.given: dict[str, Sketch] = {}
         self._gradients: dict[str, Sketch] = {}
@@ -146,7 +142,7 @@ class GradientProbe(Probe):
                 batch_norm=any(isinstance(one, norms) and one.training for one in modules),
                 loads=self.watched.has_loader,
                 sends=self.sends,
-                compiles=self.compiles and _graphs() > 0,
+                compiles=self.compiles and graphs() > 0,
                 recomputes=self.recomputes,
                 engine=self._engine(),
                 low=self.low,
@@ -267,7 +263,8 @@ class GradientProbe(Probe):
         self._note_precision(model)
         self._rows += fingerprints({"args": args, **kwargs})
         before = _random_state(torch)
-        with _Traces(self, model, {"args": args, **kwargs}, on=not self.steps):
+        calls_modules = not (self.compiles and (graphs() or is_compiled(model)))
+        with ModuleTraces(self, model, {"args": args, **kwargs}, on=calls_modules and not self.steps):
             result = call()
         self.random |= any(not torch.equal(*two) for two in zip(before, _random_state(torch)))  # noqa: B905
         return result
@@ -290,76 +287,6 @@ class GradientProbe(Probe):
         self.epsilon = max(self.epsilon, self._eps(dtype))
 
 
-class _Trace:
-    """What is known of a module, summed over its calls."""
-
-    def __init__(self, name: str, line: str) -> None:
-        self.name, self.line = name, line
-        self.output: Any = 0
-        self.gradient: Any = 0
-
-    def record(self, scale: float) -> ModuleTrace:
-        """Without the scale of the loss."""
-        output, gradient = (_finite(one) for one in (self.output, self.gradient / scale))
-        return ModuleTrace(name=self.name, output=output, gradient=gradient, line=self.line)
-
-
-def _finite(sums: Any) -> Sketch:
-    values: list[float] = sums.tolist() if hasattr(sums, "tolist") else []
-    return values if all(map(math.isfinite, values)) else []
-
-
-def _graphs() -> int:
-    """How many graphs torch.compile has made. A library may ask for some of functions that are never called."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
-
-
-def _is_compiled(model: Module) -> bool:
-    """Whether torch.compile has wrapped the model or a part of it."""
-    return any(type(module).__name__ == "OptimizedModule" or module._compiled_call_impl for module in model.modules())
-
-
-class _Traces:
-    """Inside, what the modules of a model give is noted. A compiled model has none that are called."""
-
-    def __init__(self, probe: GradientProbe, model: Module, inputs: Mapping[str, Any], on: bool) -> None:
-        mask = inputs.get(MASK)
-        self.probe, self.model, self.mask = probe, model, None if mask is None else mask.bool()
-        self.rows = next((len(tensor) for _, tensor in tensors_in(inputs) if tensor.dim()), 1)
-        self.on = on and not (probe.compiles and (_graphs() or _is_compiled(model)))
-        self.handles: list[Any] = []
-
-    def __enter__(self) -> None:
-        for name, module in inner_model(self.model).named_modules() if self.on else ():
-            leave = functools.partial(self._leave, plain(name) or type(module).__name__)
-            self.handles.append(module.register_forward_hook(leave))
-
-    def __exit__(self, *_: Any) -> None:
-        for handle in self.handles:
-            handle.remove()
-
-    def _leave(self, name: str, module: Module, args: Any, output: Any) -> None:
-        values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
-        tensors = [tensor for _, tensor in tensors_in(values) if tensor.is_floating_point() and tensor.dim() > 1]
-        if not tensors:
-            return
-        value = tensors[0]
-        self.probe.note_dtype(value.dtype)
-        given = next((tensor for _, tensor in tensors_in(args)), None)
-        positions = given is not None and given.dim() == 1 and len(given) != self.rows
-        if positions or len(value) == 1 != self.rows:  # of no row
-            return
-        trace = self.probe.modules.setdefault(name, _Trace(name, self.probe.script.line()))
-        trace.output = trace.output + row_sketch(local(value), self.mask)
-        if value.requires_grad:
-
-            def back(gradient: Any) -> None:
-                trace.gradient = trace.gradient + row_sketch(local(gradient), self.mask)
-
-            value.register_hook(back)
-
-
 def _elements(gradient: Any) -> Any:
     """The elements that this rank has."""
     gradient = local(gradient)
@@ -369,28 +296,6 @@ def _elements(gradient: Any) -> Any:
 def _random_state(torch: Any) -> list[Any]:
     on_device = torch.cuda.is_available() and torch.cuda.is_initialized()
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_device else [])]
-
-
-def fingerprints(inputs: Mapping[str, Any]) -> list[str]:
-    """One for each row of a batch: of all tensors that have as many rows as the first one."""
-    tensors = [(name, tensor) for name, tensor in sorted(tensors_in(inputs)) if tensor.dim()]
-    if not tensors:
-        return []
-    rows = tensors[0][1].shape[0]
-    tensors = [(name, local(tensor.detach()).cpu().contiguous()) for name, tensor in tensors if tensor.shape[0] == rows]
-    mask = next((tensor != 0 for name, tensor in tensors if name == MASK), None)
-    return [_of_row(tensors, mask, row) for row in range(rows)]
-
-
-def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int) -> str:
-
-    digest = hashlib.blake2b(digest_size=8)
-    for name, tensor in tensors:
-        values = tensor[row][mask[row]] if mask is not None and tensor.shape == mask.shape else tensor[row]
-        digest.update(name.encode())
-        plain_values = values.contiguous()
-        digest.update(content_of(plain_values))
-    return digest.hexdigest()
 
 
 def _without_count(probe: GradientProbe, get: Callable[..., Any]) -> Callable[..., Any]:

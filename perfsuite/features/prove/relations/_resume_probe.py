@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relations._copies import copies_of
-from perfsuite.features.prove.relations._gradients import fingerprints
+from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
-from perfsuite.features.prove.relations._gradients import fingerprints
+from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace

@@ -22,7 +22,7 @@ from perfsuite.features.prove.relation import (
     own_run,
     typed,
 )
-from perfsuite.features.prove.relations._gradients import fingerprints
+from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
