@@ -58,11 +58,11 @@ class Program:
 def programs() -> Iterator[Program]:
     """All of them."""
     from scripts_with_causes import scripts
-    from test_framework_faults import ALL, TRAININGS  # type: ignore[import-not-found]
+    from test_framework_faults import ALL, TRAININGS
 
     for path in sorted(RIGHT.glob("*.py")):
         text = path.read_text()
-        launcher = RANKS if "init_process_group" in text else ("python",)
+        launcher: tuple[str, ...] = RANKS if "init_process_group" in text else ("python",)
         yield Program(path.stem, (*launcher, "train.py"), text)
     for name, launcher, words in ALL:
         for more in ("", *OPTIONS.get(name, ())):

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -340,7 +341,8 @@ def test_other_kernels_or_another_python_are_traced_anew(traced, catalog, monkey
 def test_what_calls_a_users_function_is_not_kept(catalog, function):
     """Its file may be edited, and no key says what it contains, or what it imports."""
     cell = parse_cell(CELL, catalog)
-    own = dataclasses.replace(cell, model=dataclasses.replace(cell.model, **{function: "mine.text:function"}))
+    named: dict[str, Any] = {function: "mine.text:function"}
+    own = dataclasses.replace(cell, model=dataclasses.replace(cell.model, **named))
 
     assert tracing.kept_at(tracing.job_of(cell, 0, catalog))
     assert tracing.kept_at(tracing.job_of(own, 0, catalog)) is None

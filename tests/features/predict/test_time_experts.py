@@ -62,6 +62,7 @@ def test_one_group_of_experts_is_no_limit_of_nodes():
 def test_biases_of_experts_are_added_apart():
     """GPT-OSS's, expert by expert and in fp32: 64 bytes per element of what experts give, and 12 kernels of each."""
     stack = planned("openai/gpt-oss-120b", CATALOG, {}).shape.stacks[-1]
+    assert stack.experts is not None
     rows = 4096 * stack.experts.chosen
     plain = dataclasses.replace(stack, experts=dataclasses.replace(stack.experts, biased=False))
     rates = Rates.of(machine_of(B200), CONSTANTS)

@@ -3,6 +3,7 @@
 import copy
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -202,11 +203,11 @@ def test_an_optimizer_of_other_parameters_is_told():
 
 def test_one_rank_alone_is_not_started_where_it_would_wait():
     """A stage of a pipeline waits for the next one, and without a DataLoader nobody has the rows of all."""
-    known = {"steps": [], "epsilon": 0.0, "weights": 0.0}
+    known: dict[str, Any] = {"steps": [], "epsilon": 0.0, "weights": 0.0}
     known |= dict.fromkeys(("dropout", "uncounted", "random", "batch_norm"), False)
-    for more, reason in (({"sends": True}, "stages"), ({"loads": False}, "unread")):
+    for name, value, reason in (("sends", True, "stages"), ("loads", False, "unread")):
         with pytest.raises(CannotTry, match=reason):
-            check_alone([Gradients(**known, **more)])
+            check_alone([Gradients(**known | {name: value})])
     check_alone([Gradients(**known)])
 
 
