@@ -8,6 +8,7 @@ processes have ended, and only finished results remain.
 import argparse
 import io
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 
 from perfsuite.cli.command_files import QUESTIONS, SITE, CommandFile, command_files
 from perfsuite.cli.parsers import parsers_of
-from perfsuite.errors import PerfsuiteError, UnknownName
+from perfsuite.errors import PerfsuiteError, UnknownName, UsageError
 from perfsuite.system.processes import require_linux
 from perfsuite.system.units import printable
 
@@ -24,6 +25,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 MOST_COLUMNS = 120
+SCRIPTS = {"command", "model"}  # arguments that may be a script with its launcher
 
 
 class _Parser(argparse.ArgumentParser):
@@ -124,13 +126,24 @@ def parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _check_script(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """Raises UsageError for a script given to a command that takes cells."""
+    script = list(words[words.index("--") + 1 :]) if "--" in words else []
+    known = {action.dest for each in parsers_of(parser) for action in each._actions if not action.option_strings}
+    if any(word.endswith(".py") for word in script) and not known & SCRIPTS:
+        way = f"`perfsuite init -- {shlex.join(script)}` makes a cell of it, whose id is then in test_perf.py"
+        raise UsageError(f"perfsuite {words[0]} takes no script. {way}.")
+
+
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """The command line. Importing a command takes a moment, within which a Ctrl-C is no traceback either. Raises
     UnknownName for a command that there is not.
     """
     if words and not words[0].startswith("-") and words[0] not in command_files():
         raise UnknownName("command", words[0], command_files(), "perfsuite --help lists all.")
-    parsed, unknown = parser_of(words[:1]).parse_known_args(words)
+    parser = parser_of(words[:1])
+    _check_script(words, parser)
+    parsed, unknown = parser.parse_known_args(words)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # refers to the command's own --help
     return parsed

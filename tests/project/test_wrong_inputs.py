@@ -49,6 +49,8 @@ ROWS = [
     ("ladder run nowhere", "No ladder named 'nowhere'. Or give its folder."),
     ("emulate --gpus foo:2 -- true", "No GPU named 'foo'. Known: a100_40g,"),
     ("--completion cmd", "No shell named 'cmd'. Known: bash,"),
+    ("ab torch==2.12.0 -- python train.py", "perfsuite ab takes no script. `perfsuite init -- python train.py` makes a"),
+    ("upgrade -- torchrun --nproc-per-node 2 train.py", "upgrade takes no script. `perfsuite init -- torchrun --nproc-"),
     # options
     ("run --k foo -- python train.py", "unrecognized arguments: --k. See perfsuite run --help."),
     ("run --step 3 -- python train.py", "unrecognized arguments: --step"),
