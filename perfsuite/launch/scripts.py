@@ -53,6 +53,7 @@ END_SECONDS = 10.0
 NO_INPUT = ". Nobody can answer it: give what it asks for as arguments"
 FULL = ". The disk of its temporary files is full: make room in {}, or set TMPDIR to another folder."
 LITTLE = 2**20  # bytes
+SHELL_SIGNS = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"))  # whole words of a quoted command
 SHELLS_OWN = (".", "cd", "export", "source")
 
 
@@ -347,6 +348,10 @@ def program(words: Sequence[str], folders: Sequence[Path], python: str) -> list[
     Raises UsageError if there is no such program.
     """
     first, *rest = words
+    for sign in SHELL_SIGNS.intersection(rest):
+        raise UsageError(
+            f"{sign} would be an argument of the script: put the commands into a file, and write bash FILE.sh."
+        )
     if first in PYTHONS:
         return [python, *rest]
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])

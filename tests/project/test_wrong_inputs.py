@@ -49,8 +49,9 @@ ROWS = [
     ("ladder run nowhere", "No ladder named 'nowhere'. Or give its folder."),
     ("emulate --gpus foo:2 -- true", "No GPU named 'foo'. Known: a100_40g,"),
     ("--completion cmd", "No shell named 'cmd'. Known: bash,"),
-    ("ab torch==2.12.0 -- python train.py", "perfsuite ab takes no script. `perfsuite init -- python train.py` makes a"),
-    ("upgrade -- torchrun --nproc-per-node 2 train.py", "upgrade takes no script. `perfsuite init -- torchrun --nproc-"),
+    ("run -- python train.py '&&' echo done", "&& would be an argument of the script: put the commands into a file"),
+    ("ab torch==2.12.0 -- python train.py", "ab takes no script. `perfsuite init -- python train.py` makes a cell"),
+    ("upgrade -- torchrun --nproc-per-node 2 train.py", "takes no script. `perfsuite init -- torchrun --nproc-"),
     # options
     ("run --k foo -- python train.py", "unrecognized arguments: --k. See perfsuite run --help."),
     ("run --step 3 -- python train.py", "unrecognized arguments: --step"),
