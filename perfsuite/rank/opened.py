@@ -10,6 +10,7 @@ script.
 import builtins
 import contextlib
 import functools
+import glob
 import io
 import os
 import sys
@@ -54,10 +55,15 @@ class Opened:
                 names = ("path", "flags") if module is os else ("file", "mode")
                 restored.callback(setattr, module, "open", module.open)
                 module.open = _Noted(module.open, names, self._note)
+            scan = os.scandir
             for name in ("stat", "listdir", "scandir"):
                 note = self._note_look if name == "stat" else self._note_list
                 restored.callback(setattr, os, name, getattr(os, name))
                 setattr(os, name, _Noted(getattr(os, name), ("path", "dir_fd"), note))
+            pathlibs = getattr(glob, "_StringGlobber", None)
+            if getattr(pathlibs, "scandir", None) is scan:  # Python 3.13 has it at hand for Path.glob
+                restored.callback(setattr, pathlibs, "scandir", vars(pathlibs)["scandir"])
+                pathlibs.scandir = os.scandir
             yield
 
     def _note(self, file: Any, how: Any) -> None:

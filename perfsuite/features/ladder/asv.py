@@ -186,8 +186,9 @@ class _Asv:
     def call(self, arguments: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
         """Run it and return its output; it reads ``given``. In any case, asv and its children have then ended."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        python = str(Path(self.ladder.definition.python).parent)
-        path = os.pathsep.join([python, str(_uv_folder()), os.environ.get("PATH", "")])
+        python = Path(self.ladder.definition.python)
+        base = python.resolve().parent  # uv makes an environment of no other environment's Python
+        path = os.pathsep.join([*map(str, (python.parent, _uv_folder(), base)), os.environ.get("PATH", "")])
         environment = {**uv_variables(), **(variables or {}), "PATH": path, "PYTHONPATH": str(SOURCE)}
         worker = "perfsuite.features.ladder.asv_worker"
         command = [sys.executable, "-m", worker, str(_machine_file(self.folder)), *arguments]

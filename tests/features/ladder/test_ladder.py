@@ -708,7 +708,8 @@ def _ladder(folder, names=("1", "2"), **more):
         Rung(name=name, date="2024-01-01T00:00:00+00:00", releases=(f"lib=={name}",), commit="c" * 40) for name in names
     )
     definition = Definition(library="lib", first="1", suite=str(suite), python=sys.executable, **more)
-    return Ladder(definition=definition, suite=read_suite(suite), python_version="3.11", rungs=rungs)
+    here = ".".join(map(str, sys.version_info[:2]))
+    return Ladder(definition=definition, suite=read_suite(suite), python_version=here, rungs=rungs)
 
 
 def _benchmarks(folder, **units):
