@@ -60,7 +60,7 @@ class Opened:
                 note = self._note_look if name == "stat" else self._note_list
                 restored.callback(setattr, os, name, getattr(os, name))
                 setattr(os, name, _Noted(getattr(os, name), ("path", "dir_fd"), note))
-            pathlibs = getattr(glob, "_StringGlobber", None)
+            pathlibs: Any = getattr(glob, "_StringGlobber", None)
             if getattr(pathlibs, "scandir", None) is scan:  # Python 3.13 has it at hand for Path.glob
                 restored.callback(setattr, pathlibs, "scandir", vars(pathlibs)["scandir"])
                 pathlibs.scandir = os.scandir
