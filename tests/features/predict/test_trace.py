@@ -25,11 +25,22 @@ SEVERAL = [
 STAGES = "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4"
 
 
+class Predictions(dict):
+    """Predictions by id with their counts, each traced afresh when it is asked for: by day, most are not."""
+
+    def __init__(self, catalog):
+        self.catalog = catalog
+
+    def __missing__(self, cell):
+        cells = [parse_cell(cell, self.catalog)]
+        [self[cell]] = predict(cells, self.catalog, processes=2, counted=True, fresh=True)
+        return self[cell]
+
+
 @pytest.fixture(scope="module")
 def predicted(catalog):
-    """All predictions by id with their counts, traced afresh in one go."""
-    cells = [parse_cell(one, catalog) for one in [*SINGLE, *SEVERAL, STAGES]]
-    return {one.cell: one for one in predict(cells, catalog, processes=2, counted=True, fresh=True)}
+    """Of all cells."""
+    return Predictions(catalog)
 
 
 def _error(measurement, prediction):
@@ -85,8 +96,9 @@ def test_stages_that_are_not_traced_are_counted(measure, predicted):
 
 
 def test_parts_add_up(predicted):
-    """The anatomy is the whole peak."""
-    assert all(sum(one.parts.values()) == one.peak_bytes for one in predicted.values())
+    """Every byte of the peak belongs to exactly one part."""
+    for cell in (SINGLE[1], SEVERAL[0]):
+        assert sum(predicted[cell].parts.values()) == predicted[cell].peak_bytes
 
 
 def test_the_curve_reaches_the_peak(predicted):
