@@ -14,7 +14,16 @@ from perfsuite.rank.compat import ATTRIBUTES, NAMES, OPERATORS
 ROOT = Path(perfsuite.__file__).parent
 LIBRARIES = {"accelerate", "bitsandbytes", "deepspeed", "peft", "torch", "torchao", "transformers"}
 TORCH = metadata.version("torch")
-PYTHON = {"_SubParsersAction", "_actions", "_asdict", "_current_frames", "_exit", "_getframe", "_value2member_map_"}
+PYTHON = {
+    "_SubParsersAction",
+    "_actions",
+    "_asdict",
+    "_current_frames",
+    "_exit",
+    "_getframe",
+    "_StringGlobber",
+    "_value2member_map_",
+}
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.name != "compat.py"]
 LISTED = {part for name in (*NAMES, *OPERATORS) for part in name.split(".") if part.startswith("_")} | ATTRIBUTES.keys()
 LOOK = """

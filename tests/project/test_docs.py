@@ -60,6 +60,7 @@ HOOKS = hooks()
 parser = functools.cache(HOOKS.parser)
 
 
+@functools.cache  # the page of what goes with what takes seconds to make
 def text_of(path: Path) -> str:
     """What the site shows of a page of docs/, and any other page as it is."""
     inside = path.relative_to(DOCS).as_posix() if path.is_relative_to(DOCS) else ""
