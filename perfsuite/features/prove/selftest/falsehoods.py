@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -71,19 +71,25 @@ def nan_metric(session: Session, trainer: Any, meters: Any) -> None:
         _say(meters, "peak_flops", lambda reading: msgspec.structs.replace(reading, value=float("nan")))
 
 
+def _exchange(module: ModuleType, name: str, other: object) -> None:
+    """Raises KeyError if the module has no such name: a fault that changes nothing would prove nothing."""
+    vars(module)[name]
+    vars(module)[name] = other
+
+
 def backward_clock(session: Session, trainer: Any, meters: Any) -> None:
     """The clock goes backwards."""
     from perfsuite.meters import clock
 
     ticks = iter(range(10**6, 0, -1))
-    vars(clock)["time"] = SimpleNamespace(perf_counter_ns=lambda: next(ticks))
+    _exchange(clock, "perf_counter_ns", lambda: next(ticks))
 
 
 def _write(change: Callable[[Path, RankSample], object]) -> None:
     """From now on this rank writes its result in that way."""
     import perfsuite.rank.main as rank_module
 
-    vars(rank_module)["codec"] = SimpleNamespace(write=change)
+    _exchange(rank_module, "codec", SimpleNamespace(write=change))
 
 
 def torn_result(session: Session, trainer: Any, meters: Any) -> None:
