@@ -33,7 +33,7 @@ LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes 
 STEADY = 0.9  # of the steps, which one rank is the slowest of: others are slow by chance, or by a busy machine
 AGAIN = 2  # recompilations: after the first, torch takes what has changed as a variable
 UNEVEN = 1.5  # the largest tenth of the steps by the smallest
-AMPLE = 0.25  # of the memory, below which a peak needs no recomputation
+AMPLE = 0.25  # of the memory, below which a peak troubles nobody
 DEBUGGING = ("anomaly mode", "torch profiler", "traced Python", "tracemalloc")  # flags that are off in a usual training
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
 
@@ -74,6 +74,9 @@ class Symptom(StrEnum):
     PRINTS = "printing"
 
 
+LARGER_PEAK = (Symptom.GRADIENTS_ZEROED, Symptom.GRADIENTS_LATE, Symptom.CARRIED)
+
+
 @dataclass(frozen=True)
 class StandOut:
     """``number`` is in the symptom's unit: bytes, objects or files a step, a count, or a share of the step or the peak.
@@ -86,13 +89,20 @@ class StandOut:
 
 
 def standing_out(measurement: Measurement) -> list[StandOut]:
-    """All that stands out, what hurts first; empty if nothing does. What follows from another symptom is none."""
+    """All that stands out, what hurts first; empty if nothing does. What follows from another symptom is none. Where
+    memory is ample, what only makes the peak larger hurts less than what takes time.
+    """
     seen = SeenNumbers(measurement)
     found = {one.symptom: one for look in LOOKS for one in look(seen)}
     for symptom, effects in EFFECTS.items():
         if symptom in found:
             found = {name: one for name, one in found.items() if name not in effects}
-    return [found[symptom] for symptom in Symptom if symptom in found]
+    order = list(Symptom)
+    if seen.has_ample_memory:
+        order = [symptom for symptom in order if symptom not in LARGER_PEAK]
+        place = order.index(Symptom.KEPT_OBJECTS)
+        order[place:place] = LARGER_PEAK
+    return [found[symptom] for symptom in order if symptom in found]
 
 
 def shares(measurement: Measurement) -> dict[str, float]:
@@ -119,6 +129,11 @@ class SeenNumbers:
         self.phases = shares(measurement)
         sampled = self.readings.get("line_seconds")
         self.sampled = _shares(sampled.phases) if sampled and sampled.value >= SAMPLED else {}
+
+    @property
+    def has_ample_memory(self) -> bool:
+        """Whether the peak is known, and far from what there is."""
+        return 0 < self.value(PEAK) < AMPLE * self.memory
 
     def value(self, metric: str) -> float:
         """The least of all launches."""
@@ -321,7 +336,7 @@ def _crowded(seen: SeenNumbers) -> Iterator[StandOut]:
 def _recomputes(seen: SeenNumbers) -> Iterator[StandOut]:
     """To save memory of which there is enough."""
     whole, model = seen.value("hardware_flop"), seen.value("model_flop")
-    if model and (share := 1 - model / max(model, whole)) >= RARE and 0 < seen.value(PEAK) < AMPLE * seen.memory:
+    if model and (share := 1 - model / max(model, whole)) >= RARE and seen.has_ample_memory:
         yield StandOut(Symptom.RECOMPUTES, share)
 
 

@@ -129,6 +129,18 @@ def test_what_a_step_keeps_for_the_next_is_of_the_peak() -> None:
     assert symptoms(peak_memory_bytes=200, carried_bytes=carried) == []
 
 
+@pytest.mark.parametrize(("memory", "first"), [(1000, Symptom.RECOMPILES), (400, Symptom.GRADIENTS_LATE)])
+def test_a_peak_hurts_where_memory_is_scarce(memory: int, first: Symptom) -> None:
+    """On a machine of many times the peak, time hurts more."""
+    carried = Reading(value=25, parts={"gradients": 25}, suspects={"gradients: AddmmBackward0 @ 0": 25})
+    made = of(peak_memory_bytes=100, carried_bytes=carried, recompilations=8, values_read=3)
+    machine = msgspec.structs.replace(made.machine, memory_bytes=memory * made.world_size)
+    found = [one.symptom for one in standing_out(msgspec.structs.replace(made, machine=machine))]
+
+    assert sorted(found) == sorted([Symptom.RECOMPILES, Symptom.GRADIENTS_LATE, Symptom.READS])
+    assert (found[0], found[-1]) == (first, Symptom.READS)
+
+
 def test_gradients_of_the_steps_before() -> None:
     """Sums are wrong numbers, and come first. Zeros only need memory: a small part of the peak is not worth a line."""
     sums = Reading(value=100, parts={"never cleared": 100})
