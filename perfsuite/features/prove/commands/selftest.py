@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     begin, catalog = time.monotonic(), catalog_of(arguments)
     cases = _possible(cases, catalog)
     with closing(LiveLine(SETTINGS.all_steps_of)) as live, closing(ProofBench(catalog, live.show)) as bench:
-        rows = list(prove_all(cases, bench))
+        rows = list(_told(prove_all(cases, bench), len(cases)))
     print_table(table(rows))
     write_html(page, selftest_page(rows))
     if arguments.json:
@@ -100,6 +101,15 @@ def _possible(cases: list[Case | TimeFault], catalog: Catalog) -> list[Case | Ti
             raise UsageError(f"{missing[0]}.")
         print(f"{sum(map(bool, reasons))} faults are left out. {'; '.join(missing)}", file=sys.stderr)
     return [case for case, reason in zip(cases, reasons, strict=True) if not reason]
+
+
+def _told(rows: Iterable[FaultRow], count: int) -> Iterator[FaultRow]:
+    """The rows as they are proven, each with a line: all of them may take an hour."""
+    for number, row in enumerate(rows, 1):
+        outcome = "as expected" if row.caught else "NOT AS EXPECTED"
+        place = f"{number} of {count}" if number <= count else "a control"  # which come after all cases
+        print(f"{row.name}, {row.where}: {outcome}  ({place})", file=sys.stderr, flush=True)
+        yield row
 
 
 def tell(rows: list[FaultRow], seconds: float) -> int:
