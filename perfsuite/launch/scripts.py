@@ -7,6 +7,7 @@ cell's folder, and is a rank from then on.
 import contextlib
 import dataclasses
 import difflib
+import itertools
 import os
 import shlex
 import shutil
@@ -348,10 +349,10 @@ def program(words: Sequence[str], folders: Sequence[Path], python: str) -> list[
     Raises UsageError if there is no such program.
     """
     first, *rest = words
-    for sign in SHELL_SIGNS.intersection(rest):
-        raise UsageError(
-            f"{sign} would be an argument of the script: put the commands into a file, and write bash FILE.sh."
-        )
+    for before, word in itertools.pairwise(words):
+        if word in SHELL_SIGNS and not before.startswith("-"):  # an option may take one, such as a separator
+            way = "put the commands into a file, and write bash FILE.sh"
+            raise UsageError(f"{word} would be an argument of the script: {way}.")
     if first in PYTHONS:
         return [python, *rest]
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])

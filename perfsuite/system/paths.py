@@ -28,15 +28,13 @@ CODE_FOLDERS = {
 LEFT_OUT = (".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache")
 # Of files that decide what code does: the code, the facts that it reads, and what it compiles.
 CODE_SUFFIXES = {".py", ".toml", ".c", ".cpp", ".h"}
+# A socket's path has 107 bytes (unix(7)), of which multiprocessing needs 32: /pymp-XXXXXXXX/listener-XXXXXXXX.
+MOST_BYTES = 107 - 32
 
 
 def code_files(place: Path) -> list[Path]:
     """The files of a folder that decide what its code does, in the order of their names; or the file itself."""
     return sorted(path for path in place.rglob("*") if path.suffix in CODE_SUFFIXES) if place.is_dir() else [place]
-
-
-# A socket's path has 107 bytes (unix(7)), of which multiprocessing needs 32: /pymp-XXXXXXXX/listener-XXXXXXXX.
-MOST_BYTES = 107 - 32
 
 
 def content_hash(files: Iterable[Path]) -> str:

@@ -1,5 +1,6 @@
 """A tool that runs commands in an environment of its choice, such as poetry, is asked for it; it may have its own."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.environments.training_python import training_python
+from perfsuite.errors import UsageError
 from perfsuite.launch.scripts import program
 
 
@@ -69,3 +71,11 @@ def test_a_tool_with_an_environment_of_its_own_has_its_interpreter(folder: Path)
     assert program([str(tool), "run"], [folder], sys.executable) == [str(tool), "run"]
     assert program([str(ours), "run"], [folder], sys.executable) == [sys.executable, str(ours), "run"]
     assert program([str(found)], [folder], sys.executable) == [sys.executable, str(found)]
+
+
+@pytest.mark.parametrize(("words", "is_refused"), [("--sep | x", False), ("| tee log", True), ("a && b > c", True)])
+def test_a_shells_sign_is_refused_unless_an_option_takes_it(words, is_refused, tmp_path):
+    """A separator is an option's value; a pipe that was quoted would be the script's argument."""
+    command = ["python", "train.py", *words.split()]
+    with pytest.raises(UsageError, match="would be an argument") if is_refused else contextlib.nullcontext():
+        assert program(command, [tmp_path], sys.executable) == [sys.executable, *command[1:]]
