@@ -6,6 +6,7 @@ import os
 import pytest
 from small_scripts import START, measured
 
+from perfsuite.records.suspects import LINE
 from perfsuite.run.runner import Settings
 
 AHEAD = Settings(steps=8, warmup=1)  # more than the batches that a loader's worker is ahead
@@ -110,6 +111,16 @@ def test_what_goes_on_to_grow_is_a_leak(tmp_path):
     assert readings["leaked_objects"].suspects["__main__: __main__.Row"] == 1
     assert readings["grown_bytes"].value == 2**16
     assert readings["host_grown_bytes"].value >= 2**16
+
+
+def test_the_line_of_a_leak_is_not_one_that_makes_objects_anew(tmp_path):
+    """Another line holds more of them, and of each step only the last ones."""
+    readings = trained(tmp_path, "anew = [Row() for _ in range(64)]\n    kept.append(Row())")
+
+    assert readings["leaked_objects"].suspects["__main__: __main__.Row"] == 1
+    keeps = (tmp_path / "train.py").read_text().splitlines().index("    kept.append(Row())") + 1
+    lines = readings["leaked_objects"].lines[LINE]
+    assert max(lines, key=lambda line: lines[line]) == f"train.py:{keeps}"
 
 
 def test_what_ends_to_grow_is_a_cache(tmp_path):

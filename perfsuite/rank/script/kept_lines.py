@@ -1,7 +1,8 @@
 """The user's lines at which each step allocates Python's memory for good, by some later steps under tracemalloc.
 
-tracemalloc slows a step, so it watches only if something has grown. What is alive at the end, as often as there were
-steps, is kept.
+tracemalloc slows a step, so it watches only if something has grown. A line that has more alive at the end than after
+the first step, by as many as there were steps, keeps them. What a line allocates anew in each step, in the place of
+what it had, is alive at both times.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import LINE
 
 GROWN = ("leaked_objects", "host_grown_bytes", "open_files_left")
-FIRST, STEPS = 1, 6  # the later step after which it begins, and for how many
+FIRST, STEPS = 1, 5  # the later step after which it begins; steps from the end of the next one on
 FRAMES = 25
 
 
@@ -29,25 +30,35 @@ class KeptLines:
     def __init__(self, readings: Mapping[str, Reading]) -> None:
         self._grows = any(name in readings and readings[name].value for name in GROWN)
         self._users = UsersLines()
+        self._first: Counter[str] = Counter()  # what each line has alive after the first step
+        self._first_sizes: Counter[str] = Counter()
         self._lines: dict[str, int] = {}
 
     def stepped(self, step: int) -> None:
         """That later step is done."""
         if self._grows and step == FIRST and not tracemalloc.is_tracing():
             tracemalloc.start(FRAMES)
-        elif step == FIRST + STEPS and self._grows and tracemalloc.is_tracing():
-            gc.collect()
-            self._lines = self._kept(tracemalloc.take_snapshot())
+        elif step == FIRST + 1 and self._grows and tracemalloc.is_tracing():
+            self._first, self._first_sizes = self._alive()
+        elif step == FIRST + 1 + STEPS and self._grows and tracemalloc.is_tracing():
+            self._lines = self._kept()
             tracemalloc.stop()
 
-    def _kept(self, snapshot: tracemalloc.Snapshot) -> dict[str, int]:
+    def _kept(self) -> dict[str, int]:
         """Bytes by line, of those lines that have left something in all steps but one."""
-        sizes, numbers = Counter[str](), Counter[str]()
-        for statistic in snapshot.statistics("traceback"):
+        numbers, sizes = self._alive()
+        grown = [line for line in numbers if line and numbers[line] - self._first[line] >= STEPS - 1]
+        return {line: max(0, sizes[line] - self._first_sizes[line]) // STEPS for line in grown}
+
+    def _alive(self) -> tuple[Counter[str], Counter[str]]:
+        """How many blocks each line has allocated that are alive, and how many bytes."""
+        gc.collect()
+        numbers, sizes = Counter[str](), Counter[str]()
+        for statistic in tracemalloc.take_snapshot().statistics("traceback"):
             line = self._line(statistic.traceback)
-            sizes[line] += statistic.size
             numbers[line] += statistic.count
-        return {line: size // STEPS for line, size in sizes.items() if line and numbers[line] >= STEPS - 1}
+            sizes[line] += statistic.size
+        return numbers, sizes
 
     def _line(self, traceback: Any) -> str:
         """The user's innermost line; empty if perfsuite itself has allocated, inside of a call of his."""
