@@ -39,6 +39,11 @@ def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:
     )
 
 
+def most_ranks() -> int:
+    """How many ranks of a CPU this machine's cores allow."""
+    return machine.cores() * RANKS_PER_CORE
+
+
 def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     """The reason why this machine is not that hardware; empty if it is."""
     if sys.platform != "linux":  # baselines can still be read there
@@ -48,8 +53,7 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     if hardware.device is None:
         if machine.emulates():  # the stand-ins are in these processes too, and would be measured
             return "a CPU is not measured under perfsuite emulate: run cells of GPUs, e.g. with --perf-hardware=gpus"
-        cores = machine.cores()
-        most = cores * RANKS_PER_CORE
+        most, cores = most_ranks(), machine.cores()
         return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores} cores allow {most} ranks."
     gpus = machine.gpus()
     if sum(device_of(gpu, catalog) == hardware.device for gpu in gpus) >= hardware.ranks:

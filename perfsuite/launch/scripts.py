@@ -29,10 +29,11 @@ from perfsuite.catalog.scripts import PYTHONS, STARTERS, assignments, check_scri
 from perfsuite.environments import git
 from perfsuite.environments.training_python import require_torch, training_python, variables_of
 from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.launch.hardware_here import most_ranks
 from perfsuite.launch.script_copy import ROOT, as_the_user_says, copy_folder, copy_neighbours, moved, place_below
 from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
 from perfsuite.rank.flags import OWN
-from perfsuite.rank.script.boot import EARLY
+from perfsuite.rank.script.boot import EARLY, MOST_RANKS
 from perfsuite.rank.script.later import MEASURED, end_of_script
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
@@ -163,6 +164,7 @@ class ScriptServer:
         if self.kind.device == "cpu":
             variables = pinned(variables, self.kind.kernels)
             ours |= {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
+            ours[MOST_RANKS] = str(most_ranks())
             if self.model.launcher == "accelerate launch":  # as its --cpu does; else each rank trains alone
                 ours["ACCELERATE_USE_CPU"] = "true"
             ours |= {} if "OMP_NUM_THREADS" in variables else {"OMP_NUM_THREADS": "1"}  # like torchrun
@@ -222,9 +224,9 @@ class ScriptServer:
         if self._ranks:
             missing = [rank for rank in self._wanted if rank not in self._ranks]
             return f"The command {how}, and rank {missing[0]} has made no optimizer step."
-        attached = sorted(self.folder.glob(ATTACHED.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
-        early = sorted(self.folder.glob(EARLY.format(pid="*")), key=lambda file: file.stat().st_mtime_ns)
-        said = [text for file in (*attached, *early) if (text := file.read_text(errors="replace"))]
+        attached, early = (list(self.folder.glob(name.format(pid="*"))) for name in (ATTACHED, EARLY))
+        files = sorted((*attached, *early), key=lambda file: file.stat().st_mtime_ns)
+        said = [text for file in files if (text := file.read_text(errors="replace"))]
         lines = [line for line in self.tail().splitlines() if any(map(str.isalpha, line))] if status else []
         last = lines[-1].strip() if lines else ""  # of a launcher or a shell, or of a script that refuses its arguments
         raised = as_the_user_says(said[0] if said else last, self.folder)  # the launcher's comes later

@@ -52,6 +52,14 @@ def test_what_a_rank_raised_before_it_trained_is_said(tmp_path):
     assert "before its first optimizer step: LookupError: no data for this rank" in told.failure.message
 
 
+def test_far_more_ranks_than_cores_are_refused_before_they_import_torch(tmp_path, monkeypatch, cold):
+    """Together they would take minutes, and all memory; the launcher's own summary comes later."""
+    monkeypatch.setattr("perfsuite.launch.scripts.most_ranks", lambda: 2)
+    told = measured(tmp_path, TRAIN.format(start=""), "torchrun --nproc-per-node 3")
+
+    assert "The script starts 3 ranks, and this machine's cores allow 2: ask for fewer." in told.failure.message
+
+
 def test_what_was_raised_before_a_pipe_is_said(tmp_path):
     """The status is that of the last command of a pipe: 0."""
     (tmp_path / "train.sh").write_text("python $1 2>&1 | tee log.txt")

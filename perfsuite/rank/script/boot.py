@@ -46,6 +46,8 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
 WATCHERS = (__file__, starting.__file__)  # of which a frame is between a script's import and the module
 ERRORS = "perfsuite.errors"
 EARLY = "early.{pid}"  # in the folder of the cell: what a process raised before it imported torch
+MOST_RANKS = "PERFSUITE_MOST_RANKS"  # the variable with how many ranks a machine's cores allow
+LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")  # the launchers' own
 
 
 started_with: dict[str, str] = {}  # the environment variables, which a script may delete
@@ -99,6 +101,16 @@ def _hide_imports(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
+def _check_ranks() -> None:
+    """Raise UsageError where far more ranks than cores are about to import torch, which takes minutes together."""
+    most = int(started_with.get(MOST_RANKS) or 0)
+    ranks = max(int(text) if (text := started_with.get(name, "")).isdecimal() else 1 for name in LOCAL_RANKS)
+    if 0 < most < ranks:
+        from perfsuite.errors import UsageError
+
+        raise UsageError(f"The script starts {ranks} ranks, and this machine's cores allow {most}: ask for fewer.")
+
+
 class _Finder:
     """Finds what the others find, with a loader that calls a function behind the module's own code."""
 
@@ -123,6 +135,8 @@ def _call_after(spec: ModuleSpec, reference: str) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
+        if module.__name__ == "torch":
+            _check_ranks()
         execute(module)
         del loader.exec_module  # the loader is the ordinary one again
         where, _, function = reference.partition(":")

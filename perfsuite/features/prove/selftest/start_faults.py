@@ -61,8 +61,7 @@ def another_package(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def no_bytecode(session: Session, trainer: Any, meters: Any) -> None:
-    """A module's bytecode cannot be kept, as where its folder may only be read; Python is to keep it."""
-    _other(session, meters, variables=lambda folder, start, known: {**known, "PYTHONDONTWRITEBYTECODE": ""})
+    """A module's bytecode cannot be kept, as where its folder may only be read."""
     _with_package(session, meters, {"__init__.py": "", "__pycache__": "a file, where Python needs a folder"})
 
 
