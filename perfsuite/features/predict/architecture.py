@@ -91,8 +91,9 @@ class Architecture(Record, frozen=True, kw_only=True, tag=True):
 
     @property
     def active_parameters(self) -> int:
-        """Those that one token passes: of the experts the chosen ones."""
-        return self.parameters - sum(layer.count * layer.idle for layer in self.layers)
+        """Those that one token of text passes: of the experts the chosen ones, and no encoder of images."""
+        idle = sum(layer.count * layer.idle for layer in self.layers)
+        return self.parameters - idle - sum(self.outside[name] for name in self.beside)
 
 
 class NotBuilt(Record, frozen=True, kw_only=True, tag=True):
@@ -122,7 +123,7 @@ def build(configs: Sequence[Mapping[str, Any]]) -> list[Architecture | NotBuilt]
     """What transformers builds from each, in one process. Raises FileError if that ends without an answer."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "perfsuite.features.predict.trace.meta_model"],
+        [sys.executable, "-m", "perfsuite.features.predict.trace.meta_process"],
         env=environment,
         input=msgspec.json.encode(configs),
         capture_output=True,

@@ -21,11 +21,11 @@ WHOLE = {one["name"]: one for one in map(json.loads, (DATA / "whole_configs.json
 REFUSED_FILES = {
     "albert_xxlarge": "the embedding is 128 wide",
     "deepseek_v32": "model.layers.0.self_attn (DeepseekV32Attention) chooses what it attends to (indexer)",
-    "llama_3_2_11b_vision": "the head is (128256, 4096)",
+    "llama_3_2_11b_vision": "layers.3 (MllamaTextCrossAttention, MllamaTextMLP) reads an encoder that is no text's",
     "nllb_moe_54b": "model.encoder.layers.3.ffn.experts (NllbMoeExperts)",
     "opt_350m": "the embedding is 512 wide",
     "switch_base_8": "encoder.block.1.layer.1.mlp.experts (SwitchTransformersExperts)",
-    "xlstm_7b": "xLSTMModel has 0 layers",
+    "xlstm_7b": "blocks.0 (xLSTMBlock) is of a kind that no closed form has",
     "zamba_7b": "model.layers.7 shares parameters",
 }
 TIED = ("mistral_small_3_1", "mt5_xl")  # transformers ties what the checkpoint does not
@@ -83,7 +83,8 @@ ODD = {
 def files():
     """What transformers builds from each whole file, by its name, and from the defaults of some classes."""
     configs = {name: one["config"] for name, one in WHOLE.items()}
-    configs |= {name: {"model_type": name} for name in (*ODD, "mimo_v2_flash")}
+    configs |= {name: {"model_type": name} for name in (*ODD, "mimo_v2_flash", "inkling_text", "molmo2")}
+    configs["t5gemma2"]["eos_token_id"] = 1  # as in the file: its class has none, and an eoi_token_id
     return dict(zip(configs, build(list(configs.values())), strict=True))
 
 
@@ -146,6 +147,29 @@ def test_heads_of_values_may_be_narrower(files):
     shape = shape_of_architecture("mimo", files["mimo_v2_flash"])
 
     assert {(one.heads, one.head_width, one.others) for one in shape.stacks} == {(64, 160, 0)}
+
+
+def test_a_window_has_its_layers_whatever_their_kind_is_called(files):
+    """Inkling's are hybrid_sliding."""
+    shape = shape_of_architecture("inkling", files["inkling_text"])
+
+    assert [(one.layers, one.window) for one in shape.stacks] == [(55, 512), (11, 0)]
+
+
+def test_tokens_that_are_never_predicted_have_no_head(files):
+    """Molmo2 reads 128 tokens of images, which its head does not have."""
+    found = files["molmo2"]
+    shape = shape_of_architecture("molmo2", found)
+
+    assert shape.vocabulary == 151_936
+    assert shape.parameters == found.parameters == 8_694_602_192
+
+
+def test_a_token_of_text_passes_no_encoder_of_images(files):
+    """So it is fewer than all of a dense model's."""
+    found = files["qwen2_5_vl_7b"]
+
+    assert found.active_parameters == found.parameters - found.outside["model.visual"]
 
 
 @pytest.mark.parametrize("name", ODD)

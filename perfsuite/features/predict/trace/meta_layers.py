@@ -199,7 +199,7 @@ def window(number: int, module: Any, config: Any) -> int:
         return int(config.attention_chunk_size) // 2
     if kind == "local":
         return first(config, "window_size")
-    if kinds and not kind.startswith("sliding"):
+    if kinds and "sliding" not in kind:
         return 0
     own = next((value for one in module.modules() if (value := first(one, "sliding_window"))), 0)
     return own or (first(config, "sliding_window") if getattr(config, "use_sliding_window", True) else 0)

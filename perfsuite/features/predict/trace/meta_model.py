@@ -1,9 +1,8 @@
 """Builds models of transformers on torch's meta device, without memory, and says of which layers they are.
 
-    python -m perfsuite.features.predict.trace.meta_model
-
-The standard input is a list of contents of config.json. The standard output is a line for each: an Architecture, or a
-NotBuilt. Layers are read from the modules and the shapes of their parameters, not from the names of a config.
+It is what meta_process runs. The standard input is a list of contents of config.json. The standard output is a line
+for each: an Architecture, or a NotBuilt. Layers are read from the modules and the shapes of their parameters, not from
+the names of a config.
 """
 
 import difflib
@@ -77,12 +76,13 @@ def built(config: Mapping[str, Any]) -> Any:
 def check_names(config: Mapping[str, Any], config_class: Any) -> None:
     """Raises NoForm for the name of a whole number that the class of a config does not have, and almost has.
 
-    transformers ignores it, so the model would have the default's size, if it is another one. Rates and flags change
-    no size.
+    transformers ignores it, so the model would have the default's size, if it is another one. Rates, flags and numbers
+    of tokens change no size.
     """
     known = {*inspect.signature(config_class).parameters, *config_class.attribute_map}
     for name, value in config.items():
-        if type(value) is int and name not in known and not hasattr(config_class, name):
+        size = type(value) is int and not name.endswith("_token_id")
+        if size and name not in known and not hasattr(config_class, name):
             close = difflib.get_close_matches(name, known, n=1, cutoff=ALIKE)
             if close and close[0] not in config and getattr(config_class(), close[0], None) != value:
                 raise NoForm(f"{config_class.__name__} has no {name}: did you mean {close[0]}")
@@ -169,12 +169,10 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
     hidden = getattr(config, "hidden_size", 0) or table.shape[1]
     if table.shape[1] != hidden:
         raise NoForm(f"the embedding is {table.shape[1]} wide, and the layers are {hidden}")
-    counted = {id(table)}
     tied = weight is table
-    if not tied:
-        if weight.shape != table.shape:
-            raise NoForm(f"the head is {tuple(weight.shape)}, and the embedding {tuple(table.shape)}")
-        counted.add(id(weight))
+    if not tied and (weight.shape[1] != hidden or weight.shape[0] > table.shape[0]):
+        raise NoForm(f"the head is {tuple(weight.shape)}, and the embedding {tuple(table.shape)}")
+    counted = {id(table), id(weight)}
     stacks = dict(layer_lists(model))
     kinds: dict[LayerKind, LayerKind] = {}  # the first of each, by what all of them have
     count: Counter[LayerKind] = Counter()
@@ -191,6 +189,8 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
             count[alike] += 1
             windows.setdefault(alike, []).extend([kind.window] if kind.window else [])
     outside: Counter[str] = Counter()
+    if only_read := table.shape[0] - weight.shape[0]:
+        outside["the embedding's rows of tokens that are never predicted"] = only_read * hidden
     for name, parameter in model.named_parameters():
         if id(parameter) not in counted:
             outside[_module(name, stacks)] += parameter.numel()
@@ -203,7 +203,7 @@ def _parts(model: Any, config: Any) -> dict[str, Any]:
         for alike in kinds
     }
     return {
-        "vocabulary": table.shape[0],
+        "vocabulary": weight.shape[0],
         "hidden": hidden,
         "tied": tied,
         "head": head is not None,
@@ -259,8 +259,18 @@ def layer_lists(model: Any) -> Iterator[tuple[str, Any]]:
         yield path, module
     config = model.config.get_text_config(decoder=True)
     said = config.num_hidden_layers
+    if not taken and (unknown := _list_of(within, said)):
+        raise NoForm(f"{unknown} is of a kind that no closed form has")
     if not taken or (layers != said and not model.config.is_encoder_decoder):
         raise NoForm(f"{taken[0] if taken else type(within).__name__} has {layers} layers for {said} of the config")
+
+
+def _list_of(within: Any, count: int) -> str:
+    """The first of ``count`` layers in one list, by its path and class; empty if no list has so many."""
+    for path, module in within.named_modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count and module[0] is not None:
+            return f"{path}.0 ({type(module[0]).__name__})"
+    return ""
 
 
 def _module(name: str, stacks: Mapping[str, Any]) -> str:
@@ -287,7 +297,3 @@ def main() -> None:
         found = describe(config)
         answers.write(msgspec.json.encode(found) + b"\n")
         answers.flush()
-
-
-if __name__ == "__main__":
-    main()
