@@ -4,27 +4,23 @@ Every symptom rests on a number that was measured. A share is one of a whole ite
 lines) or of the peak.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from perfsuite.catalog.cell_id import CellId
-from perfsuite.compare.capacity import PEAK, capacity_of
+from perfsuite.compare.capacity import PEAK
+from perfsuite.compare.seen_numbers import LARGE, SeenNumbers
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import AT, CLEARED, EXPOSED, LINE, SUMMED, line_of, seconds_by_phase
+from perfsuite.records.suspects import AT, CLEARED, EXPOSED, SUMMED, line_of
 
 CARRIED, GRADIENTS = "carried_bytes", "gradients"
-LARGE = 0.2  # of an iteration, or of the peak
 WAITS = 1 / 3  # of an iteration, for its data, if that is less than WAITED: to collate a batch takes so long
-WAITED = 5e-3  # seconds of a step, from which on a LARGE share counts
 MOSTLY = 0.5  # of an iteration: a loop around small steps has some time of its own; of the peak
 RARE = 0.1  # of the time, of what some steps have alone: evaluations and saves; of the peak, of the step before
 CASTS = 0.15  # of the peak: norms in fp32 inside of a bf16 model are a tenth
 SMALL = 0.02  # of the peak
 LOGITS_LEAST = 2**20  # bytes: what is a large share of less is nobody's trouble
-SAMPLED = 0.02  # seconds of samples from which on their shares count
 HOST_LEAST = 2**16  # bytes a step: libraries keep up to 40 KiB of each of the first steps
 LOOPS = 100  # operators of an optimizer that handles its tensors one by one
 TELLING = 0.4  # of an iteration, for an optimizer that does so by torch's own choice, as on a CPU
@@ -33,11 +29,8 @@ LAUNCHES, HOST_SECONDS = 2000, 2e-5  # operators of a step, and what each takes 
 STEADY = 0.9  # of the steps, which one rank is the slowest of: others are slow by chance, or by a busy machine
 AGAIN = 2  # recompilations: after the first, torch takes what has changed as a variable
 UNEVEN = 1.5  # the largest tenth of the steps by the smallest
-AMPLE = 0.25  # of the memory, below which a peak troubles nobody
 DEBUGGING = ("anomaly mode", "torch profiler", "traced Python", "tracemalloc")  # flags that are off in a usual training
 TOGETHER = ("_foreach_", "_fused_", "python")  # in the names of an optimizer's operators for many tensors at once
-
-TRAINS = ("forward", "backward", "optimizer")
 
 
 class Symptom(StrEnum):
@@ -103,94 +96,6 @@ def standing_out(measurement: Measurement) -> list[StandOut]:
         place = order.index(Symptom.KEPT_OBJECTS)
         order[place:place] = LARGER_PEAK
     return [found[symptom] for symptom in order if symptom in found]
-
-
-def shares(measurement: Measurement) -> dict[str, float]:
-    """Of an iteration, by phase, the largest first; empty if no phase is known."""
-    return _shares(seconds_by_phase(measurement.readings))
-
-
-def _shares(seconds: dict[str, float]) -> dict[str, float]:
-    whole = sum(seconds.values())
-    return {name: part / whole for name, part in sorted(seconds.items(), key=lambda item: -item[1]) if whole and part}
-
-
-class SeenNumbers:
-    """The numbers of a measurement as symptoms ask for them; what is not known is 0."""
-
-    def __init__(self, measurement: Measurement) -> None:
-        self.readings = measurement.readings
-        self.unrepeated = measurement.unrepeated
-        self.flags = measurement.flags
-        machine, ranks = measurement.machine, measurement.world_size
-        here = ranks / max(1, len(machine.nodes))
-        self.memory = capacity_of(measurement) or machine.memory_bytes / max(1, here)
-        self.ranks_per_core = here / max(1, machine.cores) if CellId.split(measurement.cell).is_on_cpu else 0.0
-        self.phases = shares(measurement)
-        sampled = self.readings.get("line_seconds")
-        self.sampled = _shares(sampled.phases) if sampled and sampled.value >= SAMPLED else {}
-
-    @property
-    def has_ample_memory(self) -> bool:
-        """Whether the peak is known, and far from what there is."""
-        return 0 < self.value(PEAK) < AMPLE * self.memory
-
-    def value(self, metric: str) -> float:
-        """The least of all launches."""
-        reading = self.readings.get(metric)
-        return min(reading.value, self.unrepeated.get(metric, reading.value)) if reading else 0
-
-    def part(self, metric: str, part: str) -> int:
-        """A part of a number."""
-        return self.readings[metric].parts.get(part, 0) if self.value(metric) else 0
-
-    def is_large(self, share: float, of_little: float) -> bool:
-        """Whether a share of an iteration counts: a LARGE one if it takes WAITED seconds."""
-        seconds = share * sum(seconds_by_phase(self.readings).values())
-        return share >= (LARGE if seconds >= WAITED else of_little)
-
-    def outside(self) -> Counter[str]:
-        """The samples of other code of the loop by its line, without lines that train too: a library's loop is one."""
-        if not self.sampled:
-            return Counter()
-        lines = self.readings["line_seconds"].lines
-        train = {line for phase in TRAINS for line in lines.get(phase, {})}
-        return Counter({line: size for line, size in lines.get("other", {}).items() if line not in train})
-
-    def of_peak(self, size: float) -> float:
-        """Its share of the peak."""
-        return size / self.value(PEAK) if self.value(PEAK) > 0 else 0.0
-
-    def of_step(self, metric: str) -> float:
-        """The seconds of a metric by those of a step."""
-        return self.value(metric) / self.value(STEP_TIME) if self.value(STEP_TIME) > 0 else 0.0
-
-    def where(self, metric: str, prefix: str = "") -> str:
-        """The user's line that most of the number comes from, or else its largest evidence."""
-        reading = self.readings.get(metric, Reading(value=0))
-        suspects = {name: size for name, size in reading.suspects.items() if name.startswith(prefix)}
-        largest = max(suspects, key=lambda name: suspects[name], default="")
-        return line_of(reading, largest or LINE) or largest.partition(": ")[2] or largest
-
-    def line(self, *phases: str) -> str:
-        """The line in which samples of these phases are most often; empty if there are none."""
-        found: Counter[str] = Counter()
-        for phase in phases if self.sampled else ():
-            found.update(self.readings["line_seconds"].lines.get(phase, {}))
-        return max(found, key=lambda line: found[line], default="")
-
-    def sending(self) -> float:
-        """The share of the time in lines outside of a step's phases that send messages themselves."""
-        if not self.sampled or "communication_bytes" not in self.readings:
-            return 0.0
-        sends = {line for lines in self.readings["communication_bytes"].lines.values() for line in lines}
-        sampled = self.readings["line_seconds"]
-        inside = (sampled.lines.get(phase, {}) for phase in ("other", "update"))
-        return self.share(sum(size for lines in inside for line, size in lines.items() if line in sends))
-
-    def share(self, microseconds: float) -> float:
-        """Of all samples."""
-        return microseconds / 1e6 / self.readings["line_seconds"].value if self.sampled else 0.0
 
 
 Look = Callable[[SeenNumbers], Iterator[StandOut]]

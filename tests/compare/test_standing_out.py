@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from gate_samples import measurement
 
-from perfsuite.compare.standing_out import LARGE, Symptom, standing_out
+from perfsuite.compare.seen_numbers import LARGE
+from perfsuite.compare.standing_out import Symptom, standing_out
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 
 from perfsuite.compare.capacity import PEAK
-from perfsuite.compare.standing_out import StandOut, Symptom, shares, standing_out
+from perfsuite.compare.seen_numbers import shares
+from perfsuite.compare.standing_out import StandOut, Symptom, standing_out
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.system.units import show_bytes, show_ratio, show_seconds, show_several
