@@ -1,6 +1,8 @@
-"""Extras: steps in which a script does more than in most, such as sampling or evaluating every n-th step.
+"""Iterations: how many a step of a script has, and the steps in which it does more than in most.
 
-rank/script/loop.py finds the plain loop. The times are medians, so a rare extra is in none of them.
+A loop that evaluates after every fifth update repeats only then: a step has five iterations. What is rarer, such as a
+sample every n-th step, is an extra. rank/script/loop.py finds the plain loop. The times are medians, so a rare extra is
+in none of them.
 """
 
 from collections import Counter
@@ -34,8 +36,12 @@ class Extras(Meter):
             self.steps[" and ".join(dict.fromkeys(names))] += 1
 
     def readings(self) -> dict[str, Reading]:
-        return {"extra_steps": Reading(value=self.steps.total(), parts=dict(self.steps))}
+        extra = Reading(value=self.steps.total(), parts=dict(self.steps))
+        return {"iterations": Reading(value=self.trainer.period), "extra_steps": extra}
 
 
 METER = Extras
-METRICS = (Metric("extra_steps", "steps with extras", WHOLE, optional=True),)
+METRICS = (
+    Metric("iterations", "iterations/step", WHOLE, optional=True),
+    Metric("extra_steps", "steps with extras", WHOLE, optional=True),
+)

@@ -167,7 +167,10 @@ def test_a_step_has_the_optimizer_that_steps_seldom(tmp_path):
     text = ADVERSARIAL.replace("range(60)", "range(100)").replace("    maker.zero", "    if _ % 5 == 4: maker.zero")
     critic, maker = 2 * 4 * (8 * 4 + 2 * 4), 2 * 4 * (2 * 8 * 4 + 3 * 4)
 
-    assert measured(tmp_path, text).readings["model_flop"].value == 5 * critic + maker
+    readings = measured(tmp_path, text).readings
+
+    assert readings["model_flop"].value == 5 * critic + maker
+    assert readings["iterations"].value == 5
 
 
 def test_an_optimizer_that_comes_late_is_told(tmp_path):

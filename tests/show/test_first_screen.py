@@ -32,6 +32,14 @@ def test_what_was_trained_how_fast_and_how_full() -> None:
     assert said[3:] == ["Nothing stands out."]
 
 
+def test_a_step_of_several_updates_is_named() -> None:
+    """A loop that evaluates after every fifth update repeats only then."""
+    several = READINGS | {"iterations": Reading(value=5)}
+    said = first_screen(msgspec.structs.replace(measurement(), readings=several)).splitlines()
+
+    assert said[1].startswith("12.5 ms a step of 5 iterations on ")
+
+
 def test_no_line_is_too_long() -> None:
     """A long name of a cell and of an operator are cut; two symptoms are the most."""
     where = {f"data: aten::{'zeros' * 20} @ (data)": 1}

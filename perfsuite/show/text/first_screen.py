@@ -91,7 +91,10 @@ def _fast(measurement: Measurement) -> str:
     if step is None:
         return ""
     used = f"; MFU {show_ratio(mfu.value)}" if mfu else ""
-    return _with_parts(f"{show_seconds(step.value)} a step on {measurement.machine.device}", shares(measurement), used)
+    iterations = measurement.readings.get("iterations")
+    more = f" of {iterations.value:.0f} iterations" if iterations and iterations.value > 1 else ""
+    head = f"{show_seconds(step.value)} a step{more} on {measurement.machine.device}"
+    return _with_parts(head, shares(measurement), used)
 
 
 def _full(measurement: Measurement) -> str:
