@@ -2,7 +2,8 @@
 have mapped themselves. A CUDA driver maps memory of its own, so on a GPU only malloc counts.
 
 Resident bytes hide it, since libraries and the allocators' caches are most of them. The peak is that of the beginnings
-of phases in the warm-up steps, without what was there when the script imported torch.
+of phases in the warm-up steps, without what was there when the script imported torch, and without what its imports of
+libraries have allocated since then: a script may import torch first or last.
 A leak grows in each step, and what is made once grows in one. So the least growth counts: that of a timed step in the
 mean, and that of each single step after them. What no longer grows in later steps is a cache.
 """
@@ -16,6 +17,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.meters._growth import goes_on, is_asked_at
 from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
+from perfsuite.rank.script import boot
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
@@ -45,6 +47,8 @@ class OwnHost(Meter):
         self.later_bytes: list[int] = []
         self.counts: list[tuple[str, int, int]] = []  # kind of the step that begins, steps before it, bytes
         session.phases.listen(self._mark)
+        if boot.started:
+            boot.started.count_bytes(self._bytes)
 
     def _bytes(self) -> int:
         """Of malloc and maps, but for tensors on a CPU."""
@@ -77,7 +81,8 @@ class OwnHost(Meter):
             return {}
         grown = self._grown()
         self.has_grown = bool(grown)
-        readings = {"host_memory_bytes": Reading(value=max(0, self.peak))}
+        imports = boot.started.import_bytes if boot.started else 0
+        readings = {"host_memory_bytes": Reading(value=max(0, self.peak - imports))}
         readings["host_grown_bytes"] = Reading(value=grown, parts={"kept": grown} if grown else {})
         return readings
 

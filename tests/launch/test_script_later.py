@@ -6,6 +6,7 @@ import os
 import pytest
 from small_scripts import START, measured
 
+from perfsuite.meters.own_host import METRICS
 from perfsuite.records.suspects import LINE
 from perfsuite.run.runner import Settings
 
@@ -160,6 +161,21 @@ def test_what_is_mapped_is_host_memory(sound, tmp_path):
 
     more = readings["host_memory_bytes"].value - sound["host_memory_bytes"].value
     assert abs(more - 2**28) < 2**22
+
+
+def test_an_import_is_no_host_memory(cold, tmp_path):
+    """A script that imports torch first or last has the same, as far as the gate allows. Both share some modules."""
+    values = []
+    for name, text in (
+        ("before", "import pandas\n" + START),
+        ("after", START + "import pandas\n"),
+    ):
+        (tmp_path / name).mkdir()
+        found = measured(tmp_path / name, text + "for _ in range(40): step()\n")
+        values.append(found.readings["host_memory_bytes"].value)
+
+    allowed = {metric.name: metric.bound for metric in METRICS}["host_memory_bytes"]
+    assert abs(values[0] - values[1]) < allowed * min(values), values
 
 
 def test_a_spike_of_host_memory_is_seen(sound, tmp_path):

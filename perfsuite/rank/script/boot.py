@@ -91,8 +91,10 @@ def _hide_imports(error: BaseException | None) -> None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         frames, entry = [], error.__traceback__
+        is_ours = type(error).__module__ == ERRORS
         while entry is not None:
-            if entry.tb_next is None or entry.tb_frame.f_code.co_filename not in WATCHERS:
+            is_end = is_ours and entry.tb_next is None
+            if is_end or entry.tb_frame.f_code.co_filename not in WATCHERS:
                 frames.append(entry)
             entry = entry.tb_next
         for frame, following in zip(frames, [*frames[1:], None]):  # noqa: B905, older Pythons lack strict=

@@ -1,7 +1,8 @@
 """How a process of a measured command starts: its imports, and what it does until it has made two iterations.
 
 Watched from the start of Python on, so nothing but the standard library is imported here. ``import`` statements are
-timed by Python's own function for them, which is the plain one again when the first iteration begins.
+timed by Python's own function for them, which is the plain one again when the first iteration begins. Their memory is
+counted, too: it is no script's, and a script may import in any order.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from perfsuite.system.clocks import monotonic
 
 ENDS = ("first_step", "second_step")
 BEGINS = ("data", "forward")  # the phases with which the first iteration begins
+STANDARD = f"{os.path.dirname(os.__file__)}/"  # the standard library, and below it mostly the installed packages
+PACKAGES = ("/site-packages/", "/dist-packages/")
+# what Python's function for imports takes: name, globals, locals, names, level
+STATEMENT: tuple[Any, ...] = ("", None, None, (), 0)
 
 
 class Started:
@@ -35,11 +40,33 @@ class Started:
         self._inside = False
         self._own: set[str] = set()  # modules that perfsuite has imported
         self._step = 0.0  # when the current one began
+        self.import_bytes = 0  # that the script's imports of libraries have allocated, since they are counted
+        self._allocated: Callable[[], int] = int
+        self._importers: list[int] = []  # bytes when each import of the script that runs now began
         self._plain = builtins.__import__
         builtins.__import__ = self._importing
 
+    def count_bytes(self, allocated: Callable[[], int]) -> None:
+        """Count what imports allocate from now on, also those that run."""
+        self._allocated, self.import_bytes = allocated, 0
+        self._importers = [allocated()] * len(self._importers)
+
     def _importing(self, *arguments: Any, **named: Any) -> Any:
-        if self._inside or threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread:
+            return self._plain(*arguments, **named)
+        if named or not _may_load(arguments):
+            return self._timed(*arguments, **named)
+        before = self.import_bytes
+        self._importers.append(self._allocated())
+        try:
+            return self._timed(*arguments, **named)
+        finally:
+            begun = self._importers.pop()
+            if _is_librarys(sys.modules.get(str(arguments[0]).partition(".")[0])):  # else its own imports were counted
+                self.import_bytes = before + self._allocated() - begun
+
+    def _timed(self, *arguments: Any, **named: Any) -> Any:
+        if self._inside:
             return self._plain(*arguments, **named)
         self._inside = True
         begun = monotonic()
@@ -83,6 +110,27 @@ class Started:
     def is_done(self) -> bool:
         """Whether all phases are known, of this process and not of the one that it was forked from."""
         return ENDS[-1] in self.seconds and self.process == os.getpid()
+
+
+def _may_load(arguments: tuple[Any, ...]) -> bool:
+    """Whether a file of the script imports what nothing has imported yet. A library may load more when asked for a
+    name. ``arguments`` are those of an import statement.
+    """
+    name, importer, _, names, level = (*arguments, *STATEMENT[len(arguments) :])
+    file = (importer or {}).get("__file__")
+    if level or (isinstance(file, str) and _is_installed(file)):
+        return False
+    module = sys.modules.get(name)
+    return module is None or not all(one in getattr(module, "__dict__", {}) for one in names or ())
+
+
+def _is_librarys(module: Any) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and _is_installed(file)
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith(STANDARD) or any(folder in file for folder in PACKAGES)
 
 
 def _age() -> float:
