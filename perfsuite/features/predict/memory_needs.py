@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from perfsuite.features.predict.prediction import Estimate, Prediction
+from perfsuite.features.predict.state_bound import StateBound
 from perfsuite.show.html.axes import BYTES
 from perfsuite.show.html.charts import Stack, stacked_bars
 from perfsuite.show.html.curve_chart import Areas, Axes
@@ -10,8 +11,8 @@ from perfsuite.show.html.markup import Html
 from perfsuite.show.html.memory_chart import EVENTS, spans
 from perfsuite.show.text.memory_categories import CATEGORIES
 
-ESTIMATED = "estimated, of all categories"
-COLORS = [*CATEGORIES, "allocator", "overhead", ESTIMATED]
+ESTIMATED, STATE = "estimated, of all categories", "the state alone"
+COLORS = [*CATEGORIES, "allocator", "overhead", ESTIMATED, STATE]
 
 
 def timeline(prediction: Prediction) -> Html:
@@ -24,8 +25,8 @@ def timeline(prediction: Prediction) -> Html:
     return Areas(points=sizes, names=names, axes=axes, phases=phases, limit=limit, kind="predicted").draw(title)
 
 
-def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) -> Html:
-    """What each cell needs of its device, stacked. An estimate has no categories."""
+def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate | StateBound]) -> Html:
+    """What each cell needs of its device, stacked. An estimate has no categories, and a bound is of the state alone."""
     pairs = zip(names, predictions, strict=True)
     shown = [(name, prediction) for name, prediction in pairs if prediction.outcome != "unsupported"]
     capacity = next((prediction.capacity_bytes for _, prediction in shown if prediction.capacity_bytes), None)
@@ -34,8 +35,10 @@ def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) ->
     return stacked_bars("Predicted need of a device", stacks, BYTES, colors=COLORS, limit=limit)
 
 
-def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
+def parts_of(prediction: Prediction | Estimate | StateBound) -> Mapping[str, int]:
     """The live tensors by category, what the allocator loses, and what lies outside of tensors."""
+    if isinstance(prediction, StateBound):
+        return {STATE: prediction.needed_bytes}
     if isinstance(prediction, Estimate):
         return {ESTIMATED: prediction.needed_bytes}
     lost = max(0, prediction.smallest_bytes - prediction.peak_bytes)

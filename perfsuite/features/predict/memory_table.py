@@ -6,6 +6,7 @@ from rich.table import Table
 
 from perfsuite.catalog.definitions import Workload
 from perfsuite.features.predict.prediction import WHOLE_STEP, Estimate, Prediction
+from perfsuite.features.predict.state_bound import StateBound
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import part_name
 from perfsuite.show.text.memory_categories import CATEGORIES
@@ -25,7 +26,7 @@ def batches(workload: Workload, padded: bool) -> str:
     return f"micro-batches of {workload.micro_batch} × {lengths or workload.sequence_length} tokens, {kind}"
 
 
-def headroom(prediction: Prediction | Estimate) -> int | None:
+def headroom(prediction: Prediction | Estimate | StateBound) -> int | None:
     """Bytes of the device that are left, negative if some are missing; None without a capacity."""
     return None if prediction.capacity_bytes is None else prediction.capacity_bytes - prediction.needed_bytes
 

@@ -9,7 +9,8 @@ from perfsuite.features.predict import memory_needs as memory
 from perfsuite.features.predict import plan_table as texts
 from perfsuite.features.predict.memory_table import bar, headroom, largest, parts
 from perfsuite.features.predict.predicted_time import meaning
-from perfsuite.features.predict.prediction import Estimate, Plan, Prediction
+from perfsuite.features.predict.prediction import Plan, Prediction
+from perfsuite.features.predict.sizes import Size
 from perfsuite.show.html.axes import SECONDS, Quantity
 from perfsuite.show.html.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.show.html.document import Document, Section, Table, Tone
@@ -50,7 +51,7 @@ def cells_page(
     title: str,
     verdict: str,
     names: Sequence[str],
-    found: Sequence[Prediction | Estimate],
+    found: Sequence[Size],
     table: TextTable,
     notes: Sequence[str] = (),
 ) -> Document:

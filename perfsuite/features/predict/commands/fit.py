@@ -3,9 +3,9 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from rich.table import Table
@@ -27,6 +27,7 @@ from perfsuite.features.predict.predicted_time import TITLES, entries
 from perfsuite.features.predict.prediction import Estimate, PredictedTime, Prediction
 from perfsuite.features.predict.prediction_pages import cells_page
 from perfsuite.features.predict.sizes import Size, sizes_each
+from perfsuite.features.predict.state_bound import StateBound
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.features.predict.trace.tracing import MemoryTracer
@@ -158,10 +159,9 @@ def _models(found: Search) -> Table:
 def _sizes(cells: Sequence[Cell], catalog: Catalog, arguments: argparse.Namespace) -> tuple[list[Size], bool]:
     """The memory of the cells in their order, and whether a trace failed."""
     padded, fresh = not arguments.unpadded, arguments.fresh
+    each: Callable[..., Iterator[tuple[int, Any]]] = attempt_each if arguments.whole else sizes_each
     with MemoryTracer(cores()) as tracer:
-        if arguments.whole:
-            return collect(cells, attempt_each(cells, catalog, tracer, padded=padded, fresh=fresh), progress)
-        return collect(cells, sizes_each(cells, catalog, tracer, padded=padded, fresh=fresh), progress)
+        return collect(cells, each(cells, catalog, tracer, padded=padded, fresh=fresh), progress)
 
 
 def _again(arguments: argparse.Namespace, model: str, hardware: Hardware, strategies: Sequence[str]) -> NoReturn:
@@ -178,7 +178,7 @@ def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str
     for one in ranked:
         cell = cells[one.cell]
         left = headroom(one) or 0
-        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one)}{show_bytes(left)}"
+        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one).replace('>', '<')}{show_bytes(left)}"
         step, *speed, _ = entries(times[one.cell])
         step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
         fits = "fits" if left >= 0 else "out of memory"
@@ -189,6 +189,8 @@ def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str
 def _notes(ranked: Sequence[Size], times: Mapping[str, PredictedTime], stack: str | None) -> list[str]:
     """What a reader of the table must know."""
     notes = []
+    if any(isinstance(one, StateBound) for one in ranked):
+        notes.append("> is the state that lasts over a step alone, which does not fit. --whole traces all it needs.")
     if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
         notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
     if stack:
@@ -200,7 +202,7 @@ def _notes(ranked: Sequence[Size], times: Mapping[str, PredictedTime], stack: st
 
 
 def _about(one: Size) -> str:
-    return "≈ " if isinstance(one, Estimate) else ""
+    return {Estimate: "≈ ", StateBound: "> "}.get(type(one), "")
 
 
 def rank(found: Sequence[Size], times: Mapping[str, PredictedTime]) -> list[Size]:
