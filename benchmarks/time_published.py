@@ -80,6 +80,10 @@ def constant_mfu(rows: Sequence[Row]) -> float:
     )
 
 
+REGIMES = (
+    *("regime", "measured by predicted", "from rows", "of models", "rows of all tables", "in the interval"),
+    *("rows of unseen tables", "of these in the interval"),
+)
 TOLD = ("table", *SCORES, "a constant MFU", "others")
 Table = tuple[Sequence[str], Iterable[tuple[str, ...]]]
 
@@ -106,7 +110,7 @@ def tables(by_table: dict[str, list[Judged]]) -> dict[str, Table]:
         "targets": (("table", "rows", "what", "target", "reached", "verdict"), targets(by_table)),
         "kinds": (("kind", *SCORES, "target", "verdict"), kinds([one for found in by_table.values() for one in found])),
         "regimes": (
-            ("regime", "measured by predicted", "from rows", "of models", "rows of all tables", "in the interval"),
+            REGIMES,
             regimes([one for found in by_table.values() for one in found]),
         ),
         "constants": (("constant", "value", "bounds", "over the folds"), constants()),
@@ -177,12 +181,18 @@ def without_options(by_table: Mapping[str, Sequence[Judged]]) -> Iterator[tuple[
 
 
 def regimes(found: Sequence[Judged]) -> Iterator[tuple[str, ...]]:
-    """The interval of every regime, and how many of all rows of all tables are in it."""
+    """The interval of every regime, and how many rows are in it: of all tables, and of those that no constant was
+    fitted on.
+    """
     for name, (low, high) in fitted.ERRORS.items():
         own = [one for one in found if one.regime == name and one.row.table != NOISY and not one.row.throttled]
-        share = percent(statistics.mean(low <= math.exp(-one.error) <= high for one in own)) if own else "–"
-        rows, models = fitted.COUNTS[name]
-        yield name, f"{low:.2f}–{high:.2f}", str(rows), str(models), str(len(own)), share
+        unseen = [one for one in own if one.row.table in JUDGED]
+        shares = [
+            percent(statistics.mean(low <= math.exp(-one.error) <= high for one in rows)) if rows else "–"
+            for rows in (own, unseen)
+        ]
+        rows, models = map(str, fitted.COUNTS[name])
+        yield name, f"{low:.2f}–{high:.2f}", rows, models, str(len(own)), shares[0], str(len(unseen)), shares[1]
 
 
 def constants() -> Iterator[tuple[str, ...]]:
