@@ -7,6 +7,7 @@ from perfsuite.system.enums import StrEnum
 
 CODE = "your code"  # the name of a change of it
 NONE = "none"  # the text of a name that one side lacks
+LONGEST_WAIT = 3600.0  # seconds: nobody waits for longer until a trial has decided
 
 
 class ChangeKind(StrEnum):
@@ -141,3 +142,8 @@ class TrialReport(Record, frozen=True, kw_only=True, gc=False):
     whole: bool = False  # every metric was compared, without a baseline
     unfinished: str = ""  # what ended it before everything was decided
     more_seconds: float | None = None  # about how long deciding the rest would take
+
+    @property
+    def is_too_noisy(self) -> bool:
+        """Whether times differ so much that nobody would wait until the rest is decided."""
+        return self.more_seconds is not None and self.more_seconds > LONGEST_WAIT

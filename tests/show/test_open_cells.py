@@ -100,6 +100,19 @@ def test_what_left_a_cell_open_is_said():
     assert trial_of(late)[-1] == "not decided: the 60 s are used up; about 2 min more would decide it"
 
 
+def test_time_is_not_asked_for_where_noise_needs_hours():
+    """On a busy machine, an effect of 3 % can need a day of launches."""
+    ended = TrialReport(
+        against=[Change("torch", "1.0", "2.0")], pairs=2, unfinished="the 60 s are used up", more_seconds=93_780.0
+    )
+    late = msgspec.structs.replace(OPENED, trial=ended)
+
+    assert asides([msgspec.structs.replace(judged(measurement()), verdict=late)]) == [
+        "open: 1 cell may be slower, and the machine is too noisy to decide it soon: a quieter one may"
+    ]
+    assert trial_of(late)[-1].endswith("with so much noise it would take about 26 h 3 min: try a quieter machine")
+
+
 def test_open_times_of_many_cells_are_cut_and_counted():
     """The report has all of them."""
     seen = msgspec.structs.replace(judged(measurement()), verdict=OPENED)

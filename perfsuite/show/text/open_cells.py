@@ -16,6 +16,7 @@ NEVER = "not tried"
 _UNEXPLAINED = "slower than in the baseline's runs, although nothing changed: a quieter machine may not be"
 _UNTRIED = "may be slower and had no trial (--perf-trial)"
 _OUT_OF_TIME = "may be slower, and the time for open cells ended before they were decided: give more by --perf-budget"
+_TOO_NOISY = "may be slower, and the machine is too noisy to decide it soon: a quieter one may"
 _NOISE = "may be slower, and all pairs of launches could not decide it: a quieter machine may"
 
 
@@ -37,7 +38,7 @@ def is_unexplained(line: Line) -> bool:
 def _meaning(verdict: Verdict) -> str:
     lines = [line for line in verdict.lines if line.status == Status.OPEN]
     if verdict.trial and verdict.trial.unfinished:
-        return _OUT_OF_TIME
+        return _TOO_NOISY if verdict.trial.is_too_noisy else _OUT_OF_TIME
     if any(line.interval for line in lines):
         return _NOISE
     return _UNEXPLAINED if any(map(is_unexplained, lines)) else _UNTRIED

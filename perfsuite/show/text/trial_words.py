@@ -88,8 +88,7 @@ def trial_texts(trial: TrialReport | None, titles: Mapping[str, str]) -> list[st
         said.append("; ".join(blamed) + (f" ({'; '.join(problems)})" if problems else ""))
     said += [f"the trial could not run: {_problem(problem)}" for problem in trial.problems if not problem.kept]
     if trial.unfinished:
-        more = "" if trial.more_seconds is None else f"; about {show_rough(trial.more_seconds)} more would decide it"
-        said.append(f"not decided: {trial.unfinished}{more}")
+        said.append(f"not decided: {trial.unfinished}{_more(trial)}")
     if trial.unmoved:
         other = "a change that was not tried, " if trial.fixed else ""
         said.append(
@@ -114,6 +113,15 @@ def brought_text(brought: Sequence[Change], unmet: Sequence[tuple[str, str]] = (
     moved = [f"brings {', '.join(map(before_text, brought))}"] if brought else []
     parts = [*moved, *(f"{package} needs {requirement}" for package, requirement in unmet)]
     return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _more(trial: TrialReport) -> str:
+    """What would decide the rest: more time, or a quieter machine."""
+    if trial.more_seconds is None:
+        return ""
+    if trial.is_too_noisy:
+        return f"; with so much noise it would take about {show_rough(trial.more_seconds)}: try a quieter machine"
+    return f"; about {show_rough(trial.more_seconds)} more would decide it"
 
 
 _ENDED = {"oom": "ran out of memory", "unsupported": "cannot run it"}
