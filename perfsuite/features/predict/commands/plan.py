@@ -181,7 +181,7 @@ def wish_of(arguments: argparse.Namespace, model: Planned, hardware: Hardware, c
         raise UsageError(f"--set {idle[0]} is about experts, and {model.name} has none.")
     stack = arguments.stack
     if hardware.device is not None:
-        stack = stack or usual(model.shape, hardware.device, hardware.ranks)
+        stack = stack or usual(model.shape, hardware.device, hardware.ranks, options)
     network = network_from(arguments.network, hardware, stack or "", catalog)
     return Wish(
         tokens=arguments.tokens,

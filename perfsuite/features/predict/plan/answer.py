@@ -1,9 +1,11 @@
 """From a search to a plan: days, device-hours and cost of a whole training, with their interval."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from perfsuite.catalog.cell import Hardware
+from perfsuite.errors import UsageError
 from perfsuite.features.predict.plan.planned import Planned
 from perfsuite.features.predict.plan.question import StepWish, on_hardware
 from perfsuite.features.predict.plan.search import search
@@ -74,10 +76,14 @@ def plan(model: Planned, hardware: Hardware, wish: Wish) -> Plan:
 
 def _others(model: Planned, hardware: Hardware, wish: Wish) -> list[str]:
     """The stacks that divide parameters, or have offload, with which a layout fits."""
-    if wish.layout or wish.options or wish.precision:
+    if wish.layout or wish.precision:
         return []
-    asked = (replace(wish, stack=name) for name in SMALLER)
-    return [one.stack for one in asked if search(on_hardware(model, hardware, one), 1).best]
+    found = []
+    for name in SMALLER:
+        with suppress(UsageError):  # an option that it does not have
+            if search(on_hardware(model, hardware, replace(wish, stack=name)), 1).best:
+                found.append(name)
+    return found
 
 
 def spans_of_best(model: Planned, hardware: Hardware, wish: Wish, found: Plan) -> list[Span]:

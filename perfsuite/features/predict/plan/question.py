@@ -116,7 +116,7 @@ def question(model: Planned, device: Device, machine: MachineSetup, ranks: int, 
 
     Raises Refused for a device without constants, UsageError for an option.
     """
-    one = software(wish.stack or usual(model.shape, device, machine.node))
+    one = software(wish.stack or usual(model.shape, device, machine.node, wish.options))
     if device.topology and one.name != COMPILED:
         raise UsageError(f"--stack {one.name} is for GPUs: {device.name} is planned with {COMPILED}.")
     precision = wish.precision or str(one.does.get("precision", half(device)))
@@ -137,17 +137,17 @@ def question(model: Planned, device: Device, machine: MachineSetup, ranks: int, 
     )
 
 
-def usual(shape: Shape, device: Device, node: int) -> str:
+def usual(shape: Shape, device: Device, node: int, options: Mapping[str, str]) -> str:
     """The software that people train such a model with on such devices.
 
-    An encoder with a decoder, and cards without a link of all of a node's, are trained with transformers and
-    DeepSpeed. Other models are trained with Megatron-core; devices older than A100 with Megatron-LM of their time, and
+    An encoder with a decoder, cards without a link of all of a node's, and adapters of weights in few bits are trained
+    with transformers and DeepSpeed. Other models are trained with Megatron-core; devices older than A100 with Megatron-LM of their time, and
     TPUs with MaxText.
     """
     if device.topology:
         return COMPILED
     linked = device.link_bandwidth and (not device.linked or node <= device.linked)
-    if shape.encodes or shape.classifies or not linked:
+    if shape.encodes or shape.classifies or not linked or options.get("base", "bf16") != "bf16":
         return "deepspeed"
     return "megatron" if half(device) == "fp16" else "megatron_core"
 

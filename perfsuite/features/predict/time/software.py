@@ -77,6 +77,8 @@ class Software:
     tensor, pipeline, interleave, context, experts, zero1, zero2, zero3, hybrid, offload, and kinds of recomputation.
     Those of ``asked`` it has too, but no search tries them: no published row says how fast they are.
 
+    ``quantised_bases``: it keeps frozen weights of adapters in 4 or 8 bits, too.
+
     ``says`` describes it in a few words. ``source`` is where its behaviour can be read.
     """
 
@@ -90,6 +92,7 @@ class Software:
     cudnn_from: float = math.inf  # compute capability from which on it takes cuDNN's attention or FlashAttention-3
     precisions: tuple[str, ...] = ("bf16", "fp16")
     kept: KeptTensors = KeptTensors()
+    quantised_bases: bool = False
 
     def attention(self, device: Device) -> str:
         """The kernel that it takes on a device: a key of Setup.attention."""
@@ -125,6 +128,9 @@ class Software:
             fields["weight_bytes"] = weight_bytes(str(fields["precision"]), gathered, kind[2])
         if "base" in options and not fields.get("adapter"):
             raise UsageError("--set base is the format of frozen weights, and all train: add lora=16.")
+        if fields.get("base", "bf16") != "bf16" and not self.quantised_bases:
+            others = ", ".join(one.name for one in SOFTWARE.values() if one.quantised_bases)
+            raise UsageError(f"--set base: {self.name} keeps frozen weights in bf16. {others} have {fields['base']}.")
         return Setup(**fields)
 
 
