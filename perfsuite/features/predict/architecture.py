@@ -1,5 +1,6 @@
 """What transformers builds from a config: its layers by kind, as numbers. The process that builds it imports torch."""
 
+import functools
 import hashlib
 import os
 import subprocess
@@ -11,12 +12,14 @@ from typing import Any
 import msgspec
 
 from perfsuite.errors import FileError
+from perfsuite.features.predict import hub_names
 from perfsuite.records import codec
 from perfsuite.records.record import Record
 from perfsuite.system.machine import version_of
 from perfsuite.system.paths import cache_folder, content_hash
 
 SCRIPT = "A script that trains it has a memory: `perfsuite memory --hardware H -- python train.py`."
+OF_HUB = Path(__file__).with_name("hub_architectures.json")
 MOST_LAYERS = 10_000  # more is a slip of the hand
 CODE = [Path(__file__), *(Path(__file__).with_name("trace") / name for name in ("meta_model.py", "meta_layers.py"))]
 
@@ -103,10 +106,13 @@ class NotBuilt(Record, frozen=True, kw_only=True, tag=True):
 
 
 def architecture_of(name: str, config: Mapping[str, Any]) -> Architecture:
-    """What transformers builds from the content of a config.json, in a process of its own; kept in the cache.
+    """What transformers builds from the content of a config.json, in a process of its own; kept in the cache. What it
+    builds from those of hub_configs.toml is in hub_architectures.json.
 
     Raises FileError for a config that it does not build.
     """
+    if (same := next((one for one, its in hub_names.CONFIGS.items() if its == config), "")) in of_hub():
+        return of_hub()[same]
     facts = [config, content_hash(CODE), version_of("transformers"), version_of("torch"), sys.version]
     key = hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:20]
     kept = cache_folder() / "architectures" / f"{key}.json"
@@ -117,6 +123,12 @@ def architecture_of(name: str, config: Mapping[str, Any]) -> Architecture:
         raise FileError(f"{name}: {found.reason.rstrip('.')}.")
     codec.keep(kept, found)
     return found
+
+
+@functools.cache
+def of_hub() -> dict[str, Architecture]:
+    """The architectures of hub_configs.toml, by name: benchmarks/hub_architectures.py writes them."""
+    return msgspec.json.decode(OF_HUB.read_bytes(), type=dict[str, Architecture])
 
 
 def build(configs: Sequence[Mapping[str, Any]]) -> list[Architecture | NotBuilt]:

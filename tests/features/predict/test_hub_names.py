@@ -7,10 +7,12 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.errors import UnknownName
-from perfsuite.features.predict.architecture import build
+from perfsuite.features.predict import architecture
+from perfsuite.features.predict.architecture import build, of_hub
 from perfsuite.features.predict.hub_names import CONFIGS
 from perfsuite.features.predict.own_model import find_model
 from perfsuite.features.predict.plan.planned import PUBLISHED, planned
+from perfsuite.features.predict.time.shape_config import shape_of
 
 FACTS = ("hub", "class", "parameters", "active_parameters")
 # Billions of parameters on the pages of the models.
@@ -53,12 +55,27 @@ def test_the_tables_have_the_parameters_of_the_pages():
     found = build([*CONFIGS.values(), *map(_published, PUBLISHED)])
     pages, rows = found[: len(CONFIGS)], found[len(CONFIGS) :]
 
+    assert dict(zip(CONFIGS, pages, strict=True)) == of_hub()  # else: python benchmarks/hub_architectures.py
     assert {name: one.parameters / 1e9 for name, one in zip(CONFIGS, pages, strict=True)} == pytest.approx(
         PAGES, rel=0.005
     )
     assert [(one.parameters, one.active_parameters) for one in rows] == [
         (one["parameters"], one["active_parameters"]) for one in PUBLISHED.values()
     ]
+
+
+def test_a_plan_of_a_name_builds_no_model(monkeypatch):
+    """Nor does a cell's time: the tables have what transformers builds, and building takes many seconds."""
+
+    def refuse(_):
+        raise AssertionError("it was built")
+
+    monkeypatch.setattr(architecture, "build", refuse)
+    own = find_model("google/gemma-2-9b", Catalog())
+
+    assert set(of_hub()) == set(CONFIGS)
+    assert planned("google/gemma-2-9b", Catalog(), {}).parameters == own.parameters == 9_241_705_984
+    assert shape_of(own).parameters == own.parameters
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def usual(shape: Shape, device: Device, node: int, options: Mapping[str, str]) -
     """The software that people train such a model with on such devices.
 
     An encoder with a decoder, cards without a link of all of a node's, and adapters of weights in few bits are trained
-    with transformers and DeepSpeed. Other models are trained with Megatron-core; devices older than A100 with Megatron-LM of their time, and
-    TPUs with MaxText.
+    with transformers and DeepSpeed. Other models are trained with Megatron-core; devices older than A100 with
+    Megatron-LM of their time, and TPUs with MaxText.
     """
     if device.topology:
         return COMPILED
