@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from perfsuite.features.prove.relation import CannotTry
-from perfsuite.features.prove.relations import causal, schedule, trained
+from perfsuite.features.prove.relations import causal, modes, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
 from perfsuite.features.prove.relations._compared import check_alone
 from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._ties import Ties
+from perfsuite.features.prove.relations_text import say
 from perfsuite.rank.script.torch_hooks import CLIPPING
 from perfsuite.records.gradients import Gradients
 
@@ -255,3 +256,16 @@ def test_a_schedule_of_micro_batches_is_told_as_one():
     }
 
     assert [one.what for one in schedule._judge([facts]).remarks] == ["often"]
+
+
+def test_an_evaluation_that_was_not_seen_is_not_counted():
+    """The script has dropout, and ends before it evaluates."""
+    never = {f"{name}_step": 0 for name in ("off", "on", "changed", "drops")}
+    none: dict[str, object] = {name: [] for name in ("off", "on", "changed", "drops")} | {
+        f"{name}_line": "" for name in ("off", "on", "changed", "drops")
+    }
+    facts = {"steps": 81, "evaluations": 0, "matters": True, "always_off": False, **never, **none}
+    judged = modes._judge([facts])
+
+    assert say(judged.remarks[0], modes.RELATION.says) == "training mode in 81 steps"
+    assert [one.what for one in judged.aside] == ["no_evaluation"]

@@ -202,7 +202,8 @@ def _judge(seen: Seen) -> Judged:
     if not wrong and not first.matters and not first.evaluations:
         raise CannotTry(Remark(what="nothing"))
     aside = [] if first.evaluations else [Remark(what="no_evaluation", number=first.steps)]
-    return RELATION.broken(wrong, aside, Remark(what="held", number=first.steps, expected=first.evaluations))
+    held = Remark(what="held" if first.evaluations else "trains", number=first.steps, expected=first.evaluations)
+    return RELATION.broken(wrong, aside, held)
 
 
 RELATION = Relation(
@@ -212,6 +213,7 @@ RELATION = Relation(
     probe=f"{__name__}:ModeProbe",
     says={
         "held": "training mode in {number} steps; {expected} calls of an evaluation changed nothing",
+        "trains": "training mode in {number} steps",
         "nothing": "the model has neither Dropout nor BatchNorm, and no evaluation was seen: let the script evaluate "
         "sooner, such as after 10 steps",
         "no_evaluation": "no evaluation was seen in {number} steps: let the script evaluate sooner",
