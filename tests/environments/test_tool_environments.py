@@ -9,7 +9,7 @@ import pytest
 
 from perfsuite.environments.training_python import training_python
 from perfsuite.errors import UsageError
-from perfsuite.launch.scripts import program
+from perfsuite.launch.programs import program
 
 
 def executable(path: Path, text: str) -> Path:

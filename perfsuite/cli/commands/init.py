@@ -18,7 +18,7 @@ from perfsuite.catalog.cell_id import CPU, CellId, HardwareName
 from perfsuite.catalog.scripts import ENGINE, PYTHONS, name_of
 from perfsuite.cli.shared_options import baselines_of
 from perfsuite.errors import FileError, UsageError
-from perfsuite.launch.scripts import check_command
+from perfsuite.launch.programs import check_command
 from perfsuite.records import codec
 from perfsuite.settings.ini import ini_of
 from perfsuite.system.changing import changing

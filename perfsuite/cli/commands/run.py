@@ -18,7 +18,7 @@ from perfsuite.cli.shared_options import add_html, add_own, add_shared, html_of,
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.rules import why_wrong
 from perfsuite.launch.hardware_here import largest_here, local_hardware, require_here
-from perfsuite.launch.scripts import check_command
+from perfsuite.launch.programs import check_command
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.runner import Runner
