@@ -149,7 +149,9 @@ def script():
     found = importlib.util.spec_from_file_location("allocator_real", SCRIPT)
     assert found
     sys.modules["allocator_real"] = script = importlib.util.module_from_spec(found)
-    found.loader.exec_module(script)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)
+        found.loader.exec_module(script)
     return script
 
 
