@@ -178,7 +178,8 @@ def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str
     for one in ranked:
         cell = cells[one.cell]
         left = headroom(one) or 0
-        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one).replace('>', '<')}{show_bytes(left)}"
+        lacks = "" if isinstance(one, StateBound) else f"{_about(one)}{show_bytes(left)}"
+        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", lacks  # nobody knows how much more than the bound
         step, *speed, _ = entries(times[one.cell])
         step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
         fits = "fits" if left >= 0 else "out of memory"
