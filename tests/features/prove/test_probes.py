@@ -269,3 +269,15 @@ def test_an_evaluation_that_was_not_seen_is_not_counted():
 
     assert say(judged.remarks[0], modes.RELATION.says) == "training mode in 81 steps"
     assert [one.what for one in judged.aside] == ["no_evaluation"]
+
+
+def test_a_model_that_is_called_twice_is_not_cut_between():
+    """Both sentences of a pair begin at its embedding, and BERT's pooler is of no use to the loss."""
+    calls = []
+    for _ in range(2):
+        for name, goes_on in (("embedding", False), ("layer", True), ("pooler", True)):
+            call = ModuleCall([f"{name}.weight"], name, True, "train.py:3")
+            call.goes_on, call.gives = goes_on, True
+            calls.append(call)
+
+    assert runs_of(calls, {"embedding.weight", "layer.weight"})["pooler.weight"][0] == "unused"

@@ -86,13 +86,18 @@ class CallHooks:
 
 
 def runs_of(calls: Sequence[ModuleCall], gradients: set[str]) -> dict[str, tuple[str, str, str]]:
-    """How the module of each parameter ran, what goes on after a cut, and the user's line."""
+    """How the module of each parameter ran, what goes on after a cut, and the user's line. A module with which the
+    model began before does so again where the model is called twice: that is no cut.
+    """
     found: dict[str, tuple[str, str, str]] = {}
+    begun: set[tuple[str, ...]] = set()
     for number, call in enumerate(calls):
         if call.empty:
             continue
         later = [one for one in calls[number + 1 :] if gradients.intersection(one.names)]
-        cut = next((one for one in later if not one.goes_on), None)
+        cut = next((one for one in later if not one.goes_on and tuple(one.names) not in begun), None)
+        if not call.goes_on:
+            begun.add(tuple(call.names))
         if not call.recorded:
             how = ("no_grad", "", call.line)
         else:
