@@ -124,6 +124,20 @@ def test_the_line_of_a_leak_is_not_one_that_makes_objects_anew(tmp_path):
     assert max(lines, key=lambda line: lines[line]) == f"train.py:{keeps}"
 
 
+def test_the_line_of_kept_objects_is_not_that_of_kept_bytes(tmp_path):
+    """One line keeps a large buffer a step, the other many objects."""
+    readings = trained(tmp_path, "kept.append(bytes(2**17))\n    kept.extend(Row() for _ in range(16))")
+
+    text = (tmp_path / "train.py").read_text().splitlines()
+    for name, line in (
+        ("leaked_objects", "    kept.extend(Row() for _ in range(16))"),
+        ("host_grown_bytes", "kept.append(bytes(2**17))"),
+    ):
+        lines = readings[name].lines[LINE]
+        keeps = next(number for number, one in enumerate(text, 1) if one.strip() == line.strip())
+        assert max(lines, key=lambda one: lines[one]) == f"train.py:{keeps}", name
+
+
 def test_what_ends_to_grow_is_a_cache(tmp_path):
     """Nobody sees a bound of it, and it is full after 25 steps."""
     readings = trained(tmp_path, "cache[number % 25] = Row(), torch.randn(2**14), bytes(2**16)")

@@ -19,7 +19,8 @@ from perfsuite.rank.users_lines import PACKAGE, UsersLines, is_ours
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import LINE
 
-GROWN = ("leaked_objects", "host_grown_bytes", "open_files_left")
+BYTES = "host_grown_bytes"
+GROWN = ("leaked_objects", BYTES, "open_files_left")
 FIRST, STEPS = 1, 5  # the later step after which it begins; steps from the end of the next one on
 FRAMES = 25
 
@@ -32,7 +33,8 @@ class KeptLines:
         self._users = UsersLines()
         self._first: Counter[str] = Counter()  # what each line has alive after the first step
         self._first_sizes: Counter[str] = Counter()
-        self._lines: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}  # blocks a step, by line
+        self._sizes: dict[str, int] = {}  # and bytes
 
     def stepped(self, step: int) -> None:
         """That later step is done."""
@@ -41,14 +43,15 @@ class KeptLines:
         elif step == FIRST + 1 and self._grows and tracemalloc.is_tracing():
             self._first, self._first_sizes = self._alive()
         elif step == FIRST + 1 + STEPS and self._grows and tracemalloc.is_tracing():
-            self._lines = self._kept()
+            self._keep()
             tracemalloc.stop()
 
-    def _kept(self) -> dict[str, int]:
-        """Bytes by line, of those lines that have left something in all steps but one."""
+    def _keep(self) -> None:
+        """Of those lines that have left something in all steps but one."""
         numbers, sizes = self._alive()
         grown = [line for line in numbers if line and numbers[line] - self._first[line] >= STEPS - 1]
-        return {line: max(0, sizes[line] - self._first_sizes[line]) // STEPS for line in grown}
+        self._numbers = {line: max(1, (numbers[line] - self._first[line]) // STEPS) for line in grown}
+        self._sizes = {line: max(0, sizes[line] - self._first_sizes[line]) // STEPS for line in grown}
 
     def _alive(self) -> tuple[Counter[str], Counter[str]]:
         """How many blocks each line has allocated that are alive, and how many bytes."""
@@ -73,7 +76,7 @@ class KeptLines:
     def readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """Those that still grow, with the lines."""
         return {
-            name: msgspec.structs.replace(readings[name], lines={LINE: self._lines})
+            name: msgspec.structs.replace(readings[name], lines={LINE: self._sizes if name == BYTES else self._numbers})
             for name in GROWN
-            if self._lines and name in readings and readings[name].value
+            if self._numbers and name in readings and readings[name].value
         }
