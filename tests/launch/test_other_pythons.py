@@ -36,6 +36,7 @@ def other_pythons() -> dict[tuple[int, int], str]:
 @pytest.fixture(autouse=True)
 def _downloads_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    monkeypatch.setenv("UV_HTTP_TIMEOUT", "300")  # seconds: torch's CUDA build has files of half a gigabyte
 
 
 def run(*command: object, folder: Path = REPOSITORY, **variables: str) -> subprocess.CompletedProcess[str]:
