@@ -70,6 +70,17 @@ def test_what_is_small_beside_the_repository_is_copied(repository, tmp_path_fact
     assert (around / "data" / "rows.txt").read_text() == "1 2 3"
 
 
+def test_a_folder_of_temporary_files_beside_the_repository_is_not_copied_into_itself(repository):
+    """The copy itself lies in it, as where TMPDIR is beside the repository."""
+    around = repository.parent
+    root = around / "temporary" / "root"
+    script_copy.place_below(root, repository).mkdir(parents=True)
+    script_copy.copy_neighbours(root, repository)
+
+    assert "temporary" not in {path.name for path in script_copy.place_below(root, around).iterdir()}
+    assert script_copy.place_below(root, around / "data").is_dir()
+
+
 @pytest.mark.parametrize("before", ["", f"{START}\n", f"{START}\nfor _ in range(5): step()\n"])
 def test_a_path_that_leaves_the_repository_is_named(monkeypatch, repository, before):
     """Before torch is imported, before the first step, and after it: the file is there, and not for a copy, whose
