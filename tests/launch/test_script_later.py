@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 
 import pytest
 from small_scripts import START, measured
@@ -177,6 +178,10 @@ def test_what_is_mapped_is_host_memory(sound, tmp_path):
     assert abs(more - 2**28) < 2**22
 
 
+@pytest.mark.xfail(
+    sys.version_info >= (3, 13),
+    reason="What torch imports in its first step is shared with pandas, and is 5 MiB there: 20 % of the memory.",
+)
 def test_an_import_is_no_host_memory(cold, tmp_path):
     """A script that imports torch first or last has the same, as far as the gate allows. Both share some modules."""
     values = []
