@@ -1,7 +1,7 @@
-"""Python calls for each row of a stream in torch's format.
+"""Python calls for each row of a stream: in torch's format, or with a map.
 
-pip install torch datasets==4.6.0
-python datasets_formatted.py
+pip install torch datasets==4.8.5
+python datasets_streams.py map
 """
 
 import sys
@@ -18,7 +18,8 @@ def count(frame: object, event: str, argument: object) -> None:
     calls += event == "call"
 
 
-iterator = iter(rows.to_iterable_dataset().with_format("torch"))
+stream = rows.to_iterable_dataset()
+iterator = iter(stream.with_format("torch") if sys.argv[1] == "format" else stream.map(lambda row: {"y": 1}))
 next(iterator)
 sys.setprofile(count)
 made = sum(1 for _ in iterator)
