@@ -57,10 +57,8 @@ def place_below(root: Path, top: Path) -> Path:
 
 
 def copy_neighbours(root: Path, top: Path) -> None:
-    """Let a path below ``root`` find what is small beside the folder, and beside those above it. What has ``root`` in
-    it, as a folder of temporary files has, is left out.
-    """
-    looks, above = itertools.count(), {root.resolve(), *root.resolve().parents}
+    """Let a path below ``root`` find what is small beside the folder, and beside those above it."""
+    looks = itertools.count()
     for inside in [top, *top.parents][:MOST_LEVELS]:
         try:
             entries = list(itertools.islice(os.scandir(inside.parent), MOST_NEIGHBOURS + 1))
@@ -70,9 +68,7 @@ def copy_neighbours(root: Path, top: Path) -> None:
         there.mkdir(parents=True, exist_ok=True)
         for entry in entries if len(entries) <= MOST_NEIGHBOURS else []:
             original, place = Path(entry.path), there / entry.name
-            if os.path.lexists(place) or original.resolve() in above:
-                continue
-            if next(looks) < MOST_LOOKS and _is_small(original, looks):
+            if not os.path.lexists(place) and next(looks) < MOST_LOOKS and _is_small(original, looks):
                 with contextlib.suppress(OSError, shutil.Error):
                     copy = shutil.copytree if original.is_dir() else shutil.copy2
                     copy(original, place)

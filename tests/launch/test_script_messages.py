@@ -52,7 +52,7 @@ def test_older_content_has_the_neighbours_of_the_users_repository(repository, mo
 
 def test_what_is_small_beside_the_repository_is_copied(repository, tmp_path_factory):
     """Never linked: a script may save checkpoints there. What is large, a link or another repository is left out."""
-    around, root = repository.parent, tmp_path_factory.mktemp("root")
+    around, root = repository.parent, tmp_path_factory.mktemp("root") / f"perfsuite-{os.getuid()}"
     os.truncate(around / "lr.txt", script_copy.SMALL_BYTES + 1)
     (around / "small").write_text("")
     (around / "broken").symlink_to("nowhere")
@@ -73,7 +73,7 @@ def test_what_is_small_beside_the_repository_is_copied(repository, tmp_path_fact
 def test_a_folder_of_temporary_files_beside_the_repository_is_not_copied_into_itself(repository):
     """The copy itself lies in it, as where TMPDIR is beside the repository."""
     around = repository.parent
-    root = around / "temporary" / "root"
+    root = around / "temporary" / f"perfsuite-{os.getuid()}" / "root"
     script_copy.place_below(root, repository).mkdir(parents=True)
     script_copy.copy_neighbours(root, repository)
 
