@@ -1,8 +1,8 @@
 """How a process of a measured command starts: its imports, and what it does until it has made two iterations.
 
 Watched from the start of Python on, so nothing but the standard library is imported here. ``import`` statements are
-timed by Python's own function for them, which is the plain one again when the first iteration begins. Their memory is
-counted, too: it is no script's, and a script may import in any order.
+timed by Python's own function for them until the first iteration begins. Their memory is counted, too, until that
+iteration ends: it is no script's, a script may import in any order, and libraries import more when they are used.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Started:
         self._inside = False
         self._own: set[str] = set()  # modules that perfsuite has imported
         self._step = 0.0  # when the current one began
-        self.import_bytes = 0  # that the script's imports of libraries have allocated, since they are counted
+        self.import_bytes = 0  # that imports of libraries have allocated, since they are counted
         self._allocated: Callable[[], int] = int
-        self._importers: list[int] = []  # bytes when each import of the script that runs now began
+        self._importers: list[int] = []  # bytes when each import that runs now and is counted began
         self._plain = builtins.__import__
         builtins.__import__ = self._importing
 
@@ -54,7 +54,7 @@ class Started:
     def _importing(self, *arguments: Any, **named: Any) -> Any:
         if threading.get_ident() != self._thread:
             return self._plain(*arguments, **named)
-        if named or not _may_load(arguments):
+        if named or not self._may_load(arguments):
             return self._timed(*arguments, **named)
         before = self.import_bytes
         self._importers.append(self._allocated())
@@ -65,8 +65,19 @@ class Started:
             if _is_librarys(sys.modules.get(str(arguments[0]).partition(".")[0])):  # else its own imports were counted
                 self.import_bytes = before + self._allocated() - begun
 
+    def _may_load(self, arguments: tuple[Any, ...]) -> bool:
+        """Whether this loads what nothing has imported yet, and is not a library's part of an import that is counted.
+        ``arguments`` are those of an import statement.
+        """
+        name, importer, _, names, level = (*arguments, *STATEMENT[len(arguments) :])
+        file = (importer or {}).get("__file__")
+        if level or (self._importers and isinstance(file, str) and _is_installed(file)):
+            return False
+        module = sys.modules.get(name)
+        return module is None or not all(one in getattr(module, "__dict__", {}) for one in names or ())
+
     def _timed(self, *arguments: Any, **named: Any) -> Any:
-        if self._inside:
+        if self._inside or self._step:
             return self._plain(*arguments, **named)
         self._inside = True
         begun = monotonic()
@@ -90,12 +101,12 @@ class Started:
         """Called as a phase of an iteration begins; "batch" ends one."""
         now = monotonic()
         if phase in BEGINS and not self._step:
-            if builtins.__import__ == self._importing:
-                builtins.__import__ = self._plain
             known = self.seconds["import"] + self.seconds["other"]
             self.seconds["setup"], self._step = now - self._begun - known, now
         if phase != "batch" or not self._step or ENDS[-1] in self.seconds:
             return
+        if builtins.__import__ == self._importing:
+            builtins.__import__ = self._plain
         end = next(name for name in ENDS if name not in self.seconds)
         self.seconds[end], self._step = now - self._step, now
         self.whole = self._age + now - self._begun
@@ -110,18 +121,6 @@ class Started:
     def is_done(self) -> bool:
         """Whether all phases are known, of this process and not of the one that it was forked from."""
         return ENDS[-1] in self.seconds and self.process == os.getpid()
-
-
-def _may_load(arguments: tuple[Any, ...]) -> bool:
-    """Whether a file of the script imports what nothing has imported yet. A library may load more when asked for a
-    name. ``arguments`` are those of an import statement.
-    """
-    name, importer, _, names, level = (*arguments, *STATEMENT[len(arguments) :])
-    file = (importer or {}).get("__file__")
-    if level or (isinstance(file, str) and _is_installed(file)):
-        return False
-    module = sys.modules.get(name)
-    return module is None or not all(one in getattr(module, "__dict__", {}) for one in names or ())
 
 
 def _is_librarys(module: Any) -> bool:

@@ -55,6 +55,26 @@ def test_an_import_that_runs_begins_when_bytes_are_counted(started, tmp_path, mo
     assert started.import_bytes == 20
 
 
+def test_what_a_library_imports_when_it_is_used_is_counted(started, tmp_path, monkeypatch):
+    """Until the first iteration ends."""
+    allocated = [0]
+    packages = tmp_path / PACKAGES[0].strip("/")
+    packages.mkdir()
+    for name in ("used_in_step", "used_later"):
+        (packages / f"{name}.py").write_text("other.append(50)")
+    monkeypatch.setattr(builtins, "other", allocated, raising=False)
+    monkeypatch.setattr(sys, "path", [str(packages), *sys.path])
+    started.count_bytes(lambda: sum(allocated))
+    library = {"__file__": str(packages / "library.py")}
+    started.listen("forward")
+    exec("import used_in_step", library)
+    started.listen("batch")
+    exec("import used_later", library)
+
+    assert sum(allocated) == 100
+    assert started.import_bytes == 50
+
+
 def test_a_missing_module_shows_no_frame_of_perfsuites(started):
     """The last frame of the script's error is the script's own."""
     with pytest.raises(ModuleNotFoundError) as missing:
