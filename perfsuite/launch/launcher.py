@@ -15,11 +15,11 @@ from perfsuite.environments.environments import Environment
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.places import Places
-from perfsuite.launch.servers import POLL_SECONDS, RankServer, ServerKind
+from perfsuite.launch.servers import POLL_SECONDS, STACK_SECONDS, RankServer, ServerKind
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import JOB, SCRATCH, Job
-from perfsuite.records.progress import Progress, read_progress
+from perfsuite.records.progress import NOT_STARTED, Progress, read_progress
 from perfsuite.records.sample import RankSample
 from perfsuite.system.cgroup import oom_kills
 from perfsuite.system.deadline import OutOfTime, check
@@ -27,7 +27,6 @@ from perfsuite.system.waits import wait_readable
 
 GRACE_SECONDS = 0.1
 MOST_SERVERS = 4  # warm at once: a device kind's, each with other GPUs
-STACK_SECONDS = 0.5  # for a hanging rank to write its stack
 COMPILE_SECONDS = 1800.0  # DeepSpeed's async_io takes eight minutes of one core
 
 
@@ -81,7 +80,7 @@ class Launcher:
             for number, server in enumerate(servers):
                 server.start(folder, list(range(number * share, (number + 1) * share)))
             for number, server in enumerate(servers):
-                started = self._started(server, servers, folder)
+                started = self._started(server, servers, folder, watch)
                 ranks += [_Rank(server, pid, number * share + local) for local, pid in enumerate(started)]
             self._wait(servers, folder, ranks, watch)
             return [self._result(folder, rank) for rank in range(job.world_size)]
@@ -116,12 +115,13 @@ class Launcher:
         self._servers[key] = servers
         return servers
 
-    def _started(self, server: RankServer, servers: Sequence[RankServer], folder: Path) -> list[int]:
+    def _started(self, server: RankServer, servers: Sequence[RankServer], folder: Path, watch: Watcher) -> list[int]:
         """The pids of the ranks of a server, which may have to build an extension first."""
-        limit = self.start_timeout
-        deadline = time.monotonic() + limit
+        limit, begin = self.start_timeout, time.monotonic()
+        deadline = begin + limit
         while True:
             check()
+            watch([NOT_STARTED], time.monotonic() - begin)
             for one in servers:
                 one.mirror(folder)
             for message in server.receive(POLL_SECONDS):
@@ -134,13 +134,13 @@ class Launcher:
                     limit = max(self.start_timeout, COMPILE_SECONDS if "preparing" in message else 0)
                     deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
-                raise _server_failed(f"it was not ready within {limit:g} s", server)
+                raise _server_failed(server.why_not_ready(limit), server, server.starts_command)
 
     def _wait(self, servers: Sequence[RankServer], folder: Path, ranks: Sequence[_Rank], watch: Watcher) -> None:
         """Return when every rank has ended successfully. Raises CellFailed at the first that has not."""
         begin, nodes = time.monotonic(), [rank.server.node for rank in ranks]
         running = {(rank.server, rank.pid): rank for rank in ranks}
-        seen: list[Progress] = [Progress(0, 0, "start")] * len(ranks)
+        seen: list[Progress] = [NOT_STARTED] * len(ranks)
         moved = [begin] * len(ranks)
         killed_before = oom_kills() if not any(nodes) else None  # another node's is not counted here
         while running:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.errors import UsageError
-from perfsuite.launch.servers import END_SECONDS, POLL_SECONDS
+from perfsuite.launch.servers import END_SECONDS, NOT_READY, POLL_SECONDS
 from perfsuite.rank.process_group import RENDEZVOUS
 from perfsuite.records import codec
 from perfsuite.records.job import JOB
@@ -157,6 +157,9 @@ class NodeServer:
 
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         self._agent.tell({"stacks": list(pids)})
+
+    def why_not_ready(self, seconds: float) -> str:
+        return NOT_READY.format(seconds)
 
     def tail(self) -> str:
         return self._tail

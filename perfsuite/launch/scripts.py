@@ -30,7 +30,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.hardware_here import most_ranks
 from perfsuite.launch.programs import program
 from perfsuite.launch.script_copy import ROOT, as_the_user_says, copy_folder, copy_neighbours, moved, place_below
-from perfsuite.launch.servers import NO_RECORDER, ServerKind, ask_for_stacks, last_lines
+from perfsuite.launch.servers import NO_RECORDER, STACK_SECONDS, ServerKind, ask_for_stacks, last_lines
 from perfsuite.rank.flags import OWN
 from perfsuite.rank.script.boot import EARLY, MOST_RANKS
 from perfsuite.rank.script.later import MEASURED, end_of_script
@@ -183,7 +183,7 @@ class ScriptServer:
         for rank in sorted(self._running):
             done = (self.folder / f"rank{rank}.json").exists()
             failed = (self.folder / f"rank{rank}.failure.json").exists()
-            if over and not done:
+            if over and not done and not failed:
                 done = self._ended_later(rank)
             if over or ((done or failed) and not self._lives(rank)):
                 self._running.discard(rank)
@@ -278,6 +278,18 @@ class ScriptServer:
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         """Let ranks write their Python stacks into the log."""
         ask_for_stacks(pid for pid in pids if pid > 0)
+
+    def why_not_ready(self, seconds: float) -> str:
+        within = f"within {seconds:g} s. If it needs longer, give a longer timeout."
+        attached = list(self.folder.glob(ATTACHED.format(pid="*")))
+        if not attached:
+            return f"No process of the command has imported torch {within}"
+        youngest = max(attached, key=lambda file: file.stat().st_mtime_ns)  # a launcher imports torch before its ranks
+        self.ask_for_stacks([int(youngest.suffix[1:])])
+        time.sleep(STACK_SECONDS)
+        missing = [rank for rank in self._wanted if rank not in self._ranks]
+        who = f"Rank {missing[0]}" if self._ranks else "The command"
+        return f"{who} has made no optimizer step {within}"
 
     def tail(self) -> str:
         """The last lines of the command."""

@@ -29,6 +29,8 @@ from perfsuite.system.workspaces import Workspace
 POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal, and for a killed one to be gone
 END_SECONDS = 10.0  # for killed ranks to free their memory
+NOT_READY = "it was not ready within {:g} s"
+STACK_SECONDS = 0.5  # for a hanging rank to write its stack
 TAIL_LINES = 12
 TAIL_BYTES = 1 << 16  # a script may print much
 # torch's flight recorder keeps the last 2,000 collectives, 650 bytes each. Until then it grows like a leak.
@@ -76,6 +78,9 @@ class RankServer(Protocol):
 
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         """Let ranks write their Python stacks into their logs."""
+
+    def why_not_ready(self, seconds: float) -> str:
+        """What to say if no rank was started within so many seconds."""
 
     def tail(self) -> str:
         """The server's last lines."""
@@ -173,6 +178,9 @@ class LocalServer:
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         """Let ranks write their Python stacks into their logs."""
         ask_for_stacks(pids)
+
+    def why_not_ready(self, seconds: float) -> str:
+        return NOT_READY.format(seconds)
 
     def tail(self) -> str:
         """The server's last lines."""

@@ -35,6 +35,9 @@ class Progress:
         return self.step > 0 and self.phase != "check"
 
 
+NOT_STARTED = Progress(0, 0, PHASES[0])
+
+
 class ProgressWriter:
     """The rank's side."""
 
@@ -72,5 +75,5 @@ def read_progress(path: Path) -> Progress:
     try:
         marks, step, phase, waits = _LAYOUT.unpack(path.read_bytes())
     except (OSError, struct.error):
-        return Progress(0, 0, PHASES[0])
+        return NOT_STARTED
     return Progress(marks, step, PHASES[phase], waits)

@@ -7,8 +7,10 @@ When all are made, some later steps are watched (later.py). Then the rank ends a
 import atexit
 import contextlib
 import dataclasses
+import faulthandler
 import importlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +40,7 @@ from perfsuite.records import codec
 from perfsuite.records.job import ATTACHED, JOB, SCRATCH, Job
 from perfsuite.records.suspects import STAGES
 
+STDERR = 2  # the descriptor: sys.stderr may be None, or something of the script's
 FOLDER = "PERFSUITE_SCRIPT"  # the variable with the folder of the cell
 NO_OPTIMIZER = (
     ". It made backward passes, and no step of a torch.optim.Optimizer: if it has an optimizer of its own, call "
@@ -62,6 +65,7 @@ def attach(torch: Any) -> None:
     global _here
     folder = Path(started_with[FOLDER])
     (folder / ATTACHED.format(pid=os.getpid())).touch()
+    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=False)  # asked for if the process hangs
     _here = Attached(folder, torch)
     _here.watch(torch)
     os.register_at_fork(after_in_child=_here.forked)

@@ -1,9 +1,7 @@
 """A process of a script that trains, and so is a rank: it waits until the loop repeats, measures it, and reports."""
 
 import dataclasses
-import faulthandler
 import os
-import signal
 import socket
 import time
 from dataclasses import dataclass
@@ -26,8 +24,6 @@ from perfsuite.records.job import PID
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import steps_of_script
-
-STDERR = 2  # the descriptor: sys.stderr may be None, or something of the script's
 
 
 class Unfit(RankError):
@@ -139,7 +135,6 @@ class ScriptRank:
         self._iterations: list[str] = []  # the events of each that showed the loop
         self._iteration_seconds: list[float] = []
         self._seconds = {"start": time.perf_counter() - begun}
-        faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=False)  # asked for if the rank hangs
         part = folder / f"{PID.format(rank=rank)}.part"
         part.write_text(f"{os.getpid()} {socket.gethostname()}")
         part.rename(folder / PID.format(rank=rank))
