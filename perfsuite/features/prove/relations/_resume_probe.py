@@ -127,7 +127,7 @@ class ResumeProbe(Probe):
         if not (model.training and self.torch.is_grad_enabled()) or len(self.steps) > MOST:
             return call()
         step = self.steps[-1]
-        if not step:
+        if "rows" not in step:  # an optimizer may step after another one has ended the step before
             with self.watched.away():
                 step |= {"weights": self.script.digests_now(), "state": self._state(), "random": _random(self.torch)}
                 step |= {"copies": self._digests_of_copies()}
