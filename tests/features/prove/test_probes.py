@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfsuite.features.prove.relation import CannotTry
-from perfsuite.features.prove.relations import causal, modes, schedule, trained
+from perfsuite.features.prove.relations import _causal_probe, causal, modes, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
 from perfsuite.features.prove.relations._compared import check_alone
 from perfsuite.features.prove.relations._copies import CoarseCopies
@@ -88,7 +88,7 @@ def test_a_classifier_that_counts_padding_is_broken(script, make, is_right):
     """Others are not called wrong, nor right: no loss asks for the next token."""
     torch.manual_seed(0)
     model = make().train()
-    probe = causal.CausalProbe(torch, script)
+    probe = _causal_probe.CausalProbe(torch, script)
     ids = torch.randint(1, 50, (4, 12))
     mask = (torch.arange(12) < LENGTHS[:, None]).long()
     inputs = {"input_ids": ids * mask, "attention_mask": mask}

@@ -1,0 +1,263 @@
+"""Which samples a script's DataLoaders read in each epoch, and what each of their workers would draw next."""
+
+import functools
+import hashlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from perfsuite.features.prove.relations._rows import fingerprints
+from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.script.probes import Probe, ProvedScript
+from perfsuite.rank.script.watched import replace
+from perfsuite.rank.torch_types import Module
+from perfsuite.records.record import Record
+
+PROBE = f"{__name__}:DataProbe"
+FEWEST = 8  # samples of an order that is compared: two random ones are equal once in 40,320 times
+MOST = 100_000  # samples that are kept
+DRAWS = "worker_draws"  # a folder of the cell: what each worker would draw next
+
+
+class Epoch(Record, frozen=True, kw_only=True):
+    """One pass over a loader, as far as it was read. ``samples`` are indices or fingerprints, in their order, and
+    ``contents`` fingerprints of each one's whole numbers, which no augmentation changes; of all if it has none.
+    """
+
+    samples: list[str]
+    contents: list[str]
+    complete: bool
+
+
+class LoaderFacts(Record, frozen=True, kw_only=True):
+    """One training loader of a rank. ``rows`` is the dataset's length, 0 of a stream. ``shuffles`` is None if its
+    sampler is of an unknown class. ``tells``: a sample's content says which it is, as tokens do, and a label does not.
+    """
+
+    dataset: str
+    line: str
+    rows: int
+    batch: int
+    batches: int
+    workers: int
+    shuffles: bool | None
+    tells: bool
+    epochs: list[Epoch]
+
+
+class DataFacts(Record, frozen=True, kw_only=True):
+    """Of one rank. ``parallel``: each rank has its own data. ``draws`` are what workers would draw, by package."""
+
+    loaders: list[LoaderFacts]
+    parallel: bool
+    draws: dict[str, list[str]]
+
+
+class _Pass:
+    """An epoch as it is read."""
+
+    def __init__(self, loader: Any, line: str) -> None:
+        self.loader, self.line = loader, line
+        self.samples: list[str] = []
+        self.contents: list[str] = []
+        self.drawn: list[list[str]] = []  # the indices of batches that are not read yet
+        self.batches = 0
+        self.complete = self.trains = self.tells = False
+
+
+class DataProbe(Probe):
+    """Follows each iterator of a DataLoader."""
+
+    def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
+        super().__init__(torch, script)
+        self.passes: list[_Pass] = []
+        self._by_iterator: dict[int, _Pass] = {}
+        self._last: _Pass | None = None  # that was read
+        self._forward: _Pass | None = None  # whose batch a forward got
+        self._folder = script.folder / DRAWS
+        from torch.utils.data import dataloader
+
+        kind = dataloader._BaseDataLoaderIter
+        replace(kind, "__init__", self._opening)
+        replace(dataloader._MultiProcessingDataLoaderIter, "__init__", self._with_workers)
+        replace(kind, "_reset", self._resetting)
+        replace(kind, "_next_index", self._drawing)
+        replace(kind, "__next__", self._reading)
+
+    def _opening(self, make: Callable[..., None]) -> Callable[..., None]:
+        def opening(iterator: Any, loader: Any) -> None:
+            self._begin(iterator, loader)
+            make(iterator, loader)
+
+        return opening
+
+    def _with_workers(self, make: Callable[..., None]) -> Callable[..., None]:
+        def making(iterator: Any, loader: Any) -> None:
+            before = loader.worker_init_fn
+            self._folder.mkdir(exist_ok=True)
+            vars(loader)["worker_init_fn"] = functools.partial(init_worker, before, str(self._folder))
+            try:
+                make(iterator, loader)
+            finally:
+                vars(loader)["worker_init_fn"] = before
+
+        return making
+
+    def _resetting(self, reset: Callable[..., None]) -> Callable[..., None]:
+        def resetting(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+            if not first_iter:  # persistent workers: the iterator goes on with the next epoch
+                self._begin(iterator, loader)
+            reset(iterator, loader, first_iter)
+
+        return resetting
+
+    def _begin(self, iterator: Any, loader: Any) -> None:
+        if self.watched.is_here:
+            self._by_iterator[id(iterator)] = _Pass(loader, self.script.line())
+            self.passes.append(self._by_iterator[id(iterator)])
+
+    def _drawing(self, draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def drawing(iterator: Any) -> Any:
+            index = draw(iterator)
+            one = self._by_iterator.get(id(iterator))
+            if one and isinstance(index, list | tuple | int):
+                one.drawn.append([str(row) for row in (index if isinstance(index, list | tuple) else [index])])
+            return index
+
+        return drawing
+
+    def _reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def reading(iterator: Any) -> Any:
+            one = self._by_iterator.get(id(iterator))
+            try:
+                batch = read(iterator)
+            except StopIteration:
+                if one:
+                    one.complete = True
+                raise
+            if one and len(one.samples) < MOST:
+                one.batches += 1
+                has_indices = bool(one.drawn) and not _is_stream(one.loader)
+                one.samples += one.drawn.pop(0) if has_indices else fingerprints({"batch": batch})
+                one.contents += self._contents(batch, one)
+                self._last = one
+            return batch
+
+        return reading
+
+    def _contents(self, batch: Any, one: _Pass) -> list[str]:
+        tensors = dict(tensors_in(batch))
+        whole = {name: tensor for name, tensor in tensors.items() if tensor.dim() and not tensor.is_floating_point()}
+        one.tells = not whole or max((some[0].numel() for some in whole.values() if len(some)), default=0) >= FEWEST
+        return fingerprints(whole or tensors)
+
+    def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        """What was read last is for training if a backward follows."""
+        self._forward = self._last if self.torch.is_grad_enabled() else None
+        return call()
+
+    def before_backward(self) -> None:
+        """The batch before it is for training."""
+        if self._forward:
+            self._forward.trains = True
+
+    def facts(self) -> Any:
+        """A record, DataFacts."""
+        by_loader: dict[int, list[_Pass]] = {}
+        for one in self.passes:
+            by_loader.setdefault(id(one.loader), []).append(one)
+        training = [some for some in by_loader.values() if any(one.trains for one in some)]
+        loaders = [_facts_of([one for one in some if one.trains]) for some in training]
+        modules = [part for model in self.script.models() for part in model.modules()]
+        averaging = max(map(_averages, [self.watched.engine, *modules]))
+        found: dict[str, list[str]] = {}
+        for file in sorted(self._folder.glob("*")):
+            for line in file.read_text().splitlines():
+                package, _, drawn = line.partition(" ")
+                found.setdefault(package, []).append(drawn)
+        return msgspec.to_builtins(
+            DataFacts(loaders=loaders, parallel=averaging == self.script.world_size, draws=found)
+        )
+
+
+def _averages(module: Any) -> int:
+    """Over how many ranks a wrapper averages gradients: DeepSpeed's engine, DDP, FSDP, or fully_shard's class. Those
+    that share a layer, as by tensor parallelism, read the same. 0 if it is none.
+    """
+    if (count := getattr(module, "dp_world_size", None)) is not None:
+        return int(count)
+    if hasattr(module, "_get_fsdp_state"):
+        group = module._get_fsdp_state()._fsdp_param_group
+        return int(group.mesh_info.mesh.size()) if group is not None else 0
+    group = getattr(module, "process_group", None)
+    return int(group.size()) if group is not None and hasattr(module, "module") else 0
+
+
+def init_worker(before: Callable[[int], None] | None, folder: str, worker: int) -> None:
+    """What a worker begins with: the user's function, and then a note of what it would draw."""
+    import torch
+
+    if before:
+        before(worker)
+    told = torch.utils.data.get_worker_info()
+    seed = getattr(told, "seed", 0) - worker  # one for each epoch of a rank
+    states = {"torch": torch.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
+    if numpy := sys.modules.get("numpy"):
+        states["numpy"] = repr(numpy.random.get_state()[1].tolist()).encode()
+    lines = [f"{name} {hashlib.blake2b(state, digest_size=8).hexdigest()}" for name, state in states.items()]
+    file = Path(folder, f"{seed}.{worker}")
+    if not file.exists():
+        file.write_text("\n".join(lines))
+
+
+def _is_stream(loader: Any) -> bool:
+    return bool(loader._dataset_kind)  # 0 is one with indices
+
+
+def _samplers(loader: Any) -> Iterator[Any]:
+    """The batch sampler, and what is inside of it."""
+    waiting, known = [getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)], set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in known:
+            continue
+        known.add(id(one))
+        yield one
+        waiting += [getattr(one, "batch_sampler", None), getattr(one, "sampler", None)]
+
+
+def _shuffles(loader: Any) -> bool | None:
+    kinds = {base.__name__ for sampler in _samplers(loader) for base in type(sampler).__mro__}
+    if "RandomSampler" in kinds:
+        return True
+    for sampler in _samplers(loader):
+        if isinstance(getattr(sampler, "shuffle", None), bool):
+            return bool(sampler.shuffle)
+    return False if "SequentialSampler" in kinds else None
+
+
+def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
+    loader = passes[0].loader
+    stream = _is_stream(loader)
+    try:
+        rows, batches = (0 if stream else len(loader.dataset)), len(loader)
+    except TypeError:
+        rows, batches = 0, 0
+    return LoaderFacts(
+        dataset=type(loader.dataset).__name__,
+        line=passes[0].line,
+        rows=rows,
+        batch=max(len(one.samples) // max(one.batches, 1) for one in passes),
+        batches=batches,
+        workers=loader.num_workers,
+        shuffles=None if stream else _shuffles(loader),
+        tells=all(one.tells for one in passes),
+        epochs=[
+            Epoch(samples=one.samples[:MOST], contents=one.contents[:MOST], complete=one.complete) for one in passes
+        ],
+    )

@@ -1,0 +1,89 @@
+"""A model's input with other tokens, what hides tokens in it, and its output by token."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.torch_types import Module
+
+IGNORED = -100  # what is no label, in torch
+
+
+def by_token(output: Any, seen: Any) -> Any:
+    """The first tensor of an output that has features for each token."""
+    values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
+    tensors = (tensor for _, tensor in tensors_in(values) if tensor.is_floating_point() and tensor.dim() > 2)
+    return next((tensor for tensor in tensors if tensor.shape[:2] == seen.shape), None)
+
+
+def by_row(output: Any, seen: Any) -> Any:
+    """The first tensor of an output that has numbers for each row, and not for each token."""
+    values = output if not hasattr(output, "__dict__") or hasattr(output, "shape") else vars(output)
+    rows, tokens = seen.shape
+    for _, tensor in tensors_in(values):
+        if tensor.is_floating_point() and tensor.dim() and len(tensor) == rows and tokens not in tensor.shape[1:]:
+            return tensor
+    return None
+
+
+@contextlib.contextmanager
+def embedded_otherwise(torch: Any, ids: Any, exchanged: Any) -> Iterator[list[Module]]:
+    """Inside, tokens that are ``exchanged`` have other embeddings. The modules that embed are put into the list."""
+    embedded: list[Module] = []
+
+    def leave(module: Module, args: Any, kwargs: Any, output: Any) -> Any:
+        given = next((tensor for _, tensor in tensors_in([args, kwargs])), None)
+        if given is None or given.dtype != ids.dtype or next(module.children(), None) is not None:
+            return None
+        embeds = given.shape == ids.shape == getattr(output, "shape", ())[:2] and output.is_floating_point()
+        if not embeds or not torch.equal(given, ids):
+            return None
+        embedded.append(module)
+        return torch.where(exchanged[..., None], output.roll(1, -1) + output.abs().mean(), output)
+
+    handle = torch.nn.modules.module.register_module_forward_hook(leave, with_kwargs=True)
+    try:
+        yield embedded
+    finally:
+        handle.remove()
+
+
+def with_other(value: Any, old: Any, new: Any) -> Any:
+    """A structure of inputs with another tensor in the place of one."""
+    if isinstance(value, Mapping):
+        return {key: with_other(item, old, new) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(with_other(item, old, new) for item in value)
+    return new if value is old else value
+
+
+def asking_tokens(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
+    """Which tokens ask for the next one. Those of a prompt may not, and may see all of it."""
+    found = (one for name, one in tensors.items() if name.endswith("labels") and one.shape == ids.shape)
+    labels = next(found, None)
+    if labels is None:
+        return torch.ones_like(ids, dtype=torch.bool)
+    return torch.nn.functional.pad(labels[:, 1:] != IGNORED, (0, 1))
+
+
+def documents_of(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
+    """The number of each token's document in its row, if the model is told where documents begin: by positions that
+    begin again, by numbers of documents, or by where sequences begin (``cu_seqlens``). None if there is one alone.
+    """
+    for name, tensor in tensors.items():
+        if tensor is ids or tensor.is_floating_point():
+            continue
+        found = None
+        if tensor.shape == ids.shape and "position" in name:
+            found = (tensor[:, 1:] != tensor[:, :-1] + 1).cumsum(1)
+            found = torch.nn.functional.pad(found, (1, 0))
+        elif tensor.shape == ids.shape and ("seq" in name or "doc" in name or "segment" in name):
+            found = tensor
+        elif (
+            tensor.dim() == 1 and len(ids) == 1 and tensor.numel() > 2 and tensor[0] == 0 and tensor[-1] == ids.shape[1]
+        ):
+            found = torch.bucketize(torch.arange(ids.shape[1], device=ids.device), tensor.long(), right=True)[None]
+        if found is not None and bool((found.max(1).values > found.min(1).values).any()):
+            return found
+    return None

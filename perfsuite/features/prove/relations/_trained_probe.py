@@ -1,0 +1,260 @@
+"""What happens to each parameter of a script: its gradients, the optimizers that have it, and whether it moves."""
+
+import math
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, runs_of
+from perfsuite.features.prove.relations._copies import CoarseCopies
+from perfsuite.features.prove.relations._ties import Ties
+from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.norms import elements_of, local
+from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
+from perfsuite.rank.script.watched import replace
+from perfsuite.rank.torch_types import Module
+from perfsuite.records.record import Record
+
+PROBE = f"{__name__}:TrainedProbe"
+FEWEST = 3  # updates after which a parameter without any gradient is told
+WATCHED_UPDATES = 4  # in which frozen parameters are compared; a later one that moves, moves here as well
+
+
+class ParameterTrace(Record, frozen=True, kw_only=True):
+    """One parameter. ``ran`` is how its module ran: "" not at all, "no_grad", "cut" if its output's gradient has an end
+    before the loss, "unused" if its output may be unused, "" if it is not known. ``spoiled`` is the first step that
+    updated it with a gradient that is not finite, ``kept`` one whose gradient had that of the step before.
+    """
+
+    trains: bool
+    optimizers: int
+    has_gradient: bool = False
+    nonzero: bool = False
+    moved: bool = False
+    tried: int = 0  # updates with a gradient and a learning rate
+    dtype: str = ""
+    ran: str = ""
+    before: str = ""  # of a cut: the module that goes on
+    line: str = ""  # of the user's code that calls it, or the module itself
+    spoiled: int = 0
+    kept: int = 0
+    moved_frozen: int = 0
+
+
+class ParameterTraces(Record, frozen=True, kw_only=True):
+    """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for each
+    parameter. ``parted`` are names of what was one parameter, ``lost`` those of a model of which no optimizer has any,
+    although all that the optimizers have is without a gradient. ``stuck_copies`` are dtypes of a copy's parameters.
+    ``by_hand``: something else than a torch optimizer updates, so what is in one is not known.
+    """
+
+    parameters: dict[str, ParameterTrace]
+    updates: int
+    strangers: int  # parameters of optimizers that no trained module has
+    untied: str = ""
+    parted: list[tuple[str, str]] = []
+    lost: list[str] = []
+    stuck_copies: dict[str, str] = {}
+    hidden: list[tuple[str, str]] = []
+    by_hand: bool = False
+    step_line: str = ""  # the user's, in which gradients are clipped or the optimizer steps
+    optimizer_line: str = ""  # in which the first optimizer was made
+
+
+class TrainedProbe(Probe):
+    """Follows each parameter by its name."""
+
+    def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
+        super().__init__(torch, script)
+        self.updates = 0
+        self.gradients: set[str] = set()
+        self.nonzero: set[str] = set()
+        self.nonfinite: set[str] = set()  # of this step
+        self.spoiled: dict[str, int] = {}
+        self.kept: dict[str, int] = {}
+        self.frozen: dict[str, int] = {}
+        self.moved: set[str] = set()
+        self.tried: Counter[str] = Counter()
+        self.least: dict[str, float] = {}  # of each gradient that a backward found there since its last update
+        self.found: dict[str, weakref.ref[Any]] = {}  # the gradient itself
+        self.before: dict[str, str] = {}  # digests of parameters that have not moved yet
+        self.calls: list[ModuleCall] = []
+        self.untied = ""
+        self.ties = Ties(torch)
+        self.parted: list[tuple[str, str]] = []
+        self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
+        self.fed = False  # an optimizer has a gradient
+        self.copies: CoarseCopies | None = None
+        self.line = ""
+        self.made_line = ""
+        self._read = False  # the gradients of this step
+        self._recorded = 0  # forwards
+        self.strays: Strays | None = None
+        self.hidden: list[tuple[str, str]] = []  # class and line of modules that no model has
+        replace(torch.optim.Optimizer, "__init__", self._making)
+
+    def _making(self, make: Callable[..., None]) -> Callable[..., None]:
+        def making(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            self.made_line = self.made_line or self.script.line()
+            make(optimizer, *args, **kwargs)
+
+        return making
+
+    def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        """Record once which modules run in which order, and whether autograd records them."""
+        if not model.training or self.updates != 1 or self._recorded or not self.torch.is_grad_enabled():
+            if model.training and self.torch.is_grad_enabled() and not self.untied:
+                self.untied = _untied(model)
+                self.parted = self.parted or list(self.ties.parted(model))
+            return call()
+        if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+            return call()
+        self._recorded += 1
+        with CallHooks(self.script, model, self.calls), Strays(self.script, model) as self.strays:
+            return call()
+
+    def before_backward(self) -> None:
+        """The first backward of a step must find no gradient."""
+        for name, parameter in self._trained():
+            there = 0.0 if parameter.grad is None else self._largest(parameter.grad)
+            self.least[name] = min(there, self.least.get(name, there))
+            if there:
+                self.found[name] = weakref.ref(parameter.grad)
+        self._look_before()
+
+    def _look_before(self) -> None:
+        for name, parameter in self.script.parameters():
+            if name not in self.before:
+                self.before[name] = digest(parameter)
+
+    def before_optimizer(self) -> None:
+        """Read the gradients of the step, once."""
+        if self._read:
+            return
+        self._read = True
+        self._look_before()  # gradients may come from no backward, as those of torch.func
+        if not self.lost and next(self.script.parameters(), None) is None:
+            named = (one for model in self.watched.models for one in inner_model(model).named_parameters())
+            self.lost = [plain(name) for name, parameter in named if parameter.grad is not None]
+        if self.strays is not None and not self.hidden:
+            self.hidden = list(self.strays.trained())
+        self.line = self.line or self.script.line()
+        for name, parameter in self._trained():
+            if parameter.grad is None:
+                continue
+            self.gradients.add(name)
+            largest = self._largest(parameter.grad)
+            if largest != largest or largest == float("inf"):
+                self.nonfinite.add(name)
+            elif largest:
+                self.nonzero.add(name)
+
+    def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
+        """A frozen parameter is what it was after the update."""
+        self.fed |= any(one.grad is not None for group in optimizer.param_groups for one in group["params"])
+        frozen = [(name, parameter) for name, parameter in self.script.parameters() if not parameter.requires_grad]
+        before = {name: digest(one) for name, one in frozen} if self.updates < WATCHED_UPDATES else {}
+        rates = {id(parameter): float(group["lr"]) for group in optimizer.param_groups for parameter in group["params"]}
+        for name, one in self._trained():
+            if id(one) not in rates:
+                continue
+            least = self.least.pop(name, 0.0)  # since its last update, of which each optimizer has its own
+            if one.grad is None or not (largest := self._largest(one.grad)):
+                continue
+            self.gradients.add(name)
+            self.tried[name] += bool(rates[id(one)])
+            if math.isfinite(largest):
+                self.nonzero.add(name)
+                if least and self.found[name]() is one.grad:  # and no other that was put in its place
+                    self.kept.setdefault(name, self.script.step + 1)
+        result = update()
+        for name, one in frozen:
+            if before and digest(one) != before[name]:
+                self.frozen.setdefault(name, self.script.step + 1)
+        return result
+
+    def iterated(self, skipped: bool) -> None:
+        """Compare the parameters with those before."""
+        if not skipped:
+            self.updates += 1
+            self.copies = self.copies or CoarseCopies(self.torch, self.script.models())
+            for name in self.nonfinite:
+                self.spoiled.setdefault(name, self.script.step + 1)
+        waiting = [(name, parameter) for name, parameter in self.script.parameters() if name not in self.moved]
+        for name, one in waiting:
+            if name in self.before and digest(one) != self.before[name]:
+                self.moved.add(name)
+        self._read = False
+        self.nonfinite.clear()
+
+    def facts(self) -> Any:
+        """A record, ParameterTraces."""
+        holders: Counter[int] = Counter()
+        for optimizer in self.watched.optimizers.values():
+            holders.update({id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
+        runs = runs_of(self.calls, self.gradients)
+        parameters = list(self.script.parameters())
+        known = {id(parameter) for _, parameter in parameters}
+        traces = {
+            name: ParameterTrace(
+                trains=parameter.requires_grad,
+                optimizers=holders[id(parameter)],
+                has_gradient=name in self.gradients,
+                nonzero=name in self.nonzero,
+                moved=name in self.moved,
+                tried=self.tried[name],
+                dtype=str(parameter.dtype).removeprefix("torch."),
+                ran=runs.get(name, ("", "", ""))[0],
+                before=runs.get(name, ("", "", ""))[1],
+                line=runs.get(name, ("", "", ""))[2],
+                spoiled=self.spoiled.get(name, 0),
+                kept=self.kept.get(name, 0),
+                moved_frozen=self.frozen.get(name, 0),
+            )
+            for name, parameter in parameters
+            if local(parameter).numel()
+        }
+        strangers = sum(one not in known for one in self.script.optimized)
+        engine = self.watched.engine is not None
+        return msgspec.to_builtins(
+            ParameterTraces(
+                parameters=traces,
+                updates=self.updates,
+                strangers=strangers,
+                untied=self.untied,
+                parted=self.parted,
+                lost=[] if self.fed else self.lost,
+                stuck_copies=self.copies.stuck(FEWEST) if self.copies else {},
+                hidden=self.hidden,
+                by_hand=engine or not self.watched.optimizers,
+                step_line=self.line,
+                optimizer_line=self.made_line,
+            )
+        )
+
+    def _trained(self) -> Iterator[tuple[str, Any]]:
+        return ((name, parameter) for name, parameter in self.script.parameters() if parameter.requires_grad)
+
+    def _largest(self, gradient: Any) -> float:
+        here = elements_of(local(gradient))
+        return float(here.detach().abs().max()) if here.numel() else 0.0
+
+
+def _untied(model: Module) -> str:
+    """The output embedding of a model of transformers whose config ties it, if it is not tied."""
+    inner: Any = inner_model(model)
+    config = getattr(inner, "config", None)
+    if not getattr(config, "tie_word_embeddings", False) or not hasattr(inner, "get_output_embeddings"):
+        return ""
+    ins, outs = inner.get_input_embeddings(), inner.get_output_embeddings()
+    weights = [getattr(one, "weight", None) for one in (ins, outs)]
+    if any(weight is None or hasattr(weight, "_local_tensor") or not weight.numel() for weight in weights):
+        return ""
+    if weights[0] is weights[1]:
+        return ""
+    names = {id(parameter): name for name, parameter in inner.named_parameters()}
+    return plain(names.get(id(weights[1]), ""))
