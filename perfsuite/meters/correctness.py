@@ -38,9 +38,7 @@ class Correctness(Meter):
         step, believed = len(self.losses), not self.session.emulated  # where most kernels compute nothing, no number is
         if outcome.loss is None:
             self.uncounted["loss"] = "backward begins with no single number"
-        loss = 0.0 if outcome.loss is None or not believed else float(outcome.loss)
-        if not math.isfinite(loss):
-            raise RankError(f"The loss is {loss} in step {step}.")
+        loss = (outcome.finite_loss(step) if believed else None) or 0.0
         if kind in LONG:
             return
         self.losses.append(loss)

@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perfsuite.errors import RankError
 from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.norms import whole, with_storage
 from perfsuite.rank.session import Session
@@ -32,6 +34,13 @@ class StepOutcome:
     labels: int | None = None
     new_tokens: int = 0
     unused: int | None = None
+
+    def finite_loss(self, step: int) -> float | None:
+        """The loss as a number; None if it has none. Raises RankError for one that is not finite, in that step."""
+        loss = None if self.loss is None else float(self.loss)
+        if loss is not None and not math.isfinite(loss):
+            raise RankError(f"The loss is {loss} in step {step}.")
+        return loss
 
 
 class Trainer:

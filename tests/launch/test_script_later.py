@@ -7,6 +7,8 @@ import pytest
 from small_scripts import START, measured
 
 from perfsuite.compare.rules.about import allowed
+from perfsuite.compare.rules.series import first_difference
+from perfsuite.meters.later import METRICS as LATER_METRICS
 from perfsuite.meters.own_host import METRICS
 from perfsuite.records.suspects import LINE
 from perfsuite.run.runner import Settings
@@ -58,6 +60,27 @@ def test_what_begins_later_is_seen(sound, tmp_path):
     assert readings["run_peak_bytes"].value > 2**26
     assert readings["open_files_left"].value == 1
     assert readings["processes_at_end"].suspects["processes: sleep"] == 1
+
+
+def test_weights_that_train_no_longer_are_seen(sound, tmp_path):
+    """From the 20th batch on."""
+    metric = next(one for one in LATER_METRICS if one.name == "later_losses")
+    old, new = (
+        sound["later_losses"],
+        trained(tmp_path, "number == 20 and model.weight.requires_grad_(False)")["later_losses"],
+    )
+
+    assert first_difference(metric, old, old, "loss") is None
+    assert first_difference(metric, new, old, "loss")
+
+
+def test_a_loss_that_is_no_number_later_is_red(tmp_path):
+    """From the 20th batch on: three have shown the loop."""
+    each = "number == 20 and model.weight.data.fill_(float('nan'))"
+    found = measured(tmp_path, START + LATER.format(each=each, end="", steps=150))
+
+    assert found.outcome == "failed"
+    assert "The loss is nan in step 17" in found.failure.message
 
 
 def test_longer_batches_are_seen(sound, tmp_path):
