@@ -15,7 +15,8 @@ import msgspec
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cpu_kernels import kernel_set
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.gather import GatherError, LaunchFacts, failed, gather
+from perfsuite.compare.folds import GatherError
+from perfsuite.compare.gather import LaunchFacts, failed, gather
 from perfsuite.environments.environments import HERE, Environment
 from perfsuite.environments.git import repository_of
 from perfsuite.environments.own_packages import names_from

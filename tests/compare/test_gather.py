@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.gather import GatherError, LaunchFacts, failed, gather, ranks_of
+from perfsuite.compare.folds import GatherError
+from perfsuite.compare.gather import LaunchFacts, failed, gather, ranks_of
 from perfsuite.compare.rules import rule_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.measurement import Measurement

@@ -16,7 +16,8 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
-from perfsuite.compare.gather import GatherError, LaunchFacts, gather
+from perfsuite.compare.folds import GatherError
+from perfsuite.compare.gather import LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import terms_of
 from perfsuite.rank.forked import NoAnswer, in_a_fork

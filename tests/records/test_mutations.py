@@ -16,7 +16,8 @@ from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_samp
 
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
-from perfsuite.compare.gather import GatherError, LaunchFacts, gather
+from perfsuite.compare.folds import GatherError
+from perfsuite.compare.gather import LaunchFacts, gather
 from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
