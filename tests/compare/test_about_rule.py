@@ -7,6 +7,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules import RULES
 from perfsuite.compare.scope import Scope
 from perfsuite.records.sample import Reading
+from perfsuite.show.text.line_words import limit_text
 from perfsuite.system.units import BYTES
 
 METRIC = Metric("it", "it", BYTES, hold="about", bound=0.1)
@@ -31,6 +32,7 @@ def test_a_small_number_may_differ_by_the_slack(hold):
     assert near is not None
     assert far is not None
     assert (near.status, far.status) == ("ok", "regressed")
+    assert limit_text(near) == limit_text(far) == "up to 2.70 MiB"
     assert not RULES[hold].differs(metric, there, Reading(value=2_107_638), "")
 
 

@@ -9,7 +9,7 @@ from perfsuite.records.verdict import Bound, Limit, Line, Status
 
 def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Worse by at most the metric's bound, or its slack. A better number is as good."""
-    limit = Limit(bound=Bound.BELOW, value=metric.bound)
+    limit = limit_of(metric, old.value)
     worse = metric.sign * (new.value - old.value)
     fine = worse <= allowed(metric, old.value)
     return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit)
@@ -23,6 +23,13 @@ def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bo
 def allowed(metric: Metric, old: float) -> float:
     """By how much it may be worse."""
     return max(metric.bound * abs(old), metric.slack)
+
+
+def limit_of(metric: Metric, old: float) -> Limit:
+    """The same, as it is said: a share of a small number says nothing, if the slack allows more."""
+    if metric.bound * abs(old) >= metric.slack:
+        return Limit(bound=Bound.BELOW, value=metric.bound)
+    return Limit(bound=Bound.UP_TO, value=old + metric.sign * metric.slack)
 
 
 RULE = Rule(hold=compare, differs=differs)

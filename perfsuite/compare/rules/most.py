@@ -4,18 +4,17 @@ launch sees depends on the machine's speed, so a step that one of them never mad
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule
-from perfsuite.compare.rules.about import allowed
+from perfsuite.compare.rules.about import allowed, limit_of
 from perfsuite.compare.scope import Scope, line_of
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Bound, Limit, Line, Status
+from perfsuite.records.verdict import Line, Status
 
 
 def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Worse by at most the metric's bound, or its slack. A better number is as good."""
-    limit = Limit(bound=Bound.BELOW, value=metric.bound)
     here, there = in_common(new, old)
     fine = metric.sign * (here - there) <= allowed(metric, there)
-    return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit)
+    return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit_of(metric, there))
 
 
 def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
