@@ -13,8 +13,8 @@ from perfsuite.records.verdict import Line, Status
 def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Worse by at most the metric's bound, or its slack. A better number is as good."""
     here, there = in_common(new, old)
-    fine = metric.sign * (here - there) <= allowed(metric, there)
-    return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit_of(metric, there))
+    status = Status.OK if metric.sign * (here - there) <= allowed(metric, there) else Status.REGRESSED
+    return line_of(metric, status, old, new, compared=True, limit=limit_of(metric, there))
 
 
 def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
