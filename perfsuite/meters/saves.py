@@ -5,12 +5,14 @@ A smaller save is not a better one: it may lack what a resume needs. So what a s
 """
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.records.digests import digest_of
 from perfsuite.records.sample import Reading
-from perfsuite.system.units import BYTES, WHOLE
+from perfsuite.system.units import BYTES, FACTS, WHOLE
 
 
 class ScriptSaves(Meter):
@@ -33,7 +35,15 @@ class ScriptSaves(Meter):
         for name, counts in (("saved_states", held.states), ("saved_bytes", held.sizes)):
             if counts:
                 readings[name] = Reading(value=counts.total(), parts={kind: counts[kind] for kind in sorted(counts)})
+        if held.names:
+            readings["saved_names"] = Reading(value=1, parts={_said(held.names): 1})
         return readings
+
+
+def _said(names: Sequence[str]) -> str:
+    """All names as one fact: two of other names differ, in whatever order."""
+    digest = digest_of("\n".join(sorted(names)).encode())
+    return f"{names[0]} and {len(names) - 1:,} more ({digest})"
 
 
 _held: dict[str, Any] = {"fold": "sum", "hold": "least", "worse": "lower", "optional": True}
@@ -41,4 +51,5 @@ METER = ScriptSaves
 METRICS = (
     Metric("saved_states", "tensors and states of a save", WHOLE, **_held),
     Metric("saved_bytes", "tensors of a save", BYTES, **_held),
+    Metric("saved_names", "names of saved weights", FACTS, fold="sum", hold="exact", worse="different", optional=True),
 )

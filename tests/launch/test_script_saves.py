@@ -60,6 +60,16 @@ def test_what_is_printed_is_no_checkpoint(tmp_path):
     assert readings["checkpoint_bytes"].value == path.stat().st_size
 
 
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_other_names_of_weights_are_another_save(tmp_path, prefix):
+    """As many tensors of as many bytes, which a model does not load."""
+    weights = f"{{{prefix!r} + name: one for name, one in model.state_dict().items()}}"
+    readings = saved(tmp_path, f"torch.save({{'model': {weights}, 'optimizer': optimizer.state_dict()}}, 'one.pt')")
+
+    (said,) = readings["saved_names"].parts
+    assert said.startswith(f"{prefix}weight and 1 more (")
+
+
 def test_without_a_save_nothing_is_read(tmp_path):
     """Into memory, and by another thread, for which training does not wait."""
     other = "one = threading.Thread(target=torch.save, args=(model, 'one.pt')); one.start(); one.join()"

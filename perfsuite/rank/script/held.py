@@ -22,11 +22,13 @@ NUMPY_RANDOM = ("MT19937", "PCG64")
 @dataclass
 class SavedStates:
     """Of a save so far: ``states`` are the tensors of weights and optimizers, and how many schedulers, scalers and
-    states of random numbers there are. ``sizes`` are the bytes of all tensors, those of this rank alone.
+    states of random numbers there are. ``sizes`` are the bytes of all tensors, those of this rank alone. ``names`` are
+    those of weights: under others, such as with a wrapper's prefix, a model does not load them.
     """
 
     states: Counter[str] = field(default_factory=Counter)
     sizes: Counter[str] = field(default_factory=Counter)
+    names: list[str] = field(default_factory=list)
 
     def add(self, value: Any, inside: str = "", named: str = "") -> None:
         """All that is in ``value``: tensors, modules and optimizers in dictionaries, lists and tuples. It is ``inside``
@@ -40,6 +42,8 @@ class SavedStates:
             if kind in (SCHEDULER, SCALER) and kind != inside:
                 self.states[kind] += 1
             for name, inner in value.items():
+                if hasattr(inner, "untyped_storage") and not (kind or _kind_named(name)):
+                    self.names.append(str(name))
                 self.add(inner, kind, _kind_named(name))
         elif _is_random(value):
             self.states[RANDOM] += 1
