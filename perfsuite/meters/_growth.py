@@ -10,7 +10,12 @@ BLOCK, BLOCKS = 10, 3  # later steps in a block, and the blocks: fixed, so that 
 
 def is_asked_at(step: int) -> bool:
     """Whether something that has grown is counted after this later step."""
-    return step % BLOCK == 0 and step <= BLOCK * BLOCKS
+    return ends_block(step) and step <= BLOCK * BLOCKS
+
+
+def ends_block(step: int) -> bool:
+    """Whether what may begin to grow is counted after this later step."""
+    return step % BLOCK == 0
 
 
 def goes_on(counts: Sequence[int], rate: int) -> bool:
@@ -27,8 +32,13 @@ def each_step(sums: Sequence[int]) -> list[int]:
 
 
 def rising(peaks: Sequence[int]) -> int:
-    """By how many bytes a step needs more than the one before, if nearly each does; otherwise 0. So a tensor is found
-    that each step makes anew, and larger. Steps that differ by their batches rise in half of the cases.
+    """By how many bytes a step needs more than the one before, if nearly each does, of all or of the second half;
+    otherwise 0. So a tensor is found that each step makes anew, and larger, and a leak that begins late. Steps that
+    differ by their batches rise in half of the cases.
     """
+    return next(filter(None, map(_rise, (peaks, peaks[len(peaks) // 2 :]))), 0)
+
+
+def _rise(peaks: Sequence[int]) -> int:
     rises = [after - before for before, after in itertools.pairwise(peaks) if after > before]
     return statistics.median_low(rises) if len(peaks) > FEWEST and len(rises) >= RISES * (len(peaks) - 1) else 0

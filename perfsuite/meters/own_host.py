@@ -5,7 +5,8 @@ Resident bytes hide it, since libraries and the allocators' caches are most of t
 of phases in the warm-up steps, without what was there when the script imported torch, and without what imports of
 libraries have allocated since then: a script may import torch first or last, and libraries import more when used.
 A leak grows in each step, and what is made once grows in one. So the least growth counts: that of a timed step in the
-mean, and that of each single step after them. What no longer grows in later steps is a cache.
+mean, and that of each single step after them. What no longer grows in later steps is a cache, and what these add is
+compared, too: something may begin to grow late.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.meters._growth import goes_on, is_asked_at
+from perfsuite.meters._growth import ends_block, goes_on, is_asked_at
 from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script import boot
@@ -45,6 +46,8 @@ class OwnHost(Meter):
         self.kind = ""
         self.steps = 0  # so far
         self.later_bytes: list[int] = []
+        self.later_begun = 0
+        self.added: list[float] = []  # by the blocks of later steps
         self.counts: list[tuple[str, int, int]] = []  # kind of the step that begins, steps before it, bytes
         session.phases.listen(self._mark)
         if boot.started:
@@ -83,17 +86,26 @@ class OwnHost(Meter):
         grown = self._grown()
         self.has_grown = bool(grown)
         readings = {"host_memory_bytes": Reading(value=self.peak)}
+        readings["host_added_bytes"] = self._added()
         readings["host_grown_bytes"] = Reading(value=grown, parts={"kept": grown} if grown else {})
         return readings
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
+        if not step:
+            self.later_begun = self._bytes()
+        elif ends_block(step):
+            self.added.append(max(0.0, self._bytes() - self.later_begun))
         if self.has_grown and is_asked_at(step):
             self.session.garbage.collect()
             self.later_bytes.append(self._bytes())
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         rate = int(readings["host_grown_bytes"].value) if self.has_grown else 0
-        return {} if goes_on(self.later_bytes, rate) else {"host_grown_bytes": Reading(value=0)}
+        grown = {} if goes_on(self.later_bytes, rate) else {"host_grown_bytes": Reading(value=0)}
+        return grown | ({"host_added_bytes": self._added()} if malloced() else {})
+
+    def _added(self) -> Reading:
+        return Reading(value=max(self.added, default=0.0), samples=[0.0, *self.added])
 
     def _grown(self) -> int:
         counts = [count for count in self.counts if count[0] != StepKind.WARMUP]
@@ -116,6 +128,9 @@ METRICS = (
         bound=0.1,
         slack=SLACK,
         optional=True,
+    ),
+    Metric(
+        "host_added_bytes", "host memory of later steps", BYTES, hold="most", bound=0.1, slack=4 * SLACK, optional=True
     ),
     Metric("host_grown_bytes", "host memory grown/step", BYTES, hold="about", bound=0.05, slack=LEAST, optional=True),
 )

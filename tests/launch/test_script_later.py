@@ -63,6 +63,15 @@ def test_what_begins_later_is_seen(sound, tmp_path):
     assert readings["processes_at_end"].suspects["processes: sleep"] == 1
 
 
+def test_what_begins_to_grow_later_is_seen(sound, tmp_path):
+    """1 MiB of NumPy's and 16 KiB of tensors from the 24th batch on: three have shown the loop, and 12 are measured."""
+    readings = trained(tmp_path, "number > 23 and kept.extend((__import__('numpy').ones(2**17), torch.zeros(2**12)))")
+
+    assert sound["grown_bytes"].value == readings["host_grown_bytes"].value == 0
+    assert readings["grown_bytes"].value == 2**14
+    assert sound["host_added_bytes"].value < 2**24 < readings["host_added_bytes"].value
+
+
 def test_weights_that_train_no_longer_are_seen(sound, tmp_path):
     """From the 20th batch on."""
     metric = next(one for one in LATER_METRICS if one.name == "later_losses")

@@ -27,6 +27,8 @@ def test_what_grows_in_each_block_is_a_leak(counts, leaks):
     [
         ([1000 + 512 * step for step in range(40)], 512),
         ([1000 + 512 * step - 4000 * (step % 20 == 0) for step in range(40)], 512),  # other things end now and then
+        ([1000 + 512 * max(0, step - 30) for step in range(80)], 512),  # it begins late
+        ([1000 + 512 * max(0, step - 70) for step in range(80)], 0),  # too late to say so
         ([1000 + 512 * (step % 7) for step in range(40)], 0),  # batches that differ
         ([1000] * 40, 0),
         ([1000 + 512 * step for step in range(10)], 0),  # too few
