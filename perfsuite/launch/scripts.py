@@ -40,7 +40,8 @@ from perfsuite.records.job import ATTACHED, PID
 from perfsuite.records.measurement import COMMAND
 from perfsuite.records.progress import read_progress
 from perfsuite.records.sample import RankSample
-from perfsuite.system.paths import PACKAGE, code_folders
+from perfsuite.system import build_locks
+from perfsuite.system.paths import EXTENSIONS, PACKAGE, code_folders
 from perfsuite.system.processes import end_with_parent
 from perfsuite.system.units import printable, show_several
 from perfsuite.system.waits import wait_readable
@@ -305,6 +306,7 @@ class ScriptServer:
         for pid in list(family):
             with contextlib.suppress(psutil.Error):
                 family |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        locks = build_locks.held(Path(self._folders[EXTENSIONS]), family)
         for pid in family:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -312,6 +314,7 @@ class ScriptServer:
         deadline = time.monotonic() + END_SECONDS
         while any(map(psutil.pid_exists, family)) and time.monotonic() < deadline:
             time.sleep(0.01)
+        build_locks.release(locks)
         shutil.rmtree(self.folder / ROOT, ignore_errors=True)
 
     def _daemons(self) -> Iterator[int]:

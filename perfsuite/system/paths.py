@@ -15,14 +15,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfsuite.errors import UsageError
+from perfsuite.system.build_locks import release_old
 
 NAME = "perfsuite"
 PACKAGE = Path(__file__).resolve().parents[1]  # perfsuite itself
 # The variables of the folders from which torch and its extensions load compiled code, with their names in our cache.
+EXTENSIONS = "TORCH_EXTENSIONS_DIR"
 CODE_FOLDERS = {
     "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
     "TRITON_CACHE_DIR": "triton",
-    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    EXTENSIONS: "torch_extensions",
 }
 # Folders that no copy of a user's files has; virtual environments are left out too.
 LEFT_OUT = (".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache")
@@ -69,6 +71,7 @@ def code_folders(workspace: Path) -> dict[str, str]:
     cache, temporary = cache_folder(), workspace / "tmp"
     check_executable(cache)
     ours = {name: str(private_folder(cache / folder, "XDG_CACHE_HOME")) for name, folder in CODE_FOLDERS.items()}
+    release_old(Path(ours[EXTENSIONS]))
     temporary.mkdir(mode=0o700)
     (temporary / _inductors_name()).symlink_to(ours["TORCHINDUCTOR_CACHE_DIR"])
     return {"TMPDIR": str(_short(temporary)), **ours}
