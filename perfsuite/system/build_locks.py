@@ -6,7 +6,7 @@ One that is killed meanwhile leaves the file, and all later ones would wait for 
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 LOCKS = "*/lock"
@@ -16,12 +16,14 @@ OLD_SECONDS = 3600.0  # no build takes as long; another machine may share the fo
 def held(folder: Path, pids: Iterable[int]) -> list[Path]:
     """Those of the folder that these processes of this machine keep open."""
     locks = {str(lock.resolve()): lock for lock in folder.glob(LOCKS)}
-    found = []
-    for pid in pids if locks else ():
-        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
-            for descriptor in os.scandir(f"/proc/{pid}/fd"):
-                found += [locks[target] for target in [os.readlink(descriptor.path)] if target in locks]
-    return found
+    return [locks[target] for pid in (pids if locks else ()) for target in _open_files(pid) if target in locks]
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                yield os.readlink(descriptor.path)
 
 
 def release(locks: Iterable[Path]) -> None:
