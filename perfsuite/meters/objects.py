@@ -41,6 +41,20 @@ TIMES = 100  # as many entries as there are now can also come soon
 FEWEST, MOST = 2, 4  # blocks between counts; to count takes some milliseconds, and disturbs the block after it
 
 
+class Counts:
+    """By type, since the first: a process has a thousand types, and OwnHost counts what is kept here."""
+
+    def __init__(self) -> None:
+        self.since_first: list[dict[str, int]] = []
+        self._first: dict[str, int] = {}
+
+    def add(self, counts: dict[str, int]) -> None:
+        if not self.since_first:
+            self._first = counts
+        changes = {name: number - self._first.get(name, 0) for name, number in counts.items()}
+        self.since_first.append({name: change for name, change in changes.items() if change})
+
+
 class Objects(Meter):
     """Counts outside of all steps, after the timed ones. The first block fills caches, and is left out."""
 
@@ -48,21 +62,21 @@ class Objects(Meter):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.counts: list[dict[str, int]] = []
-        self.cached: list[dict[str, int]] = []  # the same of what bounded caches hold
+        self.counts = Counts()
+        self.cached = Counts()  # of what bounded caches hold
         self.held: dict[str, int] = {}
         self.own = session.strategy.engine.own
         self.between: list[int] = []  # steps before each count, since the one before it
         self.steps = 0  # since the last count
         self.left: dict[str, int] = {}  # by each step, by type
-        self.later_counts: list[dict[str, int]] = []
+        self.later_counts = Counts()
 
     def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
-        first = self.own and kind == StepKind.TIMED and not self.counts  # a script's timed steps are a long block
-        if first or (kind in (StepKind.UNFENCED, StepKind.CALLED) and self.steps and len(self.counts) <= MOST):
+        first = self.own and kind == StepKind.TIMED and not self.between  # a script's timed steps are a long block
+        if first or (kind in (StepKind.UNFENCED, StepKind.CALLED) and self.steps and len(self.between) <= MOST):
             objects, cached = count(self.session.garbage)
-            self.counts.append(objects)
-            self.cached.append(cached)
+            self.counts.add(objects)
+            self.cached.add(cached)
             self.between.append(self.steps)
             self.steps = 0
         return contextlib.nullcontext()
@@ -71,9 +85,9 @@ class Objects(Meter):
         self.steps += kind == StepKind.UNFENCED or (self.own and kind == StepKind.TIMED)
 
     def readings(self) -> dict[str, Reading]:
-        if len(self.counts) <= FEWEST:  # of a cell with a capacity, or with too few steps
+        if len(self.between) <= FEWEST:  # of a cell with a capacity, or with too few steps
             return {}
-        self.left, self.held = self._least(self.counts), self._least(self.cached)
+        self.left, self.held = self._least(self.counts.since_first), self._least(self.cached.since_first)
         self.has_grown = bool(self.left)
         return self._readings(self.left, self.held)
 
@@ -83,7 +97,7 @@ class Objects(Meter):
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if self.has_grown and is_asked_at(step):
-            self.later_counts.append(count(self.session.garbage)[0])
+            self.later_counts.add(count(self.session.garbage)[0])
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """A type that no longer grows is of a cache, although no bound of it was seen."""
@@ -92,7 +106,7 @@ class Objects(Meter):
         leaked, cached = dict[str, int](), Counter(self.held)
         for call, number in self.left.items():
             name = call.partition(": ")[2]
-            if goes_on([one.get(name, 0) for one in self.later_counts], number):
+            if goes_on([one.get(name, 0) for one in self.later_counts.since_first], number):
                 leaked[call] = number
             else:
                 cached[call] += number

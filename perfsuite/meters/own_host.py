@@ -4,18 +4,19 @@ have mapped themselves. A CUDA driver maps memory of its own, so on a GPU only m
 Resident bytes hide it, since libraries and the allocators' caches are most of them. The peak is that of the beginnings
 of phases in the warm-up steps, without what was there when the script imported torch, and without what imports of
 libraries have allocated since then: a script may import torch first or last, and libraries import more when used.
-A leak grows in each step, and what is made once grows in one. So the least growth counts: that of a timed step in the
-mean, and that of each single step after them. What no longer grows in later steps is a cache, and what these add is
-compared, too: something may begin to grow late.
+A leak grows in each step; what is made once, or freed, changes one count. So the median of the measured steps counts:
+of a timed step in the mean, and of the single steps after them. Three blocks of later steps know better, and there the
+least growth counts: a cache has ended, and something may begin to grow late. What all later steps add is compared, too.
 """
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.meters._growth import ends_block, goes_on, is_asked_at
+from perfsuite.meters._growth import BLOCK, BLOCKS, ends_block
 from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script import boot
@@ -45,9 +46,7 @@ class OwnHost(Meter):
         self.peak = 0
         self.kind = ""
         self.steps = 0  # so far
-        self.later_bytes: list[int] = []
-        self.later_begun = 0
-        self.added: list[float] = []  # by the blocks of later steps
+        self.later_bytes: list[int] = []  # before the later steps, and after each of their blocks
         self.counts: list[tuple[str, int, int]] = []  # kind of the step that begins, steps before it, bytes
         session.phases.listen(self._mark)
         if boot.started:
@@ -83,39 +82,50 @@ class OwnHost(Meter):
     def readings(self) -> dict[str, Reading]:
         if not malloced():
             return {}
-        grown = self._grown()
+        grown = grown_measured(self.counts)
         self.has_grown = bool(grown)
-        readings = {"host_memory_bytes": Reading(value=self.peak)}
-        readings["host_added_bytes"] = self._added()
-        readings["host_grown_bytes"] = Reading(value=grown, parts={"kept": grown} if grown else {})
-        return readings
+        return {"host_memory_bytes": Reading(value=self.peak), **self._growth(grown)}
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
-        if not step:
-            self.later_begun = self._bytes()
-        elif ends_block(step):
-            self.added.append(max(0.0, self._bytes() - self.later_begun))
-        if self.has_grown and is_asked_at(step):
+        if not ends_block(step):
+            return
+        last = BLOCK * BLOCKS  # whose growth counts
+        if self.has_grown and step <= last:
             self.session.garbage.collect()
-            self.later_bytes.append(self._bytes())
+        self.later_bytes.append(self._bytes())
+        if step == last and grown_later(self.later_bytes):  # perhaps of what nobody uses
+            self.session.garbage.collect()
+            self.later_bytes[-1] = self._bytes()
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
-        rate = int(readings["host_grown_bytes"].value) if self.has_grown else 0
-        grown = {} if goes_on(self.later_bytes, rate) else {"host_grown_bytes": Reading(value=0)}
-        return grown | ({"host_added_bytes": self._added()} if malloced() else {})
+        if not malloced():
+            return {}
+        knows_better = len(self.later_bytes) > BLOCKS
+        return self._growth(grown_later(self.later_bytes) if knows_better else grown_measured(self.counts))
 
-    def _added(self) -> Reading:
-        return Reading(value=max(self.added, default=0.0), samples=[0.0, *self.added])
+    def _growth(self, grown: int) -> dict[str, Reading]:
+        added = [float(max(0, after - self.later_bytes[0])) for after in self.later_bytes]
+        return {
+            "host_added_bytes": Reading(value=max(added, default=0.0), samples=[*added] or [0.0]),
+            "host_grown_bytes": Reading(value=grown, parts={"kept": grown} if grown else {}),
+        }
 
-    def _grown(self) -> int:
-        counts = [count for count in self.counts if count[0] != StepKind.WARMUP]
-        rates = [
-            (after - before) // (then - now)
-            for (_, now, before), (_, then, after) in itertools.pairwise(counts)
-            if then > now
-        ]
-        least = min(rates, default=0)
-        return least if least >= LEAST else 0
+
+def grown_measured(counts: Sequence[tuple[str, int, int]]) -> int:
+    """Bytes that a measured step has left, by ``counts``: the kind of a step, the steps before it, and bytes."""
+    steps = itertools.pairwise([count for count in counts if count[0] != StepKind.WARMUP])
+    rates = [(after - before) // (then - now) for (_, now, before), (_, then, after) in steps if then > now]
+    return _or_none(statistics.median_low(rates or [0]))
+
+
+def grown_later(counts: Sequence[int]) -> int:
+    """The same of later steps, by the bytes before their first block and after each."""
+    blocks = itertools.pairwise(counts[: BLOCKS + 1])
+    return _or_none(min((after - before) // BLOCK for before, after in blocks))
+
+
+def _or_none(rate: int) -> int:
+    return rate if rate >= LEAST else 0
 
 
 METER = OwnHost

@@ -3,6 +3,7 @@
 import pytest
 
 from perfsuite.meters._growth import goes_on, rising
+from perfsuite.meters.own_host import grown_later, grown_measured
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,35 @@ def test_what_grows_in_each_block_is_a_leak(counts, leaks):
 def test_what_each_step_makes_larger_grows(peaks, grows):
     """Nothing is kept: each step replaces a tensor by a larger one."""
     assert rising(peaks) == grows
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "grown"),
+    [
+        ([0, 10, 11, 12, 13], 1),  # ten timed steps, and three single ones
+        ([0, 8, 8, 8, 8], 0),  # made once
+        ([0, 0, 7, 7, 7], 0),
+        ([0, -30, -29, -28, -27], 1),  # what libraries had was freed
+        ([0], 0),
+    ],
+)
+def test_what_changes_one_count_is_no_growth_of_each_measured_step(mebibytes, grown):
+    """A leak changes all."""
+    steps = [4, 14, 15, 16, 17]
+    counts = [("timed", step, number * 2**20) for step, number in zip(steps, mebibytes, strict=False)]
+
+    assert grown_measured([("warmup", 3, -(2**30)), *counts]) == grown * 2**20
+
+
+@pytest.mark.parametrize(
+    ("kibibytes", "grown"),
+    [
+        ([0, 640, 1280, 1920], 64),
+        ([0, 320, 960, 1600, 1600], 32),  # it begins late; a later block does not count
+        ([0, 900, 900, 1800], 0),
+        ([0, 90, 180, 270], 0),  # too little
+    ],
+)
+def test_what_grows_in_three_later_blocks_is_growth_of_each_step(kibibytes, grown):
+    """Of ten steps each."""
+    assert grown_later([number * 1024 for number in kibibytes]) == grown * 1024
