@@ -13,7 +13,8 @@ from time_tables import HERE, nanotron_row, table
 from time_validate import Judged
 
 from perfsuite.features.predict.overhead import overhead
-from perfsuite.features.predict.plan.layout_memory import capacity, needed_bytes, tensor_bytes
+from perfsuite.features.predict.plan.layout_memory import needed_bytes, tensor_bytes
+from perfsuite.features.predict.plan.room import capacity
 
 GIB = 2**30
 IRREGULAR = 1.5  # times as long as predicted: single iterations that something else disturbed

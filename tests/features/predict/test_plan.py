@@ -16,10 +16,8 @@ from perfsuite.features.predict.plan.answer import Wish, plan
 from perfsuite.features.predict.plan.layout_memory import (
     FUSED,
     KEPT,
-    LIKELY,
     RESERVED,
     activation_bytes,
-    chance_to_fit,
     host_bytes,
     layer_bytes,
     needed_bytes,
@@ -29,6 +27,7 @@ from perfsuite.features.predict.plan.layout_memory import (
 from perfsuite.features.predict.plan.layout_names import name_of
 from perfsuite.features.predict.plan.planned import PUBLISHED, of_model, planned
 from perfsuite.features.predict.plan.question import StepWish, on_hardware, samples_of
+from perfsuite.features.predict.plan.room import LIKELY, chance_to_fit
 from perfsuite.features.predict.plan.search import layouts, search
 from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time.constants import THROUGH_HOST, machine_of
@@ -171,6 +170,16 @@ def test_fsdp_has_fp32_shards_and_makes_gradients_anew():
     assert tensor_bytes(GPT, setup, "torchtitan") == pytest.approx(
         state_bytes(GPT, setup, kept) + activation_bytes(GPT, setup, kept)
     )
+
+
+def test_the_allocator_has_blocks_of_their_own_for_divided_gradients():
+    """PyTorch's gradients are on another stream, so that what backward frees is of no use to them; XLA's are not."""
+    setup = Setup(sequence=2048, layout=Layout(shards=8), sharded=ALL, cross_entropy="compiled")
+    gradients = 4 * GPT.parameters / 8
+
+    for stack, apart in (("torchtitan", gradients), ("maxtext", 0.0)):
+        needed = needed_bytes(GPT, setup, stack)
+        assert needed == pytest.approx(RESERVED * tensor_bytes(GPT, setup, stack) + apart, rel=0.001)
 
 
 def test_a_compiled_cross_entropy_holds_less():

@@ -16,6 +16,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.features.predict.commands import plan as plan_command
 from perfsuite.features.predict.plan import layout_memory as memory
+from perfsuite.features.predict.plan import room
 from perfsuite.features.predict.plan.layout_names import name_of
 from perfsuite.features.predict.prediction import Plan
 from perfsuite.features.predict.time import fitted
@@ -83,12 +84,12 @@ def test_what_ran_is_never_said_not_to_fit(tables):
     impossible = [
         row.label
         for row, share in zip(rows, shares, strict=True)
-        if memory.is_impossible(share * row.question.room, row.question.room)
+        if room.is_impossible(share * row.question.room, row.question.room)
     ]
 
     assert impossible == []
     assert sum(share > 1 for share in shares) < 0.05 * len(shares)
-    assert max(shares) > memory.DOUBT - 0.1
+    assert max(shares) > room.DOUBT - 0.1
 
 
 @pytest.mark.parametrize(
@@ -363,19 +364,20 @@ def test_what_allocators_reserve_by_the_coarse_memory(choice):
     ratios = [-math.log(1 + one.off) for one in choice.printed() if one.table == "nanotron_playbook"]
 
     assert statistics.median(ratios) == pytest.approx(0, abs=0.01)
-    assert statistics.pstdev(ratios) == pytest.approx(memory.SPREAD, abs=0.01)
+    assert statistics.pstdev(ratios) == pytest.approx(room.SPREAD, abs=0.01)
 
 
 def test_the_memory_of_large_models_is_as_printed(choice):
     """Megatron-LM's tests with 11 and 15 billion parameters: within 5 %. The median of what torchtitan reserved, in its
-    own tables and in torchao's: within 6 %. Of what ran, at most 3 % is refused.
+    own tables and in torchao's: within 3 % and 5 %. Of what ran, at most 3 % is refused.
     """
-    peaks = [abs(one.off) for one in choice.printed() if one.table in choice.RESERVED]
+    peaks = {name: [abs(one.off) for one in choice.printed() if one.table == name] for name in choice.RESERVED}
     found = [one for one in choice.printed() if one.table == "megatron_goldens"]
     ran, refused, failed, caught = choice.refused_cells()
 
-    assert len(peaks) == 22
-    assert statistics.median(peaks) <= 0.06
+    assert {name: len(offs) for name, offs in peaks.items()} == {"torchtitan": 16, "torchao": 6}
+    assert statistics.median(peaks["torchtitan"]) <= 0.03
+    assert statistics.median(peaks["torchao"]) <= 0.05
     assert len(found) == 7
     assert max(abs(one.off) for one in found) <= 0.05
     assert refused <= 0.03 * ran

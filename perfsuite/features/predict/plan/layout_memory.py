@@ -3,10 +3,8 @@
 State: arXiv 1910.02054, section 3.1. Activations: arXiv 2205.05198, section 4, whose terms stand here one by one.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
-from statistics import NormalDist
 
 from perfsuite.features.predict.time.adapters import BASES
 from perfsuite.features.predict.time.costs import MASTER
@@ -21,15 +19,10 @@ from perfsuite.features.predict.time.software import SOFTWARE, KeptTensors
 WHAT = ("parameters", "gradients", "optimizer")
 FUSED, KEPT = KeptTensors(), {name: one.kept for name, one in SOFTWARE.items()}
 # What the caching allocator reserves by the tensors that this form says. RESERVED is the median of the 48 cells of
-# nanotron_playbook.csv that ran, and SPREAD the deviation of its logarithm. With FSDP2 eager layers leave more
-# gaps: EAGER is the median of three traces of Llama 3 8B with FSDP2 and torchtitan's recomputation, replayed through
-# the allocator: 1.09 on 128 devices, 1.14 on 8, and 1.20 on 8 with half of the batch.
-RESERVED, EAGER, SPREAD = 1.03, 1.14, 0.06
-LIKELY = 0.8  # the chance to fit from which on a layout is taken
-# The room that a recipe which ran may need by this form. Where a memory is printed the form has at most 1.12 times it.
-# Of 1,067 published steps one has 1.39 times its room, and what it computes again is not said; one has 1.29, and one
-# 1.26 (tensor parallelism over nodes). From DOUBT on a layout does not fit.
-DOUBT = 1.4
+# nanotron_playbook.csv that ran. Eager layers leave more gaps: EAGER is the median of three traces of Llama 3 8B with
+# FSDP2 and torchtitan's recomputation, replayed through the allocator. Without gradients they need 1.09 times their
+# tensors on 128 devices and on 8, and 1.11 times on 8 with half of the batch.
+RESERVED, EAGER = 1.03, 1.09
 FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 
 
@@ -223,18 +216,31 @@ def tensor_parts(shape: Shape, setup: Setup, stack: str = "") -> dict[str, float
     Gradients that backward makes anew take the place of what it has used, the logits first.
     """
     kept = KEPT.get(stack, FUSED)
-    activations = activation_bytes(shape, setup, kept)
-    if kept.fp32_shards and "parameters" in setup.sharded and not setup.adapter:
-        dense, experts = held(shape, setup)
-        activations = max(activations, 4 * (dense / setup.shards + experts / setup.expert_shards))
+    activations = max(activation_bytes(shape, setup, kept), _scattered(shape, setup, kept))
     return state_parts(shape, setup, kept) | {"activations": activations}
 
 
+def _scattered(shape: Shape, setup: Setup, kept: KeptTensors) -> float:
+    """The fp32 gradients that backward makes anew and divides, of one rank."""
+    if not kept.fp32_shards or "parameters" not in setup.sharded or setup.adapter:
+        return 0.0
+    dense, experts = held(shape, setup)
+    return 4 * (dense / setup.shards + experts / setup.expert_shards)
+
+
 def needed_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
-    """What the allocator reserves for the tensors, and for logits whose block nothing fits into after them."""
-    eager = KEPT.get(stack, FUSED).eager or setup.eager is not None
+    """What the allocator reserves for the tensors, and for logits whose block nothing fits into after them.
+
+    FSDP divides gradients on a stream of its own (foreach_reduce of torch/distributed/fsdp/_fully_shard), and the
+    allocator gives a stream no block that another one has freed. So they take no other tensor's place, but XLA's do.
+    """
+    kept = KEPT.get(stack, FUSED)
     logits = CROSS_ENTROPIES[setup.cross_entropy].freed * _logits(shape, setup)
-    return (EAGER if eager else RESERVED) * (tensor_bytes(shape, setup, stack) + logits)
+    factor = EAGER if kept.eager or setup.eager is not None else RESERVED
+    if kept.hosted:
+        return factor * (tensor_bytes(shape, setup, stack) + logits)
+    own = state_bytes(shape, setup, kept) + activation_bytes(shape, setup, kept)
+    return factor * (own + logits) + _scattered(shape, setup, kept)
 
 
 def _logits(shape: Shape, setup: Setup) -> float:
@@ -242,21 +248,3 @@ def _logits(shape: Shape, setup: Setup) -> float:
     decoder = shape.stacks[-1]
     tokens = setup.micro_batch * (setup.target if decoder.target else setup.sequence) // setup.context
     return 0.0 if shape.classifies else tokens * shape.vocabulary / setup.layout.tensor
-
-
-def chance_to_fit(needed: float, room: float) -> float:
-    """The chance, 0 to 1, that a layout which needs so many bytes fits into the device's ``room``."""
-    return _AROUND.cdf(math.log(room / needed))
-
-
-def is_impossible(needed: float, room: float) -> bool:
-    """Whether no recipe is known that needs so many bytes and ran."""
-    return needed > DOUBT * room
-
-
-def capacity(room: float) -> float:
-    """The bytes that a layout may need so that it is ``LIKELY`` to fit."""
-    return room / math.exp(_AROUND.inv_cdf(LIKELY))
-
-
-_AROUND = NormalDist(0.0, SPREAD)

@@ -8,9 +8,9 @@ from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.definitions import Device
 from perfsuite.errors import Refused, UsageError
 from perfsuite.features.predict.overhead import overhead
-from perfsuite.features.predict.plan.layout_memory import capacity
 from perfsuite.features.predict.plan.layout_names import ALL, RECOMPUTE, SHARDED, fields_of
 from perfsuite.features.predict.plan.planned import Planned
+from perfsuite.features.predict.plan.room import capacity
 from perfsuite.features.predict.time.constants import Constants, constants_of, machine_of
 from perfsuite.features.predict.time.pipeline_fill import ENDS
 from perfsuite.features.predict.time.setup import MachineSetup, Setup

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from perfsuite.catalog.definitions import Layout
-from perfsuite.features.predict.plan.layout_memory import chance_to_fit, host_bytes, is_impossible, needed_bytes
+from perfsuite.features.predict.plan.layout_memory import host_bytes, needed_bytes
 from perfsuite.features.predict.plan.layout_names import ALL, GRADIENTS, OPTIMIZER, RECOMPUTE, name_of
 from perfsuite.features.predict.plan.question import PlanQuestion
+from perfsuite.features.predict.plan.room import chance_to_fit, is_impossible
 from perfsuite.features.predict.prediction import PlannedLayout
 from perfsuite.features.predict.time.pipeline_fill import ENDS
 from perfsuite.features.predict.time.regimes import kind_of, regime, unseen, was_fitted
