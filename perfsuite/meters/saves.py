@@ -42,8 +42,9 @@ class ScriptSaves(Meter):
 
 def _said(names: Sequence[str]) -> str:
     """All names as one fact: two of other names differ, in whatever order."""
-    digest = digest_of("\n".join(sorted(names)).encode())
-    return f"{names[0]} and {len(names) - 1:,} more ({digest})"
+    first, *_ = ordered = sorted(names)
+    digest = digest_of("\n".join(ordered).encode())
+    return f"{first} and {len(names) - 1:,} more ({digest})"
 
 
 _held: dict[str, Any] = {"fold": "sum", "hold": "least", "worse": "lower", "optional": True}

@@ -67,7 +67,7 @@ def test_other_names_of_weights_are_another_save(tmp_path, prefix):
     readings = saved(tmp_path, f"torch.save({{'model': {weights}, 'optimizer': optimizer.state_dict()}}, 'one.pt')")
 
     (said,) = readings["saved_names"].parts
-    assert said.startswith(f"{prefix}weight and 1 more (")
+    assert said.startswith(f"{prefix}bias and 1 more (")
 
 
 def test_without_a_save_nothing_is_read(tmp_path):
