@@ -16,11 +16,18 @@ from typing import Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules import Summary, rule_of
 from perfsuite.errors import PerfsuiteError
-from perfsuite.records.digests import joined
+from perfsuite.records.digests import first_other, joined
 from perfsuite.records.sample import RankSample, Reading, is_number
 
 Number = int | float
-_FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "mean": statistics.fmean}
+PARTED = "parted"
+_FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "max": max,
+    "min": min,
+    "sum": sum,
+    "mean": statistics.fmean,
+    PARTED: max,  # and the ranks that have parted
+}
 
 
 class GatherError(PerfsuiteError):
@@ -50,6 +57,7 @@ def fold(metric: Metric, ranks: Sequence[RankSample], alone: bool) -> Reading | 
     values = [reading.value for reading in readings]
     summary = rule_of(metric).summary
     value = _summary(metric, summary, samples, readings) if summary else _apply(metric, values)
+    value += _parted(readings) if metric.fold == PARTED else 0
     parts = _fold_parts(metric, readings)
     if parts and sum(parts.values()) != value:
         raise GatherError(f"{metric.name} is {value:,} over all ranks, but its parts sum to {sum(parts.values()):,}.")
@@ -62,6 +70,13 @@ def fold(metric: Metric, ranks: Sequence[RankSample], alone: bool) -> Reading | 
     evidence: Any = {"suspects": fullest.suspects, "lines": fullest.lines, "phases": fullest.phases}
     evidence |= {"series": _fold_series(readings), "digests": _fold_digests(readings)}
     return Reading(value=value, parts=parts, samples=samples, ranks=every, **evidence)
+
+
+def _parted(readings: Sequence[Reading]) -> int:
+    """How many ranks have other digests than the first rank that had the same one at first."""
+    firsts: dict[str, list[str]] = {}
+    ranks = [digests for reading in readings for digests in reading.digests.values() if digests]
+    return sum(first_other(firsts.setdefault(digests[0], digests), digests) is not None for digests in ranks)
 
 
 def _fold_digests(readings: Sequence[Reading]) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ class Hurt(IntEnum):
 ENDS = ("outcome", "failed_ends")
 NUMBERS = (  # beside all that is compared as a number of the training: what explains a loss is before it
     "tokens", "trained_labels", "step_samples", "new_tokens", "parameters", "parameters_bytes", "drifted_replicas",
-    "differing_tensors", "wrongly_loaded_tensors", "wrongly_reread_tensors", "wrongly_resumed_steps",
+    "parted_replicas", "differing_tensors", "wrongly_loaded_tensors", "wrongly_reread_tensors", "wrongly_resumed_steps",
     "wrongly_resumed_samples", "saved_states", "saved_bytes", "data_rows", "data_batches", "drawn_rows",
     "distinct_rows", "samples", "distinct_samples", "repeated_samples", "missing_samples", "drawn_samples",
     "same_epochs", "dropped_routes", "documents", "model_flop",

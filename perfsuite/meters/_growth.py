@@ -1,4 +1,6 @@
-"""Whether what has grown in the measured steps of a script goes on to grow in later ones: a leak does, a cache ends."""
+"""Whether what has grown in the measured steps of a script goes on to grow in later ones: a leak does, a cache ends.
+Something may begin to grow late, too.
+"""
 
 import itertools
 import statistics
@@ -24,6 +26,16 @@ def goes_on(counts: Sequence[int], rate: int) -> bool:
     """
     least = rate * BLOCK / 2
     return len(counts) <= BLOCKS or all(after - before >= least for before, after in itertools.pairwise(counts))
+
+
+def least_growth(counts: Sequence[int]) -> int:
+    """By how much each step of the first blocks has grown at least, by the counts before them and after each; 0 if
+    there are fewer blocks.
+    """
+    if len(counts) <= BLOCKS:
+        return 0
+    blocks = itertools.pairwise(counts[: BLOCKS + 1])
+    return max(0, min((after - before) // BLOCK for before, after in blocks))
 
 
 def each_step(sums: Sequence[int]) -> list[int]:

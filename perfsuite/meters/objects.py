@@ -8,6 +8,9 @@ grows with the steps of a whole training, and so does the time of every collecti
 A cache that is bounded may fill for longer than these blocks: a deque with a length, an lru_cache with a size, a
 dictionary with a limit, such as torch's of shared storages. What those hold is no leak, and is shown as a cache. One
 that a long training never fills is no cache.
+
+Later steps are not counted by type, since that takes time, unless something has grown before, or more objects are there
+after a block of them: these, or garbage.
 """
 
 import collections
@@ -23,7 +26,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
-from perfsuite.meters._growth import goes_on, is_asked_at
+from perfsuite.meters._growth import BLOCK, goes_on, is_asked_at, least_growth
 from perfsuite.rank.garbage import Garbage
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
@@ -69,6 +72,8 @@ class Objects(Meter):
         self.between: list[int] = []  # steps before each count, since the one before it
         self.steps = 0  # since the last count
         self.left: dict[str, int] = {}  # by each step, by type
+        self.alive = 0  # before later steps, or after a block of them, with garbage
+        self.counted_from: int | None = None  # the later step after which they are counted by type
         self.later_counts = Counts()
 
     def feed(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
@@ -96,20 +101,29 @@ class Objects(Meter):
         return readings | ({"cached_objects": by_part(cached)} if cached or self.own else {})
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
-        if self.has_grown and is_asked_at(step):
+        if self.counted_from is None and is_asked_at(step):
+            before, self.alive = self.alive, len(gc.get_objects())
+            more = self.alive - before if step else 0
+            self.counted_from = step if self.has_grown or 2 * more >= BLOCK else None
+        if self.counted_from is not None and is_asked_at(step - self.counted_from):
             self.later_counts.add(count(self.session.garbage)[0])
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
-        """A type that no longer grows is of a cache, although no bound of it was seen."""
-        if not self.has_grown:
+        """A type that no longer grows is of a cache, although no bound of it was seen. Another begins to grow late."""
+        if self.counted_from is None or "leaked_objects" not in readings:
             return {}
+        later = self.later_counts.since_first
         leaked, cached = dict[str, int](), Counter(self.held)
+        for name in later[-1]:
+            if number := least_growth([one.get(name, 0) for one in later]):
+                leaked[_in_package(name)] = number
         for call, number in self.left.items():
             name = call.partition(": ")[2]
-            if goes_on([one.get(name, 0) for one in self.later_counts.since_first], number):
+            if goes_on([one.get(name, 0) for one in later], number):
                 leaked[call] = number
             else:
                 cached[call] += number
+                leaked.pop(call, None)
         return self._readings(leaked, cached)
 
     def _least(self, counts: list[dict[str, int]]) -> dict[str, int]:
@@ -119,8 +133,13 @@ class Objects(Meter):
         for name in counts[-1]:
             number = min((after.get(name, 0) - before.get(name, 0)) // steps for (before, after), steps in blocks)
             if number > 0:
-                left[f"{name.partition('.')[0]}: {name}"] = number
+                left[_in_package(name)] = number
         return left
+
+
+def _in_package(name: str) -> str:
+    """The name of a type after its package's."""
+    return f"{name.partition('.')[0]}: {name}"
 
 
 def count(garbage: Garbage) -> tuple[dict[str, int], dict[str, int]]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.meters._growth import BLOCK, BLOCKS, ends_block
+from perfsuite.meters._growth import BLOCK, BLOCKS, ends_block, least_growth
 from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script import boot
@@ -120,8 +120,7 @@ def grown_measured(counts: Sequence[tuple[str, int, int]]) -> int:
 
 def grown_later(counts: Sequence[int]) -> int:
     """The same of later steps, by the bytes before their first block and after each."""
-    blocks = itertools.pairwise(counts[: BLOCKS + 1])
-    return _or_none(min((after - before) // BLOCK for before, after in blocks))
+    return _or_none(least_growth(counts))
 
 
 def _or_none(rate: int) -> int:

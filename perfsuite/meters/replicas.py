@@ -2,7 +2,7 @@
 
 DDP keeps replicas equal, so a parameter of its module that differs between ranks is wrong. Everything else may differ,
 such as a shard or the buffers of BatchNorm, but equally many must. A weight that rank 1 alone has moved changes the
-gradients of both ranks alike, and is in no loss of rank 0.
+gradients of both ranks alike, and is in no loss of rank 0. Replicas that were equal may part in later steps.
 
 The norms say which training it is. A weight decay that is left out, and buffers that are no longer sent, are less work,
 and change the losses of a few steps by less than two orders of summation may.
@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.meters._growth import is_asked_at
 from perfsuite.rank.everywhere import everywhere
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import elements_of, local, norm_of, stored, unwrapped
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.digests import joined
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.records.suspects import fold
@@ -38,6 +40,8 @@ class Replicas(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.norms: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
+        self.replicated: set[str] = set()  # parameters that DDP keeps equal
+        self.digests: list[str] = []  # of these, before the later steps and after their blocks
 
     def stepped(self, kind: StepKind, outcome: StepOutcome) -> None:
         if kind != StepKind.WARMUP or self.session.emulated:
@@ -56,20 +60,31 @@ class Replicas(Meter):
             readings |= self._compared()
         return readings
 
+    def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
+        if self.replicated and is_asked_at(step):
+            roots = list(self.trainer.watched.roots.values())
+            weights = (tensor for name, tensor in _parameters(roots) if name in self.replicated)
+            self.digests.append(joined([_digest(tensor) for tensor in weights]))
+
+    def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
+        digests = {"replicas": list(self.digests)}
+        return {"parted_replicas": Reading(value=0, digests=digests)} if self.replicated else {}
+
     def _compared(self) -> dict[str, Reading]:
         """What differs between ranks. The names are those in their module, which all ranks have."""
         roots = list(self.trainer.watched.roots.values())
         named = {"parameters": _parameters(roots), "buffers": _buffers(roots)}
         mine = {(kind, name): _digest(tensor) for kind, tensors in named.items() for name, tensor in tensors}
-        replicated = set(_of_ddp(roots))
+        self.replicated = set(_of_ddp(roots))
         differing: Counter[str] = Counter()
         drifted: dict[str, int] = {}
         for kind, name in _differing(everywhere(mine)):
             differing[kind] += 1
-            if kind == "parameters" and name in replicated:
+            if kind == "parameters" and name in self.replicated:
                 drifted[f"{kind}: {name}"] = 1
         readings = {"differing_tensors": Reading(value=differing.total(), parts=dict(differing))}
-        if replicated:
+        if self.replicated:
+            readings["parted_replicas"] = Reading(value=0)
             parts = {"parameters": len(drifted)} if drifted else {}
             readings["drifted_replicas"] = Reading(value=len(drifted), parts=parts, suspects=fold(drifted))
         return readings
@@ -134,5 +149,6 @@ METRICS = (
         for kind in KINDS
     ),
     Metric("drifted_replicas", "replicas that drifted apart", WHOLE, hold="zero", optional=True),
+    Metric("parted_replicas", "replicas that parted later", WHOLE, fold="parted", hold="zero", optional=True),
     Metric("differing_tensors", "tensors that differ between ranks", WHOLE, hold="exact", optional=True),
 )

@@ -244,7 +244,7 @@ def test_parts_must_add_up_after_the_fold_too():
 
 def test_an_unknown_fold_is_an_error():
     """A metric of one's own with a misspelt fold gets an error with the known ones."""
-    with pytest.raises(GatherError, match=r"has no fold 'maximum'\. Known: max, min, sum, mean"):
+    with pytest.raises(GatherError, match=r"has no fold 'maximum'\. Known: max, min, sum, mean, parted"):
         fold_one(one_metric("exact", "maximum"), Reading(value=1), Reading(value=1))
 
 

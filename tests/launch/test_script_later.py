@@ -67,9 +67,18 @@ def test_what_begins_to_grow_later_is_seen(sound, tmp_path):
     """1 MiB of NumPy's and 16 KiB of tensors from the 24th batch on: three have shown the loop, and 12 are measured."""
     readings = trained(tmp_path, "number > 23 and kept.extend((__import__('numpy').ones(2**17), torch.zeros(2**12)))")
 
-    assert sound["grown_bytes"].value == readings["host_grown_bytes"].value == 0
+    assert sound["grown_bytes"].value == sound["host_grown_bytes"].value == 0
     assert readings["grown_bytes"].value == 2**14
     assert sound["host_added_bytes"].value < 2**24 < readings["host_added_bytes"].value
+
+
+def test_objects_that_begin_to_be_left_later_are_seen(sound, tmp_path):
+    """One in each step from the 17th batch on. What nobody uses is no leak, though it is not collected at once."""
+    anew = "    one = Row(); one.itself = one\n"
+    readings = trained(tmp_path, f"number > 16 and kept.append(Row())\n{anew}")
+
+    assert sound["leaked_objects"].value == 0
+    assert readings["leaked_objects"].suspects == {"__main__: __main__.Row": 1}
 
 
 def test_weights_that_train_no_longer_are_seen(sound, tmp_path):

@@ -80,6 +80,14 @@ def test_a_weight_that_one_rank_moved_is_wrong(tmp_path):
     }
 
 
+def test_a_weight_that_one_rank_moves_later_is_wrong(sound, tmp_path):
+    """From the 20th batch on: the loss that is seen is nearly the same."""
+    readings = trained(tmp_path, f"number == 20 and {MOVED}")
+
+    assert sound["parted_replicas"].value == readings["drifted_replicas"].value == 0
+    assert readings["parted_replicas"].value == 1
+
+
 def test_local_sgd_says_where_its_step_ends(tmp_path):
     """Its replicas differ between averages. One step of it has four of the optimizer, and the average."""
     before = "import perfsuite; model.require_backward_grad_sync = False"

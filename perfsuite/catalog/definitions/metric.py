@@ -28,7 +28,8 @@ class Metric:
     """One measured number, its meaning and its rule.
 
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
-    the step time), "min", "sum" or "mean". ``hold`` names a rule of ``compare/rules`` or of the user's ``rules/``:
+    the step time), "min", "sum", "mean" or "parted" (how many ranks no longer have the digests of another).
+    ``hold`` names a rule of ``compare/rules`` or of the user's ``rules/``:
     "exact" (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most
     twice the baseline's, or what the precision explains), "least" (no part may become less), "about" (worse by the
     ``bound`` at most), "most" (the same, of the largest sample of the steps that both sides have made), "series" (every
@@ -48,7 +49,7 @@ class Metric:
     title: str
     unit: str  # of units.py; another one is written after a plain number
     _: KW_ONLY
-    fold: Literal["max", "min", "sum", "mean"] = "max"
+    fold: Literal["max", "min", "sum", "mean", "parted"] = "max"
     hold: str = "shown"
     worse: Literal["higher", "lower", "different"] = "higher"
     bound: float = 1e-4  # relative, for a "close" metric in fp32, and for an "about" one

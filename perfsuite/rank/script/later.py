@@ -1,8 +1,8 @@
 """What a script does after its measured steps: some further steps that are watched cheaply, until it is ended.
 
-The sample is made by then, so nothing here calls an operator or a collective. Meters read counters after each of these
-steps (rank/meter.py, ``later``). They are bounded by their number and by their share of the time so far. If something
-has grown, more of them tell whether it goes on to grow.
+The sample is made by then, so nothing here calls a collective. Meters read counters after each of these steps
+(rank/meter.py, ``later``). They are bounded by their number and by their share of the time so far: a busy machine gives
+them three times as long, so that it sees as many. If something has grown, more of them tell whether it goes on to grow.
 """
 
 import contextlib
@@ -23,7 +23,9 @@ from perfsuite.records.sample import RankSample, Reading
 MOST_STEPS = 100
 SHARE = 0.2  # of the seconds until the last measured step
 SHARE_OF_GROWTH = 2.0  # the same, if something has grown: a leak goes on, and a cache ends
-LEAST_SECONDS = 1.0
+LEAST_SECONDS = 2.0  # what begins late is seen after 30 or 40 steps
+MOST_TIMES = 3.0  # the seconds may pass as often, if the main thread has waited
+POLL_SECONDS = 0.1
 MEASURED = "rank{rank}.measured.json"  # the sample without them, in case that the script ends its process itself
 
 
@@ -84,7 +86,11 @@ class Later:
         """In a thread of its own, since the script may never make another step. It trains on until all ranks are done,
         and is ended then.
         """
-        self._written.wait(seconds)
+        clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
+        end, last = time.clock_gettime(clock) + seconds, time.perf_counter() + MOST_TIMES * seconds
+        while time.clock_gettime(clock) < end and time.perf_counter() < last:
+            if self._written.wait(POLL_SECONDS):
+                break
         with contextlib.suppress(Exception):  # the sample without them is there
             self.write()
         self._leave()
