@@ -28,6 +28,7 @@ from perfsuite.system.waits import wait_readable
 GRACE_SECONDS = 0.1
 MOST_SERVERS = 4  # warm at once: a device kind's, each with other GPUs
 COMPILE_SECONDS = 1800.0  # DeepSpeed's async_io takes eight minutes of one core
+LONGER = "If it needs longer, give --timeout, or perf_timeout in pytest's ini."
 
 
 class CellFailed(PerfsuiteError):
@@ -134,7 +135,8 @@ class Launcher:
                     limit = max(self.start_timeout, COMPILE_SECONDS if "preparing" in message else 0)
                     deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
-                raise _server_failed(server.why_not_ready(limit), server, server.starts_command)
+                late = f"{server.why_not_ready()} within {limit:g} s. {LONGER}"
+                raise _server_failed(late, server, server.starts_command)
 
     def _wait(self, servers: Sequence[RankServer], folder: Path, ranks: Sequence[_Rank], watch: Watcher) -> None:
         """Return when every rank has ended successfully. Raises CellFailed at the first that has not."""

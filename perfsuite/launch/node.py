@@ -158,8 +158,8 @@ class NodeServer:
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         self._agent.tell({"stacks": list(pids)})
 
-    def why_not_ready(self, seconds: float) -> str:
-        return NOT_READY.format(seconds)
+    def why_not_ready(self) -> str:
+        return NOT_READY
 
     def tail(self) -> str:
         return self._tail

@@ -280,17 +280,16 @@ class ScriptServer:
         """Let ranks write their Python stacks into the log."""
         ask_for_stacks(pid for pid in pids if pid > 0)
 
-    def why_not_ready(self, seconds: float) -> str:
-        within = f"within {seconds:g} s. If it needs longer, give a longer timeout."
+    def why_not_ready(self) -> str:
         attached = list(self.folder.glob(ATTACHED.format(pid="*")))
         if not attached:
-            return f"No process of the command has imported torch {within}"
+            return "No process of the command has imported torch"
         youngest = max(attached, key=lambda file: file.stat().st_mtime_ns)  # a launcher imports torch before its ranks
         self.ask_for_stacks([int(youngest.suffix[1:])])
         time.sleep(STACK_SECONDS)
         missing = [rank for rank in self._wanted if rank not in self._ranks]
         who = f"Rank {missing[0]}" if self._ranks else "The command"
-        return f"{who} has made no optimizer step {within}"
+        return f"{who} has made no optimizer step"
 
     def tail(self) -> str:
         """The last lines of the command."""

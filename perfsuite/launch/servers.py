@@ -29,7 +29,7 @@ from perfsuite.system.workspaces import Workspace
 POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal, and for a killed one to be gone
 END_SECONDS = 10.0  # for killed ranks to free their memory
-NOT_READY = "it was not ready within {:g} s"
+NOT_READY = "it was not ready"
 STACK_SECONDS = 0.5  # for a hanging rank to write its stack
 TAIL_LINES = 12
 TAIL_BYTES = 1 << 16  # a script may print much
@@ -79,8 +79,8 @@ class RankServer(Protocol):
     def ask_for_stacks(self, pids: Iterable[int]) -> None:
         """Let ranks write their Python stacks into their logs."""
 
-    def why_not_ready(self, seconds: float) -> str:
-        """What to say if no rank was started within so many seconds."""
+    def why_not_ready(self) -> str:
+        """What to say if no rank was started in time: a sentence without its end."""
 
     def tail(self) -> str:
         """The server's last lines."""
@@ -179,8 +179,8 @@ class LocalServer:
         """Let ranks write their Python stacks into their logs."""
         ask_for_stacks(pids)
 
-    def why_not_ready(self, seconds: float) -> str:
-        return NOT_READY.format(seconds)
+    def why_not_ready(self) -> str:
+        return NOT_READY
 
     def tail(self) -> str:
         """The server's last lines."""

@@ -157,7 +157,7 @@ def relations(only: Sequence[str] = ()) -> list[Relation]:
     files = {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_")}
     for name in only:
         if name not in files:
-            raise UnknownName("relation", name, sorted(files), f"Write its file: {FOLDER / name}.py.")
+            raise UnknownName("relation", name, sorted(files), "See docs/prove.md.")
     package = f"{__package__}.{FOLDER.name}"
     found: list[Relation] = [importlib.import_module(f"{package}.{name}").RELATION for name in only or files]
     return sorted(found, key=lambda relation: (relation.order, relation.name))
