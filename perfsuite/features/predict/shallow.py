@@ -104,7 +104,7 @@ def estimate_each(
 
     All cells have shallow ones.
     """
-    jobs, places = [], []
+    turns: list[tuple[int, tuple[int, int, int]]] = []
     paths = [_kept_at(cell, catalog, padded) for cell in cells]
     for number, cell in enumerate(cells):
         path, depths = paths[number], shallow(cell)
@@ -113,9 +113,10 @@ def estimate_each(
             continue
         assert depths, cell.id
         for rank in firsts_of(cell):
-            for layers in depths:
-                jobs.append(job_of(with_depth(cell, layers), rank, catalog, padded))
-                places.append((number, rank, layers))
+            # The deeper model repeats the other one's operators, so its turn is when that one has probably ended.
+            turns += [(number + tracer.processes * late, (number, rank, depths[late])) for late in (0, 1)]
+    places = [place for _, place in sorted(turns, key=lambda turn: turn[0])]
+    jobs = [job_of(with_depth(cells[number], layers), rank, catalog, padded) for number, rank, layers in places]
     waiting = [sum(place[0] == number for place in places) for number in range(len(cells))]
     found: dict[int, dict[int, dict[int, Trace]]] = defaultdict(lambda: defaultdict(dict))
     for index, result in trace_each(jobs, tracer.processes, tracer) if jobs else ():

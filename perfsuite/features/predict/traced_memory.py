@@ -257,8 +257,14 @@ def beside(cell: Cell) -> dict[str, int]:
 def host_bytes(cell: Cell, trace: Trace) -> int:
     """The most bytes that a rank offloads to the host's memory."""
     events = [event for event in trace.events if event[3] == HOST or event[0] == -1]
-    offloads = any(choice.technique.sets.get(field) for choice in cell.strategy.choices for field in MOVES)
-    return _most_live(events, _first_batch(events, trace)) if offloads else 0  # else batches and scalars are there
+    if not moves_tensors(cell):
+        return 0  # batches and scalars are there
+    return _most_live(events, _first_batch(events, trace))
+
+
+def moves_tensors(cell: Cell) -> bool:
+    """Whether a technique of the cell keeps tensors in the host's memory."""
+    return any(choice.technique.sets.get(field) for choice in cell.strategy.choices for field in MOVES)
 
 
 def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> bytes:

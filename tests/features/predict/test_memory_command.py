@@ -8,7 +8,7 @@ import pytest
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.cli.main import main
-from perfsuite.features.predict.commands.fit import costs
+from perfsuite.features.predict.commands.fit import costs, is_of_use
 from perfsuite.features.predict.memory_table import batches
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.traced_memory import predict
@@ -158,6 +158,22 @@ def test_fit_says_why_a_strategy_cannot_be(capsys):
     assert status == 0
     assert "gpt2_tiny-tp+bf16-rtx3090_x2: " in printed and "adamw_fused is the same step" in printed
     assert "at most 1 rank" not in printed
+
+
+@pytest.mark.parametrize(
+    ("cell", "useful"),
+    [
+        ("gpt2_tiny-single+bf16-h100_x1", True),
+        ("gpt2_tiny-ddp+bf16-h100_x1", False),
+        ("gpt2_tiny-zero3+bf16+ckpt-h100_x1", False),
+        ("gpt2_tiny-zero3+bf16+ckpt+offload-h100_x1", True),
+        ("gpt2_tiny-zero3+bf16+ckpt-h100_x2", True),
+        ("gpt2_tiny-jax_fsdp+nodrop-tpu_v5e_x1", True),
+    ],
+)
+def test_one_device_divides_nothing(catalog, cell, useful):
+    """What only divides over ranks is tried on several of them, unless it is named."""
+    assert is_of_use(parse_cell(cell, catalog)) is useful
 
 
 BROKEN = """

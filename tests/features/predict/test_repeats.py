@@ -92,7 +92,13 @@ with repeating:
     except IndexError:
         refused.append("IndexError")
 computed = [computed[0], *(b - a for a, b in zip(computed[1:], [*computed[2:], repeating.computed]))]
-print(json.dumps([*found, refused, len(repeats._answers), computed]))
+kept = len(repeats._answers)
+told = repeats.learned(0)
+repeats._answers.clear()
+repeats.know(told)
+known = repeats.known()
+again = answered(repeating) == found[1]
+print(json.dumps([*found, refused, kept, [again, known, repeats.known()], computed]))
 """
 NAMES = [
     *(
@@ -146,10 +152,18 @@ def test_what_depends_on_values_is_refused_each_time(compared):
 
 def test_a_known_operator_is_not_computed(compared):
     """Neither the two tensors nor their product."""
-    *_, kept, computed = compared
+    *_, kept, _, computed = compared
 
     assert kept > 10
     assert computed[0] == 0
+
+
+def test_another_process_knows_what_one_has_learned(compared):
+    """It answers all operators as the first one does, and learns none of them again."""
+    same, known, afterwards = compared[4]
+
+    assert same
+    assert 100 < known == afterwards
 
 
 def test_a_loop_over_tokens_is_computed_once(compared):

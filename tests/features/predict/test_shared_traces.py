@@ -1,5 +1,8 @@
 """Ranks that do the same are traced once, and a prediction is known as soon as its traces have ended."""
 
+import json
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -91,6 +94,41 @@ def test_what_a_trace_changes_ends_with_it(tmp_path):
     found = trace([job_of(parse_cell(name, catalog), 0, catalog) for name in names], 2)
 
     assert not [one.message for one in found if isinstance(one, Failure)]
+
+
+FORKS = """
+import json
+import os
+import sys
+from pathlib import Path
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.features.predict.trace import __main__ as tracer
+from perfsuite.features.predict.trace.answers import decoded
+from perfsuite.features.predict.trace.tracing import job_of
+
+job = job_of(parse_cell("gpt2_tiny-single+bf16-h100_x1", Catalog()), 0, Catalog())
+tracer.preload([job])
+counts = []
+for number in range(2):
+    out = Path(sys.argv[1]) / f"{number}.trace"
+    if not (fork := os.fork()):
+        tracer.tell(job, out)
+        os._exit(0)
+    os.waitpid(fork, 0)
+    counts.append(len(decoded(out.with_suffix(tracer.LEARNED).read_bytes())))
+    tracer.take(out)
+print(json.dumps(counts))
+"""
+
+
+def test_a_later_fork_knows_what_an_earlier_one_has_learned(tmp_path):
+    """The same trace again finds no operator that has no answer."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path)]
+    first, second = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert first > 100
+    assert second == 0
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from perfsuite.features.predict.state_bound import StateBound
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.features.predict.trace.tracing import MemoryTracer
-from perfsuite.features.predict.traced_memory import attempt_each
+from perfsuite.features.predict.traced_memory import attempt_each, moves_tensors
 from perfsuite.records.failure import Failure
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table
@@ -94,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.emulated and not is_here():
         _again(arguments, arguments.model, hardware, strategies)
     cells, refused = possible(model.name, strategies, hardware, catalog)
+    cells = [one for one in cells if arguments.strategy or is_of_use(one)]
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     stack = arguments.stack
     times = {one.id: time_with(one, stack) if stack else time_of(one, not arguments.unpadded) for one in cells}
@@ -228,6 +229,16 @@ def usual(device: Device, catalog: Catalog) -> list[str]:
     engines = {strategy: catalog.get("engine", strategy.partition("+")[0]) for strategy in CHOICES.strategies}
     compiled = bool(device.topology)
     return [one for one, engine in engines.items() if PROCESSES[engine.process].compiled == compiled]
+
+
+def is_of_use(cell: Cell) -> bool:
+    """Whether a strategy that nobody named is worth its traces.
+
+    An engine of several ranks divides nothing on one device, so there it must move tensors to the host.
+    """
+    engine = cell.strategy.engine
+    many = engine.max_ranks != 1 and not PROCESSES[engine.process].compiled
+    return not many or cell.hardware.world_size > 1 or moves_tensors(cell)
 
 
 def possible(

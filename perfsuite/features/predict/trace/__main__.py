@@ -28,6 +28,7 @@ from perfsuite.records import codec
 from perfsuite.records.failure import Failure, FailureKind
 from perfsuite.system.processes import end_with_parent
 
+LEARNED = ".learned"  # beside the trace of a fork: answers to operators
 MANY = 6  # jobs from which on the first is worth the wait of all others
 
 
@@ -65,13 +66,16 @@ def _traced(job: TraceJob) -> Trace:
 
 
 def preload(jobs: list[TraceJob]) -> None:
-    """Import what the forks share. A failed import is reported by the trace that needs the module."""
+    """Import what the forks share. A failed import is reported by the trace that needs the module.
+
+    peft makes tensors when it is imported. They are in the memory of a rank on a CPU, so there its trace imports it.
+    """
     for job in jobs:
         with contextlib.suppress(Exception):
-            _import(job)
+            _import(job, libraries=all(one.job.device != "cpu" for one in jobs))
 
 
-def _import(job: TraceJob) -> None:
+def _import(job: TraceJob, libraries: bool) -> None:
     import torch
     import transformers
 
@@ -84,6 +88,8 @@ def _import(job: TraceJob) -> None:
     getattr(transformers, job.job.model.model_class or "T5Config")
     if strategy.engine.prepare:
         strategy.engine.prepare()
+    for name in strategy.packages if libraries else ():
+        importlib.import_module(name)
 
 
 def changes_nothing(job: TraceJob) -> bool:
@@ -110,6 +116,25 @@ def learn(job: TraceJob, out: Path) -> None:
     gc.enable()
 
 
+def tell(job: TraceJob, out: Path) -> None:
+    """Trace in a fork, and leave what fake tensors have learned of operators for the forks that come later."""
+    from perfsuite.features.predict.trace import repeats
+
+    before = repeats.known()
+    run(job, out)
+    codec.write_bytes(out.with_suffix(LEARNED), repeats.learned(before))
+
+
+def take(out: Path) -> None:
+    """Know what a fork has learned; nothing if it died."""
+    from perfsuite.features.predict.trace import repeats
+
+    told = out.with_suffix(LEARNED)
+    if told.exists():
+        repeats.know(told.read_bytes())
+        told.unlink()
+
+
 def trace_round(paths: list[str], most: int, ended: TextIO) -> None:
     """Fork a process per job, and tell which have ended."""
     pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
@@ -125,7 +150,9 @@ def trace_round(paths: list[str], most: int, ended: TextIO) -> None:
     running: dict[int, int] = {}
 
     def wait() -> None:
-        print(running.pop(os.wait()[0]), file=ended, flush=True)
+        number = running.pop(os.wait()[0])
+        take(pairs[number][1])
+        print(number, file=ended, flush=True)
 
     for number, (job, (_, out)) in enumerate(zip(jobs, pairs, strict=True)):
         if number == first:
@@ -136,7 +163,7 @@ def trace_round(paths: list[str], most: int, ended: TextIO) -> None:
         if not pid:
             try:
                 end_with_parent()
-                run(job, out)
+                tell(job, out)
             finally:
                 sys.stderr.flush()
                 os._exit(0)  # the interpreter would take seconds to free all fake tensors

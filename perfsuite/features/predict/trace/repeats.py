@@ -10,13 +10,15 @@ result but that of a view, which begins as much later. So the key leaves it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-Answer = Callable[["RepeatingMode", Any], Any]  # of the mode and the operator's positional arguments
+from perfsuite.features.predict.trace.answers import Answer, Argument, Made, Several, Value, decoded, encoded
+
 VALUES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 _DEVICE = torch.ops.prim.device.default
 _aten = torch.ops.aten
@@ -31,7 +33,7 @@ _MOVING = frozenset(
         *(_aten.alias.default, _aten.detach.default),
     )
 )
-_answers: dict[Hashable, Answer] = {}  # of this process; forks begin with those of the process that they come from
+_answers: dict[tuple[Any, ...], Answer] = {}  # of this process; a fork begins with those of the one that it comes from
 
 
 class RepeatingMode(FakeTensorMode):
@@ -59,7 +61,7 @@ class RepeatingMode(FakeTensorMode):
         key = self._key(func, args, kwargs)
         answer = _answers.get(key) if key else None
         if answer:
-            return answer(self, args)
+            return answer.made(self, args)
         before = _counts()
         out = super().__torch_dispatch__(func, types, args, kwargs)
         computed, hits, kept = (now - then for now, then in zip(_counts(), before, strict=True))
@@ -73,7 +75,7 @@ class RepeatingMode(FakeTensorMode):
         RepeatingMode.computed += 1
         return super()._dispatch_impl(*arguments)
 
-    def _key(self, func: Any, args: Any, kwargs: Any) -> Hashable:
+    def _key(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, ...] | None:
         """Everything that decides the result; nothing if torch would not keep it."""
         key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         placed = func.is_view and func not in _MOVING
@@ -132,35 +134,44 @@ def _is_part(args: Any) -> bool:
 def _answer(func: Any, args: Any, out: Any) -> Answer | None:
     """How to make such a result again."""
     if type(out) is tuple or type(out) is list:
-        kind, parts = type(out), [part for one in out if (part := _answer(func, args, one))]
-        return (lambda mode, args: kind(part(mode, args) for part in parts)) if len(parts) == len(out) else None
+        parts = tuple(part for one in out if (part := _answer(func, args, one)))
+        return Several(type(out), parts) if len(parts) == len(out) else None
     if not isinstance(out, torch.Tensor):
-        return (lambda mode, args: out) if type(out) in VALUES else None
+        return Value(out) if type(out) in VALUES else None
     for number, arg in enumerate(args):
         if arg is out:
-            return lambda mode, args: args[number]
+            return Argument(number)
     if out.is_conj() or out.is_neg():
         return None
-    shape, stride, offset, device = tuple(out.shape), out.stride(), out.storage_offset(), out.device
-    dtype, grad, state = out.dtype, out.requires_grad, dict(vars(out))
     viewed = next(number for number, arg in enumerate(args) if isinstance(arg, torch.Tensor)) if func.is_view else None
-    later = offset - args[viewed].storage_offset() if viewed is not None else 0
+    return Made(
+        shape=tuple(out.shape),
+        stride=out.stride(),
+        dtype=out.dtype,
+        device=out.device,
+        requires_grad=out.requires_grad,
+        state={name: value for name, value in vars(out).items() if name != "fake_mode"},
+        viewed=viewed,
+        later=out.storage_offset() - args[viewed].storage_offset() if viewed is not None else 0,
+        is_part=func is _SELECT,
+    )
 
-    def begin(args: Any) -> int:
-        if func is _SELECT:
-            whole, dim, index = args
-            return int(whole.storage_offset() + index % whole.shape[dim] * whole.stride(dim))
-        return int(args[viewed].storage_offset() + later)
 
-    def make(mode: RepeatingMode, args: Any) -> FakeTensor:
-        """What FakeTensor's constructor makes, without its checks."""
-        inner = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-        if viewed is not None:
-            inner.set_(args[viewed].untyped_storage(), begin(args), shape, stride)
-        made = torch.Tensor._make_subclass(
-            FakeTensor, inner, grad, dispatch_device=True, device_for_backend_keys=device
-        )
-        vars(made).update(state, fake_mode=mode)
-        return made
+def known() -> int:
+    """How many answers this process has."""
+    return len(_answers)
 
-    return make
+
+def learned(since: int) -> bytes:
+    """The answers that this process has found after so many, for another one with the same libraries.
+
+    Another process may lack operators of libraries, so only torch's own are among them.
+    """
+    found = itertools.islice(_answers.items(), since, None)
+    return encoded({key: answer for key, answer in found if key[0].namespace == "aten"})
+
+
+def know(told: bytes) -> None:
+    """Take what another process has learned."""
+    for key, answer in decoded(told).items():
+        _answers.setdefault(key, answer)
