@@ -245,7 +245,7 @@ def test_what_has_no_rows_is_not_where_a_difference_begins(script, probe):
 def test_a_schedule_of_micro_batches_is_told_as_one():
     """Its first steps are early, which is not the fault."""
     one = {"kind": "LambdaLR", "made": "", "line": "", "counts": [4, 4, 4], "early": 3, "inner": False}
-    more = {"steps_known_optimizer": True, "rates": [0.1] * 4, "length": 0, "turns": False}
+    more = {"steps_known_optimizer": True, "rates": [0.1] * 4, "length": 0, "turns": False, "position": 15}
     facts = {
         "averaged": 0,
         "average_line": "",
@@ -253,6 +253,8 @@ def test_a_schedule_of_micro_batches_is_told_as_one():
         "iterations": 4,
         "skipped": [],
         "ended": True,
+        "backwards": 16,
+        "ranks": 1,
     }
 
     assert [one.what for one in schedule._judge([facts]).remarks] == ["often"]
@@ -260,11 +262,7 @@ def test_a_schedule_of_micro_batches_is_told_as_one():
 
 def test_an_evaluation_that_was_not_seen_is_not_counted():
     """The script has dropout, and ends before it evaluates."""
-    never = {f"{name}_step": 0 for name in ("off", "on", "changed", "drops")}
-    none: dict[str, object] = {name: [] for name in ("off", "on", "changed", "drops")} | {
-        f"{name}_line": "" for name in ("off", "on", "changed", "drops")
-    }
-    facts = {"steps": 81, "evaluations": 0, "matters": True, "always_off": False, **never, **none}
+    facts = {"steps": 81, "evaluations": 0, "matters": True, "always_off": False, "faults": {}}
     judged = modes._judge([facts])
 
     assert say(judged.remarks[0], modes.RELATION.says) == "training mode in 81 steps"

@@ -1,0 +1,202 @@
+"""In which mode a script's models train, and what an evaluation leaves behind."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from perfsuite.features.prove.relations._changes import DROPOUT
+from perfsuite.features.prove.relations._swaps import Swaps
+from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
+from perfsuite.rank.script.watched import replace
+from perfsuite.rank.torch_types import Module
+from perfsuite.records.record import Record
+
+PROBE = f"{__name__}:ModeProbe"
+OF_AN_EVALUATION = ("on", "changed", "swapped", "again")
+
+
+class ModeFault(Record, frozen=True, kw_only=True):
+    """One kind. ``step`` counts from 1: the one that is wrong if the kind is "off", else that before the evaluation.
+    ``names`` are modules, parameters or functions.
+    """
+
+    step: int
+    names: list[str]
+    line: str
+
+
+class Modes(Record, frozen=True, kw_only=True):
+    """Of one rank. ``matters``: some module does something else in evaluation mode. ``faults`` are by their kind:
+
+    off: trains modules which trained before, but are in evaluation mode now, or the whole model always. on: evaluates
+    in training mode. changed: an evaluation changed parameters or buffers. drops: it called a function of dropout.
+    swapped: it put in weights with which training goes on. again: it left random numbers as an earlier one did.
+    """
+
+    steps: int
+    evaluations: int
+    matters: bool
+    always_off: bool  # the whole model, from the first step on
+    faults: dict[str, ModeFault]
+
+
+class ModeProbe(Probe):
+    """Looks at each outermost call of a trained module."""
+
+    def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
+        super().__init__(torch, script)
+        self.evaluations = 0
+        self.matters = self.always_off = self.draws = False
+        self.trained: dict[int, set[str]] = {}  # of each model, what is in training mode when it first trains
+        self.found: dict[str, ModeFault] = {}
+        self._pending: dict[int, tuple[Module, set[str], str]] = {}  # until a backward: what is on, and the line
+        self._evaluated: set[int] = set()  # modules that an evaluation has called in evaluation mode
+        self._on_steps: set[int] = set()  # after which something ran without gradients in training mode
+        self._evaluating = ""  # the line of an evaluation since the last update
+        self._before: dict[str, str] = {}
+        self._swaps = Swaps(torch, script)
+        self._random = ""  # the state of random numbers as an evaluation begins
+        self._left: set[str] = set()  # states with which training went on
+        self._quiet = False  # a forward runs in which no module is in training mode
+        for name in DROPOUT:
+            replace(torch.nn.functional, name, self._dropping)
+
+    def _dropping(self, drop: Callable[..., Any]) -> Callable[..., Any]:
+        def dropping(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
+            if self._quiet and training and p:
+                self._note("drops", [drop.__name__], self.script.line())
+            return drop(input, p, training, *args, **kwargs)
+
+        return dropping
+
+    def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+        """Training, or an evaluation of the same module."""
+        if not self._is_trained(model):
+            return call()
+        if self.torch.is_grad_enabled() and (model.training or not self.trained):
+            self._after_evaluation()
+        if self.torch.is_grad_enabled():
+            return self._training(model, call)
+        return self._evaluation(model, call)
+
+    def _is_trained(self, model: Module) -> bool:
+        if model in self.script.models():
+            return True
+        inner = [inner_model(one) for one in self.script.models()]
+        optimized = self.script.optimized
+        return inner_model(model) in inner or any(id(parameter) in optimized for parameter in model.parameters())
+
+    def _training(self, model: Module, call: Callable[[], Any]) -> Any:
+        inner = inner_model(model)
+        self.matters |= bool(_sensitive(self.torch, inner))
+        self._pending[id(inner)] = inner, _active(inner), self.script.line()
+        before = _random_state(self.torch)
+        result = call()
+        self.draws |= before != _random_state(self.torch)
+        return result
+
+    def before_backward(self) -> None:
+        """The forwards before it were of training, if the mode is still theirs."""
+        for key, (model, on, line) in self._pending.items():
+            now = on | _active(model)
+            if key not in self.trained:
+                self.trained[key] = on
+                if not now and _sensitive(self.torch, model):
+                    self.always_off = True
+                    self._note("off", [type(model).__name__], line)
+            elif not self.always_off and (off := [name for name in self.trained[key] if name not in now]):
+                parts = {plain(name): id(module) for name, module in model.named_modules()}
+                if not model.training or any(parts.get(name) in self._evaluated for name in off):
+                    self._note("off", off, line)
+        self._pending.clear()
+
+    def _evaluation(self, model: Module, call: Callable[[], Any]) -> Any:
+        if not self.trained or not self.script.step:  # what is before training may be anything
+            return call()
+        self.evaluations += 1
+        line = self.script.line()
+        if not model.training:
+            self._evaluated.add(id(inner_model(model)))
+        if not self._evaluating:
+            self._evaluating = line or "an evaluation"
+            self._before = self._swaps.evaluation_begins()
+            self._random = _random_state(self.torch)
+        names = [name for name, module in inner_model(model).named_modules() if module.training]
+        active = [name for name in _sensitive(self.torch, inner_model(model)) if name in {*map(plain, names)}]
+        if active or model.training:
+            self._on_steps.add(self.script.step)
+        if active:
+            self._note("on", active, line)
+        self._quiet = not names
+        try:
+            return call()
+        finally:
+            self._quiet = False
+
+    def _after_evaluation(self) -> None:
+        """Training goes on: all is as it was after the update before."""
+        if not self._evaluating:
+            self._swaps.goes_straight_on()
+            return
+        now = self.script.digests_now()
+        changed = [name for name, one in self._before.items() if name in now and now[name] != one]
+        if changed := self._swaps.not_put_back(changed, now):
+            self._note("changed", changed, self._evaluating)
+        elif swapped := self._swaps.stay(now):
+            self._note("swapped", swapped, self._evaluating)
+        state = _random_state(self.torch)
+        if self.draws and state in self._left and state != self._random:
+            self._note("again", [type(self.script.models()[0]).__name__], self._evaluating)
+        self._left.add(state)
+        self._evaluating = ""
+
+    def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
+        """Weights change after the end of a step if a second optimizer makes one."""
+        self._swaps.updated()
+        return update()
+
+    def iterated(self, skipped: bool) -> None:
+        """An evaluation may follow: what it finds is read now, since it may swap weights before it begins."""
+        self._swaps.step_ends()
+
+    def _note(self, what: str, names: list[str], line: str) -> None:
+        step = self.script.step + 1 if what == "off" else max(self.script.step, 1)
+        self.found.setdefault(what, ModeFault(step=step, names=names, line=line))
+
+    def facts(self) -> Any:
+        """A record, Modes."""
+        trains = len(self._on_steps) >= max(self.script.step - 1, 1)  # what looks like an evaluation in each step
+        facts = Modes(
+            steps=self.script.step,
+            evaluations=self.evaluations,
+            matters=self.matters,
+            always_off=self.always_off,
+            faults={what: one for what, one in self.found.items() if not (trains and what in OF_AN_EVALUATION)},
+        )
+        return msgspec.to_builtins(facts)
+
+
+def _random_state(torch: ModuleType) -> str:
+    """A digest of what dropout draws from."""
+    on_device = torch.cuda.is_available() and torch.cuda.is_initialized()
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_device else [])]
+    return " ".join(map(digest, states))
+
+
+def _active(model: Module) -> set[str]:
+    """The names of the modules in training mode."""
+    return {plain(name) or type(model).__name__ for name, module in model.named_modules() if module.training}
+
+
+def _sensitive(torch: ModuleType, model: Module) -> list[str]:
+    """The names of modules that do something else in evaluation mode."""
+    dropouts = torch.nn.modules.dropout._DropoutNd
+    norms = torch.nn.modules.batchnorm._NormBase
+    return [
+        plain(name) or type(model).__name__
+        for name, module in model.named_modules()
+        if (isinstance(module, dropouts) and module.p) or (isinstance(module, norms) and module.track_running_stats)
+    ]
