@@ -1,5 +1,6 @@
 """The calls of modules in one forward: which ran, where autograd was cut, and which are no part of the model."""
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,18 @@ class Strays:
 
     def _is_lost(self, key: int, parameter: Any, optimized: Mapping[int, Any]) -> bool:
         return parameter.requires_grad and parameter.grad is not None and key not in optimized
+
+
+def outside_of(script: ProvedScript) -> Iterator[tuple[str, Any]]:
+    """Parameters of modules that have a trained one as a child, and are not called themselves: a script that calls
+    ``self.body(x)`` in a method has more parts than those that an optimizer has. By their names there.
+    """
+    kind = script.torch.nn.Module
+    trained = {id(inner_model(model)) for model in script.models()}
+    parts = {id(part) for model in script.models() for part in model.modules()}
+    for owner in [one for one in gc.get_objects() if issubclass(type(one), kind) and id(one) not in parts]:
+        if any(id(child) in trained for child in owner.children()):
+            yield from ((plain(name), parameter) for name, parameter in owner.named_parameters())
 
 
 class ModuleCall:

@@ -9,60 +9,20 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, runs_of
+from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, outside_of, runs_of
+from perfsuite.features.prove.relations._clips import Clips
 from perfsuite.features.prove.relations._copies import CoarseCopies
+from perfsuite.features.prove.relations._parameter_traces import ParameterTrace, ParameterTraces
 from perfsuite.features.prove.relations._ties import Ties
 from perfsuite.rank.memory.whereabouts import inner_model
-from perfsuite.rank.norms import elements_of, local
+from perfsuite.rank.norms import elements_of, local, shards_of
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
-from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:TrainedProbe"
 FEWEST = 3  # updates after which a parameter without any gradient is told
 WATCHED_UPDATES = 4  # in which frozen parameters are compared; a later one that moves, moves here as well
-
-
-class ParameterTrace(Record, frozen=True, kw_only=True):
-    """One parameter. ``ran`` is how its module ran: "" not at all, "no_grad", "cut" if its output's gradient has an end
-    before the loss, "unused" if its output may be unused, "" if it is not known. ``spoiled`` is the first step that
-    updated it with a gradient that is not finite, ``kept`` one whose gradient had that of the step before.
-    """
-
-    trains: bool
-    optimizers: int
-    has_gradient: bool = False
-    nonzero: bool = False
-    moved: bool = False
-    tried: int = 0  # updates with a gradient and a learning rate
-    dtype: str = ""
-    ran: str = ""
-    before: str = ""  # of a cut: the module that goes on
-    line: str = ""  # of the user's code that calls it, or the module itself
-    spoiled: int = 0
-    kept: int = 0
-    moved_frozen: int = 0
-
-
-class ParameterTraces(Record, frozen=True, kw_only=True):
-    """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for each
-    parameter. ``parted`` are names of what was one parameter, ``lost`` those of a model of which no optimizer has any,
-    although all that the optimizers have is without a gradient. ``stuck_copies`` are dtypes of a copy's parameters.
-    ``by_hand``: something else than a torch optimizer updates, so what is in one is not known.
-    """
-
-    parameters: dict[str, ParameterTrace]
-    updates: int
-    strangers: int  # parameters of optimizers that no trained module has
-    untied: str = ""
-    parted: list[tuple[str, str]] = []
-    lost: list[str] = []
-    stuck_copies: dict[str, str] = {}
-    hidden: list[tuple[str, str]] = []
-    by_hand: bool = False
-    step_line: str = ""  # the user's, in which gradients are clipped or the optimizer steps
-    optimizer_line: str = ""  # in which the first optimizer was made
 
 
 class TrainedProbe(Probe):
@@ -85,8 +45,10 @@ class TrainedProbe(Probe):
         self.calls: list[ModuleCall] = []
         self.untied = ""
         self.ties = Ties(torch)
+        self.clips = Clips(torch, script)
         self.parted: list[tuple[str, str]] = []
         self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
+        self.outside: list[str] = []  # parameters with a gradient, beside a trained module
         self.fed = False  # an optimizer has a gradient
         self.copies: CoarseCopies | None = None
         self.line = ""
@@ -119,6 +81,7 @@ class TrainedProbe(Probe):
 
     def before_backward(self) -> None:
         """The first backward of a step must find no gradient."""
+        self.clips.goes_backward()
         for name, parameter in self._trained():
             there = 0.0 if parameter.grad is None else self._largest(parameter.grad)
             self.least[name] = min(there, self.least.get(name, there))
@@ -140,6 +103,8 @@ class TrainedProbe(Probe):
         if not self.lost and next(self.script.parameters(), None) is None:
             named = (one for model in self.watched.models for one in inner_model(model).named_parameters())
             self.lost = [plain(name) for name, parameter in named if parameter.grad is not None]
+        if self.updates == 1 and not any(map(shards_of, self.script.models())):
+            self.outside = [name for name, one in outside_of(self.script) if self._is_left_out(one)]
         if self.strays is not None and not self.hidden:
             self.hidden = list(self.strays.trained())
         self.line = self.line or self.script.line()
@@ -152,6 +117,10 @@ class TrainedProbe(Probe):
                 self.nonfinite.add(name)
             elif largest:
                 self.nonzero.add(name)
+
+    def _is_left_out(self, parameter: Any) -> bool:
+        gradient = parameter.grad if parameter.requires_grad and id(parameter) not in self.script.optimized else None
+        return gradient is not None and bool(self._largest(gradient))
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """A frozen parameter is what it was after the update."""
@@ -171,6 +140,7 @@ class TrainedProbe(Probe):
                 self.nonzero.add(name)
                 if least and self.found[name]() is one.grad:  # and no other that was put in its place
                     self.kept.setdefault(name, self.script.step + 1)
+        self.clips.updates(optimizer)
         result = update()
         for name, one in frozen:
             if before and digest(one) != before[name]:
@@ -220,6 +190,7 @@ class TrainedProbe(Probe):
         }
         strangers = sum(one not in known for one in self.script.optimized)
         engine = self.watched.engine is not None
+        clips, clip_line = self.clips.in_vain()
         return msgspec.to_builtins(
             ParameterTraces(
                 parameters=traces,
@@ -228,11 +199,14 @@ class TrainedProbe(Probe):
                 untied=self.untied,
                 parted=self.parted,
                 lost=[] if self.fed else self.lost,
+                outside=self.outside,
                 stuck_copies=self.copies.stuck(FEWEST) if self.copies else {},
                 hidden=self.hidden,
                 by_hand=engine or not self.watched.optimizers,
                 step_line=self.line,
                 optimizer_line=self.made_line,
+                clips=clips,
+                clip_line=clip_line,
             )
         )
 

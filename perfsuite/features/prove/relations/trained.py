@@ -15,7 +15,8 @@ from perfsuite.features.prove.relation import (
     grouped,
     typed,
 )
-from perfsuite.features.prove.relations._trained_probe import FEWEST, PROBE, ParameterTrace, ParameterTraces
+from perfsuite.features.prove.relations._parameter_traces import ParameterTrace, ParameterTraces
+from perfsuite.features.prove.relations._trained_probe import FEWEST, PROBE
 
 
 def _judge(seen: Seen) -> Judged:
@@ -34,6 +35,8 @@ def _judge(seen: Seen) -> Judged:
         *_about_optimizers(trained, first),
         *_about_moves(trained, merged, first),
     ]
+    if first.clips:
+        wrong.append(Remark(what=f"clips_{first.clips}", line=first.clip_line))
     if first.hidden:
         kind, line = first.hidden[0]
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
@@ -55,7 +58,8 @@ def _about_gradients(trained: dict[str, list[ParameterTrace]], first: ParameterT
     if first.by_hand:
         return
     if trained and not any(one.nonzero for some in trained.values() for one in some):
-        yield Remark(what="no_gradients", line=first.step_line)
+        zero = [name for name, some in trained.items() if any(one.has_gradient for one in some)]
+        yield from grouped("zero", zero, line=first.step_line) or [Remark(what="no_gradients", line=first.step_line)]
         return
     spoiled = {name: max(one.spoiled for one in some) for name, some in trained.items()}
     names = [name for name, step in spoiled.items() if step]
@@ -82,6 +86,7 @@ def _about_optimizers(trained: dict[str, list[ParameterTrace]], first: Parameter
         if not some[0].optimizers and any(one.nonzero for one in some) and not any(one.moved for one in some)
     ]
     kind = "stale" if first.strangers else "absent"
+    absent += first.outside
     yield from grouped(kind, absent, number=first.strangers, line=first.optimizer_line)
     yield from grouped("twice", [name for name, some in trained.items() if some[0].optimizers > 1])
 
@@ -112,7 +117,7 @@ RELATION = Relation(
         "no_parameters": "no module was seen whose parameters an optimizer has",
         "few": "the script made {number} updates, and 3 are needed: let it train longer",
         "no_gradients": "no parameter has a gradient when the optimizer steps: is zero_grad() called between "
-        "backward() and step()?",
+        "backward() and step()? Does a wrapper never synchronize gradients?",
         "not_finite": "the optimizer stepped with a gradient that is not finite, of {subject}, in step {step}",
         "uncleared": "the gradient of {subject} in step {step} has that of the step before it: is "
         "optimizer.zero_grad() called after each step?",
@@ -134,6 +139,9 @@ RELATION = Relation(
         "untied": "the config ties {subject} to the input embedding, but it is a parameter of its own",
         "parted": "{subject} was the same parameter as {other}, and is one of its own now: tie both again after "
         "to_empty() or load_state_dict(assign=True)",
+        "clips_late": "gradients are clipped after the optimizer has used them: clip them before optimizer.step()",
+        "clips_empty": "no parameter has a gradient where gradients are clipped: DeepSpeed clips by gradient_clipping "
+        "of its config, and otherwise clip after backward()",
         "unused": "no gradient reaches {subject}: its output does not reach the loss",
     },
     prove=by_own_run(_judge),
