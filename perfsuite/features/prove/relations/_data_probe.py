@@ -4,58 +4,27 @@ import functools
 import hashlib
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
+from perfsuite.features.prove.relations._data_facts import DataFacts, Epoch, LoaderFacts
+from perfsuite.features.prove.relations._micro_batches import MicroBatches
 from perfsuite.features.prove.relations._rows import fingerprints
+from perfsuite.features.prove.relations._samplers import covers, is_stream, shuffles
+from perfsuite.features.prove.relations._stored_samples import StoredSamples
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
-from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:DataProbe"
 FEWEST = 8  # samples of an order that is compared: two random ones are equal once in 40,320 times
 MOST = 100_000  # samples that are kept
 DRAWS = "worker_draws"  # a folder of the cell: what each worker would draw next
-
-
-class Epoch(Record, frozen=True, kw_only=True):
-    """One pass over a loader, as far as it was read. ``samples`` are indices or fingerprints, in their order, and
-    ``contents`` fingerprints of each one's whole numbers, which no augmentation changes; of all if it has none.
-    """
-
-    samples: list[str]
-    contents: list[str]
-    complete: bool
-
-
-class LoaderFacts(Record, frozen=True, kw_only=True):
-    """One training loader of a rank. ``rows`` is the dataset's length, 0 of a stream. ``shuffles`` is None if its
-    sampler is of an unknown class. ``tells``: a sample's content says which it is, as tokens do, and a label does not.
-    """
-
-    dataset: str
-    line: str
-    rows: int
-    batch: int
-    batches: int
-    workers: int
-    shuffles: bool | None
-    tells: bool
-    epochs: list[Epoch]
-
-
-class DataFacts(Record, frozen=True, kw_only=True):
-    """Of one rank. ``parallel``: each rank has its own data. ``draws`` are what workers would draw, by package."""
-
-    loaders: list[LoaderFacts]
-    parallel: bool
-    draws: dict[str, list[str]]
 
 
 class _Pass:
@@ -65,9 +34,11 @@ class _Pass:
         self.loader, self.line = loader, line
         self.samples: list[str] = []
         self.contents: list[str] = []
+        self.exact: list[str] = []
         self.drawn: list[list[str]] = []  # the indices of batches that are not read yet
         self.batches = 0
         self.complete = self.trains = self.tells = False
+        self.writes = ""
 
 
 class DataProbe(Probe):
@@ -79,6 +50,9 @@ class DataProbe(Probe):
         self._by_iterator: dict[int, _Pass] = {}
         self._last: _Pass | None = None  # that was read
         self._forward: _Pass | None = None  # whose batch a forward got
+        self.micro_batches = MicroBatches()
+        self._stored = StoredSamples(torch)
+        self.line = ""  # of a backward
         self._folder = script.folder / DRAWS
         from torch.utils.data import dataloader
 
@@ -120,13 +94,17 @@ class DataProbe(Probe):
         if self.watched.is_here:
             self._by_iterator[id(iterator)] = _Pass(loader, self.script.line())
             self.passes.append(self._by_iterator[id(iterator)])
+            self._stored.begin(loader.dataset)
 
     def _drawing(self, draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def drawing(iterator: Any) -> Any:
             index = draw(iterator)
             one = self._by_iterator.get(id(iterator))
             if one and isinstance(index, list | tuple | int):
-                one.drawn.append([str(row) for row in (index if isinstance(index, list | tuple) else [index])])
+                rows = index if isinstance(index, list | tuple) else [index]
+                one.drawn.append([str(row) for row in rows])
+                if not one.loader.num_workers and not is_stream(one.loader):  # here, and not in a worker
+                    self._stored.before(one.loader.dataset, rows)
             return index
 
         return drawing
@@ -139,12 +117,15 @@ class DataProbe(Probe):
             except StopIteration:
                 if one:
                     one.complete = True
+                    self.micro_batches.epoch_ends()
                 raise
             if one and len(one.samples) < MOST:
                 one.batches += 1
-                has_indices = bool(one.drawn) and not _is_stream(one.loader)
+                has_indices = bool(one.drawn) and not is_stream(one.loader)
                 one.samples += one.drawn.pop(0) if has_indices else fingerprints({"batch": batch})
+                one.writes = one.writes or self._stored.written(one.loader.dataset)
                 one.contents += self._contents(batch, one)
+                one.exact += [] if one.tells else fingerprints({"batch": batch})
                 self._last = one
             return batch
 
@@ -163,8 +144,14 @@ class DataProbe(Probe):
 
     def before_backward(self) -> None:
         """The batch before it is for training."""
+        self.micro_batches.goes_backward()
+        self.line = self.line or self.script.line()
         if self._forward:
             self._forward.trains = True
+
+    def iterated(self, skipped: bool) -> None:
+        """A step has added up its micro-batches."""
+        self.micro_batches.step_ends()
 
     def facts(self) -> Any:
         """A record, DataFacts."""
@@ -181,7 +168,13 @@ class DataProbe(Probe):
                 package, _, drawn = line.partition(" ")
                 found.setdefault(package, []).append(drawn)
         return msgspec.to_builtins(
-            DataFacts(loaders=loaders, parallel=averaging == self.script.world_size, draws=found)
+            DataFacts(
+                loaders=loaders,
+                parallel=averaging == self.script.world_size,
+                draws=found,
+                overfull=self.micro_batches.overfull(),
+                backward_line=self.line,
+            )
         )
 
 
@@ -215,35 +208,9 @@ def init_worker(before: Callable[[int], None] | None, folder: str, worker: int) 
         file.write_text("\n".join(lines))
 
 
-def _is_stream(loader: Any) -> bool:
-    return bool(loader._dataset_kind)  # 0 is one with indices
-
-
-def _samplers(loader: Any) -> Iterator[Any]:
-    """The batch sampler, and what is inside of it."""
-    waiting, known = [getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)], set()
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in known:
-            continue
-        known.add(id(one))
-        yield one
-        waiting += [getattr(one, "batch_sampler", None), getattr(one, "sampler", None)]
-
-
-def _shuffles(loader: Any) -> bool | None:
-    kinds = {base.__name__ for sampler in _samplers(loader) for base in type(sampler).__mro__}
-    if "RandomSampler" in kinds:
-        return True
-    for sampler in _samplers(loader):
-        if isinstance(getattr(sampler, "shuffle", None), bool):
-            return bool(sampler.shuffle)
-    return False if "SequentialSampler" in kinds else None
-
-
 def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
     loader = passes[0].loader
-    stream = _is_stream(loader)
+    stream = is_stream(loader)
     try:
         rows, batches = (0 if stream else len(loader.dataset)), len(loader)
     except TypeError:
@@ -255,9 +222,17 @@ def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
         batch=max(len(one.samples) // max(one.batches, 1) for one in passes),
         batches=batches,
         workers=loader.num_workers,
-        shuffles=None if stream else _shuffles(loader),
+        shuffles=None if stream else shuffles(loader),
         tells=all(one.tells for one in passes),
         epochs=[
-            Epoch(samples=one.samples[:MOST], contents=one.contents[:MOST], complete=one.complete) for one in passes
+            Epoch(
+                samples=one.samples[:MOST],
+                contents=one.contents[:MOST],
+                exact=one.exact[:MOST],
+                complete=one.complete,
+            )
+            for one in passes
         ],
+        writes=next((one.writes for one in passes if one.writes), ""),
+        covers=bool(rows) and covers(loader),
     )

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
-from perfsuite.features.prove.relations._data_probe import FEWEST, PROBE, DataFacts, Epoch, LoaderFacts
+from perfsuite.features.prove.relations._data_facts import DataFacts, Epoch, LoaderFacts
+from perfsuite.features.prove.relations._data_probe import FEWEST, PROBE
 
 
 def _judge(seen: Seen) -> Judged:
@@ -22,10 +23,14 @@ def _judge(seen: Seen) -> Judged:
     aside: list[Remark] = []
     for same in zip(*loaders, strict=False):  # of all ranks
         wrong += [remark for one in same[:1] for remark in _of_rank(one)]
+        wrong += _unread(same)
         if len(ranks) > 1 and not ranks[0].parallel:
             aside.append(Remark(what="ranks_unknown"))
         elif len(ranks) > 1:
             wrong += _of_ranks(same)
+    if left := ranks[0].overfull:
+        about = {"step": left.step, "number": float(left.number), "expected": float(left.usual)}
+        wrong.append(Remark(what="left_over", line=ranks[0].backward_line, **about))  # type: ignore[arg-type]
     wrong += _of_workers(ranks[0].draws, max(loader.workers for loader in loaders[0]))
     first = loaders[0][0]
     if len(first.epochs) < 2 and not wrong:
@@ -38,6 +43,8 @@ def _of_rank(one: LoaderFacts) -> Iterator[Remark]:
     """Within one rank: each sample once, and another order in each epoch."""
     about: dict[str, Any] = {"subject": one.dataset, "line": one.line}
     epochs = one.epochs
+    if one.writes:
+        yield Remark(what="writes", **about | {"subject": one.writes})
     begun = [epoch.samples for epoch in epochs if epoch.samples]
     if one.batches > 1 and len(begun) > 2 and all(len(some) <= one.batch for some in begun):
         if all(some == begun[0] for some in begun):
@@ -58,6 +65,18 @@ def _of_rank(one: LoaderFacts) -> Iterator[Remark]:
             return
 
 
+def _unread(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
+    """Samples that no rank reads in a whole epoch, but for those of a last batch that is left out."""
+    first = same[0]
+    if not all(one.covers and one.epochs[0].complete for one in same):
+        return
+    read = len({row for one in same for row in one.epochs[0].samples})
+    left_out = 2 * len(same) * max(one.batch for one in same)
+    if first.rows - read > left_out:
+        about = {"number": float(first.rows - read), "expected": float(first.rows)}
+        yield Remark(what="unread", subject=first.dataset, line=first.line, **about)  # type: ignore[arg-type]
+
+
 def _replaces(one: LoaderFacts) -> bool:
     """Whether a sampler draws with replacement, as one of random weights does: so many rows twice are no accident."""
     samples = one.epochs[0].samples
@@ -74,6 +93,7 @@ def _of_ranks(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
     """Over ranks, which read parts of the first epoch."""
     first = same[0]
     epochs = [_known_to_all(one.epochs[0], one.tells) for one in same]
+    exact = [one.epochs[0].exact for one in same]
     batches = min(len(samples) for samples in epochs)
     about: dict[str, Any] = {"subject": first.dataset, "line": first.line}
     if batches >= 1 and all(samples[:batches] == epochs[0][:batches] for samples in epochs):
@@ -83,11 +103,19 @@ def _of_ranks(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
         if len({*epochs[0]}) >= FEWEST and all(sorted(samples) == sorted(epochs[0]) for samples in epochs):
             yield Remark(what="ranks_same", number=len(same), **about)
         return
-    counts = Counter(row for samples in epochs for row in set(samples))
-    shared = sum(count > 1 for count in counts.values())
+    shared = max(_shared(epochs), _shared(exact) if all(map(_are_distinct, exact)) else 0)
     padded = len(same) * max(one.batch for one in same)  # samplers fill up the last batch of each rank
     if shared > padded or (shared and batches * len(same) <= first.rows / 2):
         yield Remark(what="ranks_overlap", number=shared, **about)
+
+
+def _shared(epochs: Sequence[Sequence[str]]) -> int:
+    """How many samples more than one rank reads."""
+    return sum(count > 1 for count in Counter(row for samples in epochs for row in set(samples)).values())
+
+
+def _are_distinct(samples: Sequence[str]) -> bool:
+    return len({*samples}) == len(samples)
 
 
 def _known_to_all(epoch: Epoch, tells: bool) -> list[str]:
@@ -125,6 +153,12 @@ RELATION = Relation(
         "DistributedSampler?",
         "ranks_overlap": "more than one rank reads {number} samples of {subject}: do all shuffle with the same "
         "seed, and take their own part?",
+        "unread": "no rank reads {number} of {expected} samples of {subject} in an epoch: is it split among ranks "
+        "twice?",
+        "writes": "reading a sample of {subject} changes what it stores, so the next epoch reads it changed: copy it "
+        "before it is written",
+        "left_over": "step {step} adds up {number} micro-batches, and others {expected}: what is left over at the end "
+        "of an epoch is added to the next one. Clear it, or make a step of it",
         "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
         "same seed in each?",
     },
