@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, grouped
-from perfsuite.rank.norms import shards_of
+from perfsuite.rank.norms import local, shards_of
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest
 from perfsuite.rank.torch_types import Module
@@ -70,7 +70,7 @@ class ReplicaProbe(Probe):
         if engine is not None or "DeepSpeedEngine" in kinds:
             self.keeps = "DeepSpeed"
         shards = set().union(*map(shards_of, self.script.models()))
-        self.apart |= {name for name, parameter in self.script.parameters() if id(parameter) in shards}
+        self.apart |= {name for name, one in self.script.parameters() if id(one) in shards or local(one) is not one}
         statistics = {
             id(buffer) for part in modules if type(part).__name__ in NORMS for buffer in part.buffers(recurse=False)
         }
@@ -82,7 +82,8 @@ class ReplicaProbe(Probe):
     def before_optimizer(self) -> None:
         """What averages gradients has done so."""
         step = self.script.step + 1
-        if self.keeps in WHOLE and step <= COMPARED and step not in self.gradients:
+        averages = self.keeps in WHOLE or (not self.keeps and self.script.world_size > 1)
+        if averages and step <= COMPARED and step not in self.gradients:
             named = self.script.parameters()
             self.gradients[step] = {name: digest(one.grad) for name, one in named if one.grad is not None}
 
@@ -154,9 +155,11 @@ def _parameters(ranks: Sequence[Replica], steps: Sequence[int], names: Sequence[
     if not last:
         return []
     since = {name: next(step for step in steps if _differs(ranks, step, name)) for name in last}
-    if not first.keeps and len(last) > len(names) / 2:
+    gradients = _gradients(ranks, last)
+    averaged = gradients is not None and _has_equal(ranks, gradients[0], names)
+    if not first.keeps and len(last) > len(names) / 2 and not averaged:
         return grouped("alone", last, step=min(since.values()), line=first.line)
-    if gradients := _gradients(ranks, last):
+    if gradients and (first.keeps or averaged):
         step, names = gradients
         return grouped("gradients", names, step=step, line=first.line)
     earliest = min(since.values())
@@ -171,6 +174,12 @@ def _gradients(ranks: Sequence[Replica], names: Sequence[str]) -> tuple[int, lis
         if differing := [name for name in names if len({one.get(name) for one in found}) > 1]:
             return step, differing
     return None
+
+
+def _has_equal(ranks: Sequence[Replica], step: int, names: Sequence[str]) -> bool:
+    """Whether the script averages gradients of some of these in a step."""
+    found = [rank.gradients.get(step, {}) for rank in ranks]
+    return any(name in found[0] and len({one.get(name) for one in found}) == 1 for name in names)
 
 
 RELATION = Relation(
