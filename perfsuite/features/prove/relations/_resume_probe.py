@@ -43,6 +43,7 @@ class ResumeStep(Record, frozen=True, kw_only=True):
     rows: list[str] = []
     random: str = ""
     losses: list[str] = []
+    scale: float = 0.0  # of a GradScaler
 
 
 class ResumeFacts(Record, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class ResumeProbe(Probe):
         self._folder = Path(copy or ".").resolve()
         self._before = self._contents()
         replace(torch, "save", self._saving)
+        replace(torch.amp.GradScaler, "scale", self._scaling)
         replace(argparse.ArgumentParser, "parse_known_args", self._parsing)
 
     def imported(self, module: ModuleType) -> None:
@@ -93,6 +95,14 @@ class ResumeProbe(Probe):
                 return running
 
             replace(module.Trainer, name, make)
+
+    def _scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            result = scale(scaler, *args, **kwargs)
+            self.steps[-1].setdefault("scale", float(scaler.get_scale()))
+            return result
+
+        return scaling
 
     def _parsing(self, parse: Callable[..., Any]) -> Callable[..., Any]:
         def parsing(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:

@@ -150,6 +150,8 @@ def _differs(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
     wrong = grouped("copies", lost, **about)
     wrong += grouped("state", [name for name in mine.state if its.state.get(name) != mine.state[name]], **about)
     wrong += _rates(one, other)
+    if mine.scale != its.scale and mine.scale and its.scale:
+        wrong.append(Remark(what="scale", number=its.scale, expected=mine.scale, **about))
     read = {row for step in one.steps[: one.saved] for row in step.rows}
     if mine.rows != its.rows and not read.intersection(mine.rows):  # else an epoch begins here, in any order
         again = its.rows == begun.rows or bool(read.intersection(its.rows))
@@ -183,6 +185,8 @@ RELATION = Relation(
         "saved and loaded?",
         "rates": "the learning rate of step {step} is {number} when resumed, and {expected} when not: is the "
         "scheduler saved and loaded?",
+        "scale": "the GradScaler multiplies the loss of step {step} by {number} when resumed, and by {expected} when "
+        "not: is the scaler saved and loaded?",
         "rows_again": "resumed, step {step} reads rows that were read before: are the batches of the epoch skipped?",
         "rows": "resumed, step {step} reads other rows: is the order of the epoch restored?",
         "random": "random numbers of step {step} are others when resumed, and the model draws some: is the random "
