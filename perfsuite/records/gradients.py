@@ -58,5 +58,6 @@ class Gradients(Record, frozen=True, kw_only=True):
     engine: str = ""
     skipped: int = 0  # steps, which are made again
     low: str = ""  # the coarsest dtype of the computation, if it is coarser than float32
+    ignored: int = 0  # an accumulation that accelerate was told, and that no step has
     weights_low: list[str] = []  # parameters that the optimizer moves in such a dtype
     lines: dict[str, str] = {}  # the user's, by what it does: "backward", "clip", "compile", or "parts" that clips some

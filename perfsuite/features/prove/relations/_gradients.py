@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.features.prove.relations._accelerate import AskedAccumulation
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._module_traces import ModuleTraces, TraceSums, graphs, is_compiled
 from perfsuite.features.prove.relations._rows import fingerprints
@@ -51,6 +52,7 @@ class GradientProbe(Probe):
         self._weights: dict[str, Sketch] = {}  # before the update
         self.skipped = 0  # steps
         self.scale = 1.0  # of the loss, by a GradScaler
+        self.asked = AskedAccumulation()
         self._clipped = ""  # the line that has clipped gradients which no optimizer has used yet
         replace(torch.amp.GradScaler, "scale", self._scaling)
         replace(torch, "compile", functools.partial(self._noting, "compiles"))
@@ -92,6 +94,7 @@ class GradientProbe(Probe):
         """transformers' Trainer divides the loss by the number of labels that it has counted. In one batch, the model's
         own mean must be the same.
         """
+        self.asked.imported(module)
         if module.__name__ == TRAINER and hasattr(module.Trainer, "get_batch_samples"):
             replace(module.Trainer, "get_batch_samples", functools.partial(_without_count, self))
 
@@ -148,6 +151,7 @@ class GradientProbe(Probe):
                 low=self.low,
                 skipped=self.skipped,
                 weights_low=self.weights_low,
+                ignored=self.asked.ignored(max((step.micro_batches for step in self.steps), default=1)),
                 lines=self.lines,
             )
         )

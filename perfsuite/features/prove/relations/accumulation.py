@@ -138,7 +138,7 @@ def _by_libraries(asked: ProveRequest, error: UsageError) -> Proof:
     """Without options: the Trainer, accelerate or Lightning get others than the script passes."""
     seen = yield [*own_and_rounded(asked), frozen(asked, change(accumulates, str(PARTS)))]
     own, moved, parts = (typed(one, Gradients) for one in seen)
-    if _micro_batches(own) * PARTS != _micro_batches(parts):
+    if not own[0].ignored and _micro_batches(own) * PARTS != _micro_batches(parts):
         raise CannotTry(Remark(what="options", subject=str(error)))
     return _judge(own, parts, PARTS, Rounding(own, moved))
 
@@ -149,6 +149,8 @@ def _micro_batches(ranks: Sequence[Gradients]) -> int:
 
 
 def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding: Rounding) -> Judged:
+    if ignored := rounding.own[0].ignored:
+        return RELATION.broken([Remark(what="ignored", number=ignored, line=rounding.own[0].lines.get("backward", ""))])
     found = compared(whole, parts, rounding)
     if any(step.uncleared for rank in (*whole, *parts) for step in rank.steps):
         return RELATION.broken([Remark(what="uncleared")])
@@ -188,6 +190,8 @@ RELATION = Relation(
         "options": "{subject}",
         "undivided": "gradients are {number} times as large with accumulation: is the loss divided by the "
         "accumulation?",
+        "ignored": "accelerate divides the loss by an accumulation of {number}, and each step has fewer micro-batches: "
+        "train under accelerator.accumulate(model)",
         "divided_twice": "gradients are {number} times too small with accumulation: is the loss divided twice?",
         "labels": "gradients are {number} times as large with accumulation: are labels counted as the model does?",
         "differ": "gradients differ by {number} of their norm, most in {subject}, where rounding explains "
