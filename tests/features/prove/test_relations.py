@@ -69,6 +69,40 @@ SHUFFLE = "batch_size=8, shuffle=True"
 BACK = "        loss.backward()\n"
 RANK_MOVES = "        optimizer.step()\n        net[1].bias.data.add_(dist.get_rank())\n"
 OWN_SEED = "shuffle=True, generator=torch.Generator().manual_seed(dist.get_rank())"
+UPDATE = "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n        scheduler.step()\n"
+OF_TWO = """        (loss / 2).backward()
+        if (step := step + 1) % 2 == 0:
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+"""
+COSINE = ("lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 100)\n", "lr_scheduler.{}\nstep = 0\n")
+HIDES = """class Hiding(torch.utils.data.Dataset):
+    def __init__(self):
+        self.rows, self.labels = data.tensors
+    def __len__(self):
+        return 64
+    def __getitem__(self, row):
+        x = self.rows[row]
+        x[torch.rand(8) < 0.5] = 0
+        return x, self.labels[row]
+loader = torch.utils.data.DataLoader(Hiding(), batch_size=8, shuffle=True)
+"""
+SWAPS = """average = {name: one.clone() for name, one in model.state_dict().items()}
+def evaluate():
+    [average[name].lerp_(one, 0.5) for name, one in model.state_dict().items()]
+    model.load_state_dict(average)
+"""
+SUMS = """net
+for one in [one for one in net.parameters() if one.dim() > 1]:
+    one.register_post_accumulate_grad_hook(lambda one: dist.all_reduce(one.grad))"""
+PARTS = (  # a loss that is a method, and an optimizer of a part
+    "AdamW(model.parameters(), lr=1e-2)\n",
+    "AdamW([*model.embed.parameters(), *model.head.parameters()], lr=1e-2)\n"
+    "calls, inner = Net.forward, model\nmodel = type('Loss', (), {'__call__': lambda _, x: calls(inner, x), "
+    "'eval': inner.eval, 'train': inner.train})()\n",
+)
+CLIP = "        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
 slow = pytest.mark.slow
 FAULTS = [  # a relation, the edit, and what is said
     ("trained", ("AdamW(model.parameters()", "AdamW(model.body.parameters()"), "does not have embed.weight and 2 more"),
@@ -80,6 +114,9 @@ FAULTS = [  # a relation, the edit, and what is said
     ),
     ("trained", (BACK, f"{BACK}        optimizer.zero_grad()\n"), "is zero_grad() called between backward()"),
     ("trained", ("scheduler = ", "model = __import__('copy').deepcopy(model)\nscheduler = "), "7 parameters that no"),
+    ("trained", (STEP, CLIP + STEP), "clipped after the optimizer has used them"),
+    ("trained", (BACK, CLIP + BACK), "no parameter has a gradient where gradients are clipped"),
+    ("trained", PARTS, "does not have body.0.weight and 3 more"),
     ("schedule", (STEP, STEP * 2), "LambdaLR makes 2 steps for each update"),
     ("schedule", (STEP, ""), "LambdaLR made no step in all of 24 updates"),
     ("schedule", ("1 - step / 100", "max(0, 1 - step / 6)"), "is 0 in 18 updates from update 7 on"),
@@ -88,6 +125,13 @@ FAULTS = [  # a relation, the edit, and what is said
     ("modes", ("    model.eval()\n", ""), "the evaluation after step 8 runs in training mode: body.2"),
     ("modes", ("            model(x)\n", "            model(x); model.head.bias.add_(1)\n"), "changes head.bias"),
     ("modes", ("model = Net()", "model = Net().eval()"), "Net trains in evaluation mode from the first step on"),
+    (
+        "modes",
+        ("    model.eval()\n", "    model.eval(); torch.manual_seed(0)\n"),
+        "16 sets a seed, so Net draws",
+    ),
+    ("modes", ("def evaluate():\n", SWAPS), "puts other weights into embed.weight and 6 more, and training goes on"),
+    ("data", ("optimizer = ", f"{HIDES}optimizer = "), "reading a sample of Hiding changes what it stores"),
     (
         "data",
         ("    for x, y in loader:\n        loss", "    torch.manual_seed(0)\n    for x, y in loader:\n        loss"),
@@ -106,6 +150,16 @@ OF_RANKS = [
     ("data", ("sampler=sampler", "shuffle=True"), "all 2 ranks read the same samples of TensorDataset"),
     ("data", ("    sampler.set_epoch(epoch)\n", ""), "epoch 2 reads TensorDataset in the order of the epoch before"),
     ("data", ("sampler=sampler", OWN_SEED), "more than one rank reads 64 samples"),
+    ("replicas", ("nn.parallel.DistributedDataParallel(net)", SUMS), "gradient of 1.bias and 1 more in step 1"),
+]
+OF_PARTS = [  # with two micro-batches for each update
+    (
+        "schedule",
+        "CosineAnnealingLR(optimizer, 24)",
+        "batch_size=8",
+        "made for 24 steps, and training ends after 12",
+    ),
+    ("data", "ConstantLR(optimizer)", "batch_size=10", "step 4 adds up 3 micro-batches, and others 2"),
 ]
 
 
@@ -131,6 +185,18 @@ OF_CHECKPOINTS = [
 def test_a_fault_breaks_its_relation(tmp_path, relation, edit, said):
     """With the parameter, module or class that it is in."""
     status, text = prove(tmp_path, edited(LOOP, edit), relation)
+
+    assert (status, "BROKEN" in text, said in text) == (1, True, True), text
+
+
+@slow
+@pytest.mark.parametrize(("relation", "scheduler", "batch", "said"), OF_PARTS)
+def test_a_fault_of_micro_batches_breaks_its_relation(tmp_path, relation, scheduler, batch, said):
+    """Two of them are added up for an update."""
+    old, new = COSINE
+    epoch = ("    evaluate()\n", "    evaluate(); step = 0\n")
+    script = edited(LOOP, (UPDATE, OF_TWO), (old, new.format(scheduler)), ("batch_size=8", batch), epoch)
+    status, text = prove(tmp_path, script, relation)
 
     assert (status, "BROKEN" in text, said in text) == (1, True, True), text
 
