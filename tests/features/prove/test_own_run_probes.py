@@ -83,6 +83,7 @@ def test_a_sample_that_is_changed_by_reading_is_told(copies, listed):
         written.append(stored.written(part))
 
     assert written == ["", "" if copies else "Masked"]
+    assert stored.written(Masked(rows + 1, copies)) == ""  # workers have read it
 
 
 @pytest.fixture

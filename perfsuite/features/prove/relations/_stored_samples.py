@@ -38,8 +38,9 @@ class StoredSamples:
 
         Only numbers that were there before and have the same shape count, and a single number is a counter.
         """
-        after = self._digests(dataset)
-        return next((str(at[0]) for at, one in self._before.items() if one != after.get(at, one)), "")
+        before, after = self._before, self._digests(dataset)
+        self._samples, self._before = [], {}  # workers read the batches of another loader
+        return next((str(at[0]) for at, one in before.items() if one != after.get(at, one)), "")
 
     def _digests(self, dataset: Any) -> dict[tuple[Any, ...], str]:
         """By the class of the data set, the sample, and where its numbers are: with their shape."""
