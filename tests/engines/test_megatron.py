@@ -95,7 +95,7 @@ def test_bf16_keeps_what_megatron_says(measure):
 def test_a_lost_reduction_is_seen(measure, parallel, fault, change):
     """Of gradients over replicas, of hidden states over tensor-parallel ranks, of the loss over micro-batches."""
     cell = without_dropout(parallel)
-    broken = measure(cell, f"perfsuite.rank.faults:megatron_{fault}")
+    broken = measure(cell, f"perfsuite.rank.faults.ranks:megatron_{fault}")
 
     if isinstance(change, str):
         assert broken.outcome == "failed"

@@ -8,7 +8,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
 
 BOUND = 1e-4
-FAULTS = "perfsuite.rank.attention_faults"
+FAULTS = "perfsuite.rank.faults.attention"
 LLAMA = "llama_tiny-ulysses-cpu_x2"
 PAIRS = [  # the same global batch on one rank, and divided
     ("llama_tiny-single-cpu_x1", LLAMA),

@@ -20,13 +20,14 @@ def impatient(catalog):
     """Measures a cell with a fault, and waits five seconds for a rank that does not move."""
     settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parents[1] / "support"),))
     runner = Runner(catalog, settings)
-    yield lambda fault: runner.measure(replace(parse_cell(DDP, catalog), faults=(f"perfsuite.rank.faults:{fault}",)))
+    cell, ends = parse_cell(DDP, catalog), "perfsuite.rank.faults.ends"
+    yield lambda fault: runner.measure(replace(cell, faults=(f"{ends}:{fault}",)))
     runner.close()
 
 
 def test_stack_of_a_hanging_rank_is_shown(impatient):
     """The last lines of a rank that hangs say where it is."""
-    assert "faults.py" in impatient("hangs").failure.tail
+    assert "ends.py" in impatient("hangs").failure.tail
 
 
 def test_cell_after_a_fault_is_untouched(measure, runner, catalog):

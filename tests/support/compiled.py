@@ -1,6 +1,6 @@
 """A backend of torch.compile that generates no code: dynamo traces as always, in seconds instead of a minute."""
 
-from perfsuite.rank.faults import recompiles
+from perfsuite.rank.faults.layers import recompiles
 
 
 def without_code(session, trainer, meters):

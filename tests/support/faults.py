@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from perfsuite.rank.faults import (
-    _raise,
-    at,
-    exchange,
-    keeps_copies,
-    killed,
-    leak,
-    sum_not_mean,
-    zero_no_reduction,
-)
+from perfsuite.rank.faults import at, exchange
+from perfsuite.rank.faults.ends import _raise, killed
+from perfsuite.rank.faults.memory import keeps_copies, leak
+from perfsuite.rank.faults.ranks import sum_not_mean, zero_no_reduction
 from perfsuite.records.step_kinds import TRACED_STEPS
 
 __all__ = ["keeps_copies", "killed", "leak", "sum_not_mean", "zero_no_reduction"]

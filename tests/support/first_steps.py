@@ -1,4 +1,4 @@
-"""What an optimizer's first step does to each parameter, checked in the rank: called as the faults of faults.py."""
+"""What an optimizer's first step does to each parameter, checked in the rank: called as the faults of rank/faults."""
 
 
 def is_muons(session, trainer, meters):

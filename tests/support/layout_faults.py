@@ -1,4 +1,4 @@
-"""Faults of how ranks share a model, called as those of faults.py: what each rank holds, and who averages what."""
+"""Faults of how ranks share a model, called as those of rank/faults: what each rank holds, and who averages what."""
 
 import importlib
 from typing import Any

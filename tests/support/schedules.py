@@ -1,4 +1,4 @@
-"""What a schedule has done to a training, checked in the rank: called as the faults of faults.py."""
+"""What a schedule has done to a training, checked in the rank: called as the faults of rank/faults."""
 
 import math
 

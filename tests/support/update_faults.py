@@ -1,4 +1,4 @@
-"""Faults of the parameter update, called as those of faults.py: a reduction, an accumulation and a scale that are
+"""Faults of the parameter update, called as those of rank/faults: a reduction, an accumulation and a scale that are
 wrong. Replicas stay equal, so that nothing but the numbers is wrong.
 """
 
@@ -6,7 +6,7 @@ import dataclasses
 import weakref
 
 from perfsuite.errors import RankError
-from perfsuite.rank.faults import sum_not_mean, zero_no_reduction
+from perfsuite.rank.faults.ranks import sum_not_mean, zero_no_reduction
 
 
 def wrong_reduction(session, trainer, meters):

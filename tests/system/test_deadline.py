@@ -24,7 +24,7 @@ from perfsuite.run.sides import Side
 from perfsuite.system.builds import kept
 from perfsuite.system.deadline import OutOfTime, abandonable, check, left, let_finish, limit
 
-HANGS = "perfsuite.rank.faults:hangs"
+HANGS = "perfsuite.rank.faults.ends:hangs"
 DDP = "gpt2_tiny-ddp-cpu_x2"
 FOREVER = 3600.0  # seconds; what lasts so long is ended, or the test never ends
 SOON = 0.5

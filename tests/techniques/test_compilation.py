@@ -5,7 +5,7 @@ from parity import difference_of
 
 CELL = "gpt2_tiny-single+compile_blocks+nodrop-cpu_x1-b4"
 PLAIN = "gpt2_tiny-single+nodrop-cpu_x1-b4"
-SELFTEST = "perfsuite.rank.faults"
+SELFTEST = "perfsuite.rank.faults.layers"
 COUNTS = ("graph_breaks", "compilations", "recompilations", "guards")
 
 

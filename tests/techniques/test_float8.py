@@ -50,7 +50,7 @@ def test_weights_are_gathered_in_float8(measure):
 @pytest.mark.parametrize("fault", ["float8_lost", "float8_emulated"])
 def test_silent_fallback_is_red(measure, fault):
     """The layers are torchao's still, but nothing multiplies in float8."""
-    measurement = measure("llama_tiny-single+fp8-cpu_x1", f"perfsuite.rank.faults:{fault}")
+    measurement = measure("llama_tiny-single+fp8-cpu_x1", f"perfsuite.rank.faults.layers:{fault}")
 
     assert measurement.outcome == "failed"
     assert (

@@ -48,7 +48,7 @@ def test_packing_means_the_same_on_every_engine(measure, engine):
 def test_documents_that_see_each_other_are_red(measure, attention):
     """With a cache, transformers does not ask for positions, and says nothing."""
     cell = f"llama_tiny-single{attention}+packed-cpu_x1"
-    measurement = measure(cell, "perfsuite.rank.attention_faults:documents_mixed")
+    measurement = measure(cell, "perfsuite.rank.faults.attention:documents_mixed")
 
     assert measurement.outcome == "failed"
     assert "so they see each other" in measurement.failure.message

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.emulated
 MIB, GIB = 2**20, 2**30
 CELLS = Path(__file__).parents[2].joinpath("support", "emulated_cells.py")
 FAULTS = {
-    "killed": "perfsuite.rank.faults:killed",
-    "hangs": "perfsuite.rank.faults:hangs",
+    "killed": "perfsuite.rank.faults.ends:killed",
+    "hangs": "perfsuite.rank.faults.ends:hangs",
     "too_much": "emulated_cells:too_much",
     "other_device": "emulated_cells:other_device",
     "unknown_call": "emulated_cells:unknown_call",

@@ -1,4 +1,4 @@
-"""Faults in checkpoints: the format of the cell saves or loads in a wrong way. Called as those of faults.py."""
+"""Faults in checkpoints: the format of the cell saves or loads in a wrong way. Called as those of rank/faults."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Faults in a cold start: it imports more, or finds less of what earlier starts have compiled. Called as those of
-faults.py, in the rank; the processes that it starts are built with the faults too, but without meters.
+rank/faults, in the rank; the processes that it starts are built with the faults too, but without meters.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.rank import faults
+from perfsuite.rank.faults import exchange, layers
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -32,7 +32,7 @@ def _other(session: Session, meters: Any, **methods: Callable[..., Any]) -> None
         return lambda self, *arguments: change(*arguments, getattr(kind, name)(self, *arguments))
 
     faulty = type(kind.__name__, (kind,), {name: changed(name, change) for name, change in methods.items()})
-    faults.exchange(session, start=faulty)
+    exchange(session, start=faulty)
 
 
 def _with_package(session: Session, meters: Any, files: dict[str, str]) -> None:
@@ -78,4 +78,4 @@ def caches_lost(session: Session, trainer: Any, meters: Any) -> None:
 def recompiles(session: Session, trainer: Any, meters: Any) -> None:
     """The second step of a start compiles all layers again."""
     if not meters:
-        faults.recompiles(session, trainer, meters, most=2)
+        layers.recompiles(session, trainer, meters, most=2)

@@ -1,4 +1,4 @@
-"""Faults in what attention sees: parts of a sequence, or the other documents of a row. Called as those of faults.py."""
+"""Faults in what attention sees: parts of a sequence, or the other documents of a row."""
 
 from __future__ import annotations
 
