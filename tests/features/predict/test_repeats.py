@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from perfsuite.features.predict.trace import repeats
 
 ROWS = itertools.cycle((0, 2, 1, -1))
+STARTS = itertools.cycle((0, 2, 0, 1))
 OPERATORS = {
     "mm": lambda a: a @ a,
     "view": lambda a: a.view(-1),
@@ -21,6 +22,8 @@ OPERATORS = {
     "part": lambda a: a[1:3],
     "part of a part": lambda a: a[1:3][:, 2:],
     "row of a part": lambda a: a[1:][next(ROWS)],
+    "part from a row on": lambda a: a[:, 1:].narrow(0, next(STARTS), 2),
+    "part from the end": lambda a: a[-2 - next(STARTS) % 2 :],
     "strided": lambda a: a[next(ROWS)].as_strided((2,), (1,)),
     "strided from the first": lambda a: a[next(ROWS)].as_strided((2,), (1,), 0),
     "bits": lambda a: a[next(ROWS)].view(torch.int32),
@@ -108,6 +111,8 @@ NAMES = [
         "part",
         "part of a part",
         "row of a part",
+        "part from a row on",
+        "part from the end",
         "in place",
         "tuple",
         "list",

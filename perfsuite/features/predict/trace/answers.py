@@ -76,7 +76,7 @@ class Made:
 
     def _begin(self, args: Any) -> int:
         if self.is_part:
-            whole, dim, index = args
+            whole, dim, index = args[:3]
             return int(whole.storage_offset() + index % whole.shape[dim] * whole.stride(dim))
         return int(args[self.viewed].storage_offset() + self.later)
 

@@ -4,8 +4,9 @@ torch's own mode has a cache too (torch/_subclasses/fake_tensor.py). Its keys an
 they serve symbolic shapes and sparse tensors, which a trace does not have. What torch keeps in its cache is kept here
 under a shorter key. So torch still decides what may be kept.
 
-A loop over the tokens of a sample calls the same operators on the part of each token. Where a part begins changes no
-result but that of a view, which begins as much later. So the key leaves it out.
+A loop over the tokens of a sample calls the same operators on the part of each token, and an optimizer with one flat
+buffer on the part of each parameter. Where a part begins changes no result but that of a view, which begins as much
+later. So the key leaves it out.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ from perfsuite.features.predict.trace.answers import Answer, Argument, Made, Sev
 VALUES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 _DEVICE = torch.ops.prim.device.default
 _aten = torch.ops.aten
-_SELECT = _aten.select.int
-_INDEXED = {_SELECT: 2, _aten.select_backward.default: 3}  # operators of one part, and which argument says which
+_INDEXED = {_aten.select.int: 2, _aten.select_backward.default: 3}  # of one part, and which argument says which
 # Views that begin as much later in the storage as what they view.
 _MOVING = frozenset(
     (
-        *(_SELECT, _aten.slice.Tensor, _aten.split.Tensor, _aten.split_with_sizes.default, _aten.unbind.int),
+        *(_aten.select.int, _aten.slice.Tensor, _aten.split.Tensor, _aten.split_with_sizes.default, _aten.unbind.int),
         *(_aten.view.default, _aten.expand.default, _aten.unsqueeze.default, _aten.squeeze.default),
         *(_aten.squeeze.dim, _aten.squeeze.dims, _aten.t.default, _aten.transpose.int, _aten.permute.default),
         *(_aten.alias.default, _aten.detach.default),
@@ -79,9 +79,7 @@ class RepeatingMode(FakeTensorMode):
         """Everything that decides the result; nothing if torch would not keep it."""
         key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         placed = func.is_view and func not in _MOVING
-        if func in _INDEXED and len(args) == _INDEXED[func] + 1 and _is_part(args):
-            args = args[:-1]
-        if not self._add(key, args, placed):
+        if not self._add(key, _without_place(func, args), placed):
             return None
         if kwargs:
             key += kwargs
@@ -122,6 +120,17 @@ def _counts() -> tuple[int, int, int]:
     return RepeatingMode.computed, getattr(FakeTensorMode, "cache_hits", 0), getattr(FakeTensorMode, "cache_misses", 0)
 
 
+def _without_place(func: Any, args: Any) -> Any:
+    """The arguments of an operator on a part of a tensor without where the part begins; all arguments of others."""
+    if func in _INDEXED and len(args) == _INDEXED[func] + 1 and _is_part(args):
+        return args[:-1]
+    if func is _aten.slice.Tensor and len(args) == len(("whole", "dim", "start", "end")) and _is_part(args[:3]):
+        whole, dim, start, end = args
+        if type(end) is int and 0 <= start < end <= whole.shape[dim]:
+            return whole, dim, "part", end - start
+    return args
+
+
 def _is_part(args: Any) -> bool:
     """Whether the last of an operator's arguments is the number of a part that there is, along the one before."""
     whole, dim, index = args[-3:]
@@ -153,7 +162,7 @@ def _answer(func: Any, args: Any, out: Any) -> Answer | None:
         state={name: value for name, value in vars(out).items() if name != "fake_mode"},
         viewed=viewed,
         later=out.storage_offset() - args[viewed].storage_offset() if viewed is not None else 0,
-        is_part=func is _SELECT,
+        is_part=func.is_view and _without_place(func, args) is not args,
     )
 
 
