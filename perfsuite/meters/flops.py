@@ -10,31 +10,25 @@ measured in the same rank, before the first step and again after the last. A mea
 invalid: then there is no MFU and no HFU.
 
 A count that fails, for whatever reason, leaves its metric out with the reason (RankSample.uncounted), and the cell
-trains on. The model runs on fake tensors in a fork of the rank, since it may keep one, or die of one. An operator that
-the counter does not know, and that computes more than a number for each number, is named (unknown_operators).
+trains on. An operator that the counter does not know, and that computes more than a number for each number, is named
+(unknown_operators).
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Materiality, Metric
 from perfsuite.catalog.processes import WITH_OWN, WITH_WEIGHTS
 from perfsuite.errors import Unsupported
-from perfsuite.meters._formulas import formulas
-from perfsuite.rank.batches import definition_of
-from perfsuite.rank.build_model import build_for_counting
-from perfsuite.rank.forked import NoAnswer, in_a_fork, reason_of
-from perfsuite.rank.grouped import grouped_output
-from perfsuite.rank.meter import Meter, on_dtensors
-from perfsuite.rank.tasks import make_sample
+from perfsuite.meters._flop_counter import flop_counter, hole
+from perfsuite.meters._matmul_peak import measure_matmul
+from perfsuite.meters._model_flop import NONE_KNOWN, count_model_flop
+from perfsuite.rank.forked import NoAnswer
+from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
@@ -44,22 +38,7 @@ if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels are fast only at small sizes
-MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best run within this time
-COUNT_SECONDS = 180.0  # the other ranks wait, and the launcher ends those that do so for 300
-MOST_READS = 10_000  # of numbers on the host; all are 1, so a loop that waits for another one never ends
-TORCHS = ("aten", "prims")
-MOVING = (  # operators that only move tensors, such as FSDP's copies
-    *("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "fsdp", "symm_mem"),
-    *("deepspeed", "inductor", "prim", "profiler", "streams"),
-)
-HEAVY = (  # how parts of their names begin: products, convolutions, transforms, recurrences, scans, decompositions
-    *("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "addr", "bilinear", "trilinear", "cdist", "pdist"),
-    *("conv", "fft", "attention", "transformer", "rnn", "lstm", "gru", "ctc", "grid", "scan"),
-    *("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "linalg", "cholesky", "triangular", "ormqr", "geqrf"),
-)
 ABOVE = "it would be above 100 %, so the peak that was measured is too low"
-NONE_KNOWN = "it has no operator that torch's counter of FLOPs knows"
 
 
 class Flops(Meter):
@@ -99,7 +78,7 @@ class Flops(Meter):
     def step(self, kind: StepKind) -> contextlib.AbstractContextManager[object]:
         if kind != StepKind.COUNTED:
             return contextlib.nullcontext()
-        self.counter = _flop_counter(lambda: self.trainer.recomputing, lambda: self.phase)
+        self.counter = flop_counter(lambda: self.trainer.recomputing, lambda: self.phase)
         counting = contextlib.ExitStack()
         if "torch._dynamo" in sys.modules:  # dispatch modes cannot see compiled code, so this step runs without it
             import torch
@@ -139,203 +118,6 @@ class Flops(Meter):
         if name not in self.session.job.dense_flops:
             raise Unsupported(f"{self.session.job.cell}: the hardware has no {name} arithmetic.")
         return self.session.job.dense_flops[name] * self.session.layout.devices
-
-
-def count_model_flop(session: Session) -> int:
-    """Model FLOPs of one optimizer step of one replica. Padding is computed like every other position, so it counts.
-
-    Inference has no backward. Generation counts one forward over prompt and new tokens together: with the cache, every
-    position passes through the model once. The head at every position and full attention count. Raises NoAnswer with
-    the reason if the model cannot be counted.
-    """
-    import torch
-
-    def in_the_fork() -> int:
-        torch.set_num_threads(1)  # makes the pool anew; two threads of a backward that both do die (pytorch #178535)
-        return _count_on_fakes(session)
-
-    if torch.cuda.is_initialized():  # such a process cannot be forked
-        try:
-            flop = _count_on_fakes(session)
-        except Exception as error:
-            raise NoAnswer(reason_of(error)) from error
-    else:
-        flop = in_a_fork(in_the_fork, COUNT_SECONDS)
-    if not flop:
-        raise NoAnswer(NONE_KNOWN)
-    return flop * session.recipe.accumulation
-
-
-def _count_on_fakes(session: Session) -> int:
-    """The FLOPs of one forward, and of its backward if the cell trains. Raises whatever the model raises."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    class OneFakeMode(FakeTensorMode):
-        """Stays one mode if a model copies its layers, as torch.nn.TransformerEncoder does: two cannot be mixed."""
-
-        def __deepcopy__(self, memo: dict[int, Any]) -> OneFakeMode:
-            return self
-
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.ops.aten._grouped_mm.default:
-                return grouped_output(*args, **(kwargs or {}))
-            return super().__torch_dispatch__(function, types, args, kwargs)
-
-    micro_batch = session.job.workload.micro_batch
-    sample = make_sample(definition_of(session), seed=0)
-    by_value = torch.autograd.set_detect_anomaly(False)  # it looks for NaN, which fakes do not have
-    with OneFakeMode(), by_value:
-        model = build_for_counting(session)
-        inputs = {name: torch.ones((micro_batch, *row.shape), dtype=torch.long) for name, row in sample.items()}
-        training = session.strategy.engine.process == "training"
-        with _flop_counter() as counter:
-            with torch.set_grad_enabled(training), _values_are_one():
-                loss = model(**inputs).loss
-            if training:
-                loss.backward()
-    if counter.why_not or counter.unknown:
-        raise NoAnswer(counter.why_not or hole(counter.unknown))
-    return int(counter.get_total_flops())
-
-
-def _values_are_one() -> Any:
-    """Lets a model that reads a number on the host (``.item()``) read 1, since a fake tensor has no values. A model
-    whose shapes depend on it, as the attention of Bloom in transformers 4.44, cannot be counted.
-    """
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class OnesMode(TorchDispatchMode):
-        asked = 0
-
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.ops.aten._local_scalar_dense.default:
-                self.asked += 1
-                if self.asked > MOST_READS:
-                    raise NoAnswer(f"it reads more than {MOST_READS:,} numbers on the host")
-                dtype = args[0].dtype
-                return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
-            return function(*args, **(kwargs or {}))
-
-    mode: Any = OnesMode
-    return mode()
-
-
-def measure_matmul(session: Session) -> float:
-    """FLOP/s of the best square matmul on this rank's share of the CPU, with the same kernels as the step.
-
-    In the layouts of forward and backward, and in fp32 too: without instructions for the compute dtype, a CPU's fastest
-    matmuls are those that the cell keeps in fp32.
-    """
-    import torch
-
-    best = 0.0
-    for dtype, size in itertools.product(dict.fromkeys((torch.float32, session.compute_dtype)), MATMUL_SIZES):
-        one, other = (torch.randn(size, size).to(dtype) for _ in range(2))
-        for left, right in ((one, other), (one, other.t()), (one.t(), other)):
-            start = time.perf_counter()
-            torch.mm(left, right)
-            begin = now = time.perf_counter()
-            if now - start > MATMUL_SECONDS and 2 * size**3 / (now - start) < best / 2:
-                continue  # it takes long and would not be the fastest: bf16 without instructions for it
-            while now - begin < MATMUL_SECONDS:
-                start = now
-                torch.mm(left, right)
-                now = time.perf_counter()
-                best = max(best, 2 * size**3 / (now - start))
-    return best
-
-
-def hole(unknown: Iterable[str]) -> str:
-    """Why a number that needs all FLOPs cannot be told."""
-    return f"the FLOPs of {', '.join(sorted(unknown))} are not known"
-
-
-def _flop_counter(recomputing: Callable[[], bool] = bool, phase: Callable[[], str] = str) -> Any:
-    """torch's counter, for this rank's work: for a DTensor it would count the work of all ranks. What it does not know
-    has a formula in _formulas.py, or is in ``unknown``, unless an optimizer calls it: no count has an optimizer's
-    arithmetic. A formula that fails does not end the step: ``why_not`` says it.
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    class Everything(contextlib.nullcontext[None]):
-        """Torch's tracker of modules hooks their inputs, which autograd.grad refuses for a leaf."""
-
-        parents = frozenset({"Global"})
-
-    class CountingFlops(FlopCounterMode):
-        why_not = ""
-        recomputed = 0
-        unknown: Counter[str]
-
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            self.mod_tracker: Any = Everything()
-            self.unknown = Counter()
-            self.flop_registry = {name: self._safe(name, formula) for name, formula in self.flop_registry.items()}
-
-        def _safe(self, operator: Any, formula: Any) -> Any:
-            def count(*args: Any, **kwargs: Any) -> int:
-                if phase() == "optimizer":
-                    return 0
-                try:
-                    flop = int(formula(*args, **kwargs) * density(args))
-                    self.recomputed += flop if recomputing() else 0
-                    return flop
-                except Exception as error:
-                    self.why_not = self.why_not or f"the formula for {operator} fails: {reason_of(error)}"
-                    return 0
-
-            return count
-
-        def __enter__(self) -> Any:
-            super().__enter__()  # type: ignore[no-untyped-call]
-            mode: Any = type(self.mode)
-            known, unknown = self.flop_registry, self.unknown
-
-            class Local(mode):  # type: ignore[misc]
-                def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                    if on_dtensors(types):
-                        return NotImplemented
-                    out = super().__torch_dispatch__(function, types, args, kwargs)
-                    if function.overloadpacket not in known and phase() != "optimizer" and computes(function, out):
-                        unknown[f"{function.namespace}::{function.overloadpacket.__name__}"] += 1
-                    return out
-
-            self.mode.__class__ = Local
-            return self
-
-    return CountingFlops(display=False, custom_mapping=formulas())
-
-
-def density(inputs: Iterable[Any]) -> float:
-    """The share of a product that its sparse tensors leave: formulas know shapes alone."""
-    import torch
-
-    shares = []
-    for one in inputs:
-        if isinstance(one, torch.Tensor) and one.layout != torch.strided and one.numel():
-            values = one._values() if one.layout == torch.sparse_coo else one.values()
-            shares.append(values.numel() / one.numel())
-    return math.prod(shares)
-
-
-def computes(function: Any, out: Any) -> bool:
-    """Whether an operator on floats computes more than a number for each number: one of another package, or one of
-    torch's of these kinds. One that consists of others is not asked for, but they are.
-    """
-    import torch
-
-    leaves = out if isinstance(out, tuple | list) else [out]
-    if not any(isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()) for leaf in leaves):
-        return False
-    if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-        return False
-    if function.namespace not in TORCHS:
-        return function.namespace not in MOVING
-    parts = function.overloadpacket.__name__.split("_")
-    return "norm" not in parts and any(part.startswith(HEAVY) for part in parts)
 
 
 def flops_per_rank(readings: Mapping[str, Reading], world_size: int) -> float:

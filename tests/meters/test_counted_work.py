@@ -15,7 +15,7 @@ from sampling import slow_unless
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.compare.explain import explain
 from perfsuite.compare.judge import judge
-from perfsuite.meters import flops
+from perfsuite.meters import _matmul_peak
 from perfsuite.meters._cuda_runtime import (
     END,
     LAUNCHES,
@@ -216,10 +216,10 @@ def test_a_dtype_without_instructions_is_not_measured_twice(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", fake)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     session: Any = SimpleNamespace(compute_dtype="bf16")
-    peak = flops.measure_matmul(session)
+    peak = _matmul_peak.measure_matmul(session)
 
-    assert peak == pytest.approx(2 * max(flops.MATMUL_SIZES) ** 3 / 0.004)
-    assert run.count("bf16") == 3 * len(flops.MATMUL_SIZES)
+    assert peak == pytest.approx(2 * max(_matmul_peak.MATMUL_SIZES) ** 3 / 0.004)
+    assert run.count("bf16") == 3 * len(_matmul_peak.MATMUL_SIZES)
 
 
 def test_a_utilization_that_only_the_baseline_has_is_not_red(measure, catalog):
