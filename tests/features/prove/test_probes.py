@@ -245,7 +245,15 @@ def test_what_has_no_rows_is_not_where_a_difference_begins(script, probe):
 def test_a_schedule_of_micro_batches_is_told_as_one():
     """Its first steps are early, which is not the fault."""
     one = {"kind": "LambdaLR", "made": "", "line": "", "counts": [4, 4, 4], "early": 3, "inner": False}
-    more = {"steps_known_optimizer": True, "rates": [0.1] * 4, "length": 0, "turns": False, "position": 15}
+    more = {
+        "steps_known_optimizer": True,
+        "rates": [0.1] * 4,
+        "length": 0,
+        "turns": False,
+        "position": 15,
+        "asked": 4,
+        "got": 4,
+    }
     facts = {
         "averaged": 0,
         "average_line": "",

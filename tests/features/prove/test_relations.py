@@ -120,6 +120,11 @@ FAULTS = [  # a relation, the edit, and what is said
     ("schedule", (STEP, STEP * 2), "LambdaLR makes 2 steps for each update"),
     ("schedule", (STEP, ""), "LambdaLR made no step in all of 24 updates"),
     ("schedule", ("1 - step / 100", "max(0, 1 - step / 6)"), "is 0 in 18 updates from update 7 on"),
+    (
+        "schedule",
+        (STEP, f"{STEP}        optimizer.param_groups[0]['lr'] = 0.01\n"),
+        "LambdaLR has set 24 learning rates, and all updates had the same one",
+    ),
     ("schedule", ("def evaluate", "scheduler.step()\ndef evaluate"), "made 1 steps before the first update"),
     ("modes", ("    model.train()\n", ""), "body.2 and 7 more in evaluation mode since step 9"),
     ("modes", ("    model.eval()\n", ""), "the evaluation after step 8 runs in training mode: body.2"),
@@ -129,6 +134,11 @@ FAULTS = [  # a relation, the edit, and what is said
         "modes",
         ("    model.eval()\n", "    model.eval(); torch.manual_seed(0)\n"),
         "16 sets a seed, so Net draws",
+    ),
+    (
+        "modes",
+        ("        loss = nn", "        torch.manual_seed(1)\n        loss = nn"),
+        "Net draws the random numbers of an",
     ),
     ("modes", ("def evaluate():\n", SWAPS), "puts other weights into embed.weight and 6 more, and training goes on"),
     ("data", ("optimizer = ", f"{HIDES}optimizer = "), "reading a sample of Hiding changes what it stores"),

@@ -33,7 +33,8 @@ class Modes(Record, frozen=True, kw_only=True):
 
     off: trains modules which trained before, but are in evaluation mode now, or the whole model always. on: evaluates
     in training mode. changed: an evaluation changed parameters or buffers. drops: it called a function of dropout.
-    swapped: it put in weights with which training goes on. again: it left random numbers as an earlier one did.
+    swapped: it put in weights with which training goes on. again: it left random numbers as an earlier one did. seeded:
+    a step drew those of another one.
     """
 
     steps: int
@@ -58,8 +59,10 @@ class ModeProbe(Probe):
         self._evaluating = ""  # the line of an evaluation since the last update
         self._before: dict[str, str] = {}
         self._swaps = Swaps(torch, script)
-        self._random = ""  # the state of random numbers as an evaluation begins
+        self._random = ""  # the state of random numbers as a step ends
+        self._started: set[str] = set()  # those before an evaluation
         self._left: set[str] = set()  # states with which training went on
+        self._first: dict[str, int] = {}  # states with which a step began, and the first of these steps
         self._quiet = False  # a forward runs in which no module is in training mode
         for name in DROPOUT:
             replace(torch.nn.functional, name, self._dropping)
@@ -95,7 +98,10 @@ class ModeProbe(Probe):
         self._pending[id(inner)] = inner, _active(inner), self.script.line()
         before = _random_state(self.torch)
         result = call()
-        self.draws |= before != _random_state(self.torch)
+        if before != _random_state(self.torch):
+            self.draws = True
+            if self._first.setdefault(before, self.script.step) < self.script.step - 1:  # a step may be made again
+                self._note("seeded", [type(inner).__name__], self.script.line())
         return result
 
     def before_backward(self) -> None:
@@ -123,7 +129,6 @@ class ModeProbe(Probe):
         if not self._evaluating:
             self._evaluating = line or "an evaluation"
             self._before = self._swaps.evaluation_begins()
-            self._random = _random_state(self.torch)
         names = [name for name, module in inner_model(model).named_modules() if module.training]
         active = [name for name in _sensitive(self.torch, inner_model(model)) if name in {*map(plain, names)}]
         if active or model.training:
@@ -148,9 +153,10 @@ class ModeProbe(Probe):
         elif swapped := self._swaps.stay(now):
             self._note("swapped", swapped, self._evaluating)
         state = _random_state(self.torch)
-        if self.draws and state in self._left and state != self._random:
+        if self.draws and state in self._left and state != self._random and self._random not in self._started:
             self._note("again", [type(self.script.models()[0]).__name__], self._evaluating)
         self._left.add(state)
+        self._started.add(self._random)
         self._evaluating = ""
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
@@ -161,6 +167,7 @@ class ModeProbe(Probe):
     def iterated(self, skipped: bool) -> None:
         """An evaluation may follow: what it finds is read now, since it may swap weights before it begins."""
         self._swaps.step_ends()
+        self._random = _random_state(self.torch)
 
     def _note(self, what: str, names: list[str], line: str) -> None:
         step = self.script.step + 1 if what == "off" else max(self.script.step, 1)

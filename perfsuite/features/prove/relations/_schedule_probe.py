@@ -25,6 +25,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     ``inner`` is that of a scheduler inside of another. ``rates`` are its optimizer's learning rates in the updates.
     ``length`` is the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back.
     ``position`` is how many of them it has made, as it counts itself: accelerate's makes one for each rank.
+    ``asked`` is how many different learning rates it has set before updates, and ``got`` how many the updates had.
     """
 
     kind: str
@@ -38,6 +39,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     length: int
     turns: bool
     position: int
+    asked: int
+    got: int
 
 
 class Schedules(Record, frozen=True, kw_only=True):
@@ -67,6 +70,8 @@ class _Followed:
         self.ahead = 0  # after the update of a step that has not ended
         self.inner = False
         self.rates: list[float] = []
+        self.asked: set[tuple[float, ...]] = set()  # of all groups
+        self.got: set[tuple[float, ...]] = set()
 
 
 class ScheduleProbe(Probe):
@@ -163,7 +168,10 @@ class ScheduleProbe(Probe):
         for one in self.followed.values():
             if _inner(one.scheduler.optimizer) is optimizer:
                 one.updates += self.watched.engine is None  # whose ZeRO-3 makes many of one
-                one.rates.append(max(float(group["lr"]) for group in optimizer.param_groups))
+                rates = tuple(float(group["lr"]) for group in optimizer.param_groups)
+                one.rates.append(max(rates))
+                one.got.add(rates)
+                one.asked.add(tuple(map(float, getattr(one.scheduler, "_last_lr", ()))))
         result = update()
         self._updated = self.watched.engine is not None
         return result
@@ -197,6 +205,8 @@ class ScheduleProbe(Probe):
                 length=_length(one.scheduler),
                 turns=hasattr(one.scheduler, TURNS),
                 position=int(getattr(one.scheduler, "last_epoch", 0)),
+                asked=len(one.asked),
+                got=len(one.got),
             )
             for one in self.followed.values()
         ]

@@ -23,6 +23,8 @@ def _judge(seen: Seen) -> Judged:
     first = max(facts, key=lambda fact: fact.evaluations)
     wrong: list[Remark] = []
     for what, fault in first.faults.items():
+        if what == "seeded" and "again" in first.faults:  # what follows such an evaluation
+            continue
         name = "always_off" if what == "off" and first.always_off else what
         wrong += grouped(name, fault.names, step=fault.step, line=fault.line)
     if not wrong and not first.matters and not first.evaluations:
@@ -53,6 +55,8 @@ RELATION = Relation(
         "changed": "the evaluation after step {step} changes {subject}, which training reads",
         "swapped": "the evaluation after step {step} puts other weights into {subject}, and training goes on with "
         "them: put its own back",
+        "seeded": "{subject} draws the random numbers of an earlier step again after step {step}: is a seed set in the "
+        "loop?",
         "again": "the evaluation after step {step} sets a seed, so {subject} draws the same random numbers after each: "
         "use a torch.Generator, or torch.random.fork_rng()",
     },

@@ -50,6 +50,8 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
         return Remark(what="early", subject=one.kind, number=one.early, line=one.line)
     if any(after_skipped) and any(after_updates):
         return Remark(what="skipped", subject=one.kind, number=len(after_skipped), line=one.line)
+    if one.got == 1 and one.asked >= FEWEST:
+        return Remark(what="overwritten", subject=one.kind, number=one.asked, line=one.line)
     zeros, first = _zeros(one.rates)
     if zeros > 1:
         return Remark(what="zero", subject=one.kind, step=first, number=zeros, line=one.line or one.made)
@@ -101,6 +103,8 @@ RELATION = Relation(
         "sometimes": "{subject} makes up to {number} steps for one update: is it called in two places?",
         "skipped": "{subject} made a step after each of {number} skipped updates: ask the GradScaler whether "
         "it skipped",
+        "overwritten": "{subject} has set {number} learning rates, and all updates had the same one: what sets it "
+        "after the scheduler?",
         "averaged": "an average of weights is updated {number} times for one update of the weights: is it called for "
         "each micro-batch, or in two places?",
         "turns": "{subject} falls for {expected} steps and then rises again, and it made {number}: does its length "
