@@ -19,8 +19,11 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from perfsuite.environments import git
-from perfsuite.environments.contents import digest_of_file, find, have, is_pointer, lfs_file, of_content
+from perfsuite.environments.commits import have
+from perfsuite.environments.content import digest_of_file, of_content
+from perfsuite.environments.contents import find
 from perfsuite.environments.environments import Environment
+from perfsuite.environments.git_contents import is_pointer, lfs_file
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.records.change import Change

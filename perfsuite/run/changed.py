@@ -9,7 +9,7 @@ from importlib import util
 from pathlib import Path, PurePosixPath
 
 from perfsuite.environments import git
-from perfsuite.environments.contents import DIGITS
+from perfsuite.environments.content import DIGITS
 from perfsuite.errors import UsageError
 from perfsuite.rank.flags import own_code
 from perfsuite.rank.installed import imports_of, known

@@ -10,7 +10,10 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
 from perfsuite.environments import git
-from perfsuite.environments.contents import DIGITS, Missing, find, have, of_content, recorded_in
+from perfsuite.environments.commits import have
+from perfsuite.environments.content import DIGITS, Missing, of_content
+from perfsuite.environments.contents import find
+from perfsuite.environments.git_contents import recorded_in
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.records.baseline import TimedRun

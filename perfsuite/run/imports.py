@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.environments import git
-from perfsuite.environments.contents import DIGITS, MOST_BYTES, digest_of, digests_of
+from perfsuite.environments.content import DIGITS, MOST_BYTES, digest_of, digests_of
 from perfsuite.environments.own_packages import installed_from
 from perfsuite.errors import UsageError
 from perfsuite.records.packed import pack

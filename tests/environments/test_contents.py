@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from perfsuite.environments import contents, git, own_packages
-from perfsuite.environments.contents import Missing, digest_of, find, keep, prune
+from perfsuite.environments.content import Missing, digest_of, digest_of_file
+from perfsuite.environments.contents import find, keep, prune
 from perfsuite.environments.sides import LARGE_BYTES, at_revision, side_with
 from perfsuite.errors import UsageError
 from perfsuite.records.change import CODE, Change, ChangeKind, Fixed
@@ -120,7 +121,7 @@ def test_a_machine_keeps_what_is_in_no_commit(root: Path, tmp_path: Path) -> Non
 def test_a_large_file_is_not_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would fill the cache."""
     monkeypatch.setattr(contents, "MOST_BYTES", 3)
-    keep("project", root, {"net.py": contents.digest_of_file(root / "net.py")}, {})
+    keep("project", root, {"net.py": digest_of_file(root / "net.py")}, {})
 
     assert not list((cache_folder() / "contents" / "project").iterdir())
 

@@ -73,12 +73,12 @@ EXPRESSIONS = {
         r"[\d\W_]": "a name that a user misspelt, up to its first digit",
         r"\d": "a name that a user misspelt: its digits",
     },
-    "environments/contents.py": {
+    "environments/git_contents.py": {
         r'rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n"': (
             "pointers of git LFS"
         ),
-        "[0-9a-f]{40}": "a baseline: the name of its commit",
     },
+    "environments/commits.py": {"[0-9a-f]{40}": "a baseline: the name of its commit"},
     "environments/environments.py": {
         r"@[0-9a-fA-F]{40}$": "an option: a requirement, the address of a commit",
         r"[^\w.-]": "a distribution's metadata: a requirement",

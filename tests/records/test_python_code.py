@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.environments.contents import DIGITS
+from perfsuite.environments.content import DIGITS
 from perfsuite.records.packed import pack, same_content, unpack
 from perfsuite.records.python_code import code_digest
 from perfsuite.run.imports import hash_of

@@ -21,7 +21,7 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since, run_of
 from perfsuite.environments import git
-from perfsuite.environments.contents import MOST_BYTES
+from perfsuite.environments.content import MOST_BYTES
 from perfsuite.rank.flags import own_code
 from perfsuite.rank.loaded import is_installed
 from perfsuite.rank.loaded import own_files as own_modules
