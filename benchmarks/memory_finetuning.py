@@ -11,12 +11,13 @@ import os
 import statistics
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from memory_published import GIB, MODELS
 from result_tables import DATA, write_table
 
-from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.prediction import Prediction
@@ -36,7 +37,7 @@ def _qwen(name: str, parameters: int, hidden: int, layers: int, feed_forward: in
         parameters=parameters,
         config_class="Qwen2Config",
         model_class="Qwen2ForCausalLM",
-        loss="qwen_loss:own_loss",
+        loss="past_losses:of_qwen",
         config={
             "vocab_size": vocabulary,
             "hidden_size": hidden,
@@ -58,6 +59,22 @@ QWEN = (
 )
 
 
+def as_published(source: str, cell: Cell) -> Cell:
+    """The cell with what the source's code did otherwise than today's transformers.
+
+    fms had transformers 4.48.1, whose loss copied logits. litgpt never ties the head to the table of tokens: its
+    scripts/convert_hf_checkpoint.py copies it.
+    """
+    model = cell.model
+    if source == "fms" and "chunked_loss" not in cell.strategy.name:
+        model = replace(model, loss="past_losses:of_transformers_4")
+    if source == "litgpt" and model.config.get("tie_word_embeddings"):
+        table = model.config["vocab_size"] * model.config["hidden_size"]
+        config = {**model.config, "tie_word_embeddings": False}
+        model = replace(model, config=config, parameters=model.parameters + table, cut=None)
+    return replace(cell, model=model)
+
+
 def predicted(figure: str, prediction: Prediction) -> int:
     """The prediction's counterpart of the published number, in bytes.
 
@@ -70,11 +87,11 @@ def predicted(figure: str, prediction: Prediction) -> int:
 
 def main() -> int:
     """Predict, compare, write."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # of the process that traces: qwen_loss
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # of the process that traces: past_losses
     catalog = Catalog((), (*MODELS, *QWEN))
     with ROWS.open() as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    cells = [parse_cell(row["cell"], catalog) for row in rows]
+    cells = [as_published(row["source"], parse_cell(row["cell"], catalog)) for row in rows]
     found = predict(cells, catalog, processes=2, padded=False)
     lines, errors = [], defaultdict[str, list[float]](list)
     for row, cell, one in zip(rows, cells, found, strict=True):
