@@ -1,4 +1,4 @@
-"""A model calls its head as if it had no labels: put in as the faults of faults.py."""
+"""A model calls its head as if it had no labels: put in as the faults of rank/faults."""
 
 
 def labels_lost(session, trainer, meters):
