@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+OPERATOR = type(torch.ops.aten.add.Tensor)
+
 
 @dataclasses.dataclass(frozen=True)
-class Value:
+class Plain:
     """An answer that is no tensor."""
 
     value: Any
@@ -81,14 +83,14 @@ class Made:
         return int(args[self.viewed].storage_offset() + self.later)
 
 
-Answer = Value | Argument | Several | Made
+Answer = Plain | Argument | Several | Made
 
 
 def encoded(answers: dict[tuple[Any, ...], Answer]) -> bytes:
     """Answers by what decides them: an operator first, which is written by its name."""
     written = io.BytesIO()
     pickler = pickle.Pickler(written)
-    pickler.dispatch_table = copyreg.dispatch_table | {torch._ops.OpOverload: lambda one: (_named, (str(one),))}
+    pickler.dispatch_table = copyreg.dispatch_table | {OPERATOR: lambda one: (_named, (str(one),))}
     pickler.dump(answers)
     return written.getvalue()
 

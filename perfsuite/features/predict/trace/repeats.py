@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from perfsuite.features.predict.trace.answers import Answer, Argument, Made, Several, Value, decoded, encoded
+from perfsuite.features.predict.trace.answers import Answer, Argument, Made, Plain, Several, decoded, encoded
 
 VALUES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 _DEVICE = torch.ops.prim.device.default
@@ -146,7 +146,7 @@ def _answer(func: Any, args: Any, out: Any) -> Answer | None:
         parts = tuple(part for one in out if (part := _answer(func, args, one)))
         return Several(type(out), parts) if len(parts) == len(out) else None
     if not isinstance(out, torch.Tensor):
-        return Value(out) if type(out) in VALUES else None
+        return Plain(out) if type(out) in VALUES else None
     for number, arg in enumerate(args):
         if arg is out:
             return Argument(number)

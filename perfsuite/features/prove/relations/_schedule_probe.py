@@ -1,5 +1,6 @@
 """How often a script's learning-rate schedulers step, for which updates, and what average of weights follows them."""
 
+import contextlib
 import math
 import sys
 from collections import Counter
@@ -171,7 +172,8 @@ class ScheduleProbe(Probe):
                 rates = tuple(float(group["lr"]) for group in optimizer.param_groups)
                 one.rates.append(max(rates))
                 one.got.add(rates)
-                one.asked.add(tuple(map(float, getattr(one.scheduler, "_last_lr", ()))))
+                with contextlib.suppress(AttributeError):  # of one that has set none yet
+                    one.asked.add(tuple(map(float, one.scheduler.get_last_lr())))
         result = update()
         self._updated = self.watched.engine is not None
         return result
