@@ -33,7 +33,7 @@ from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
 from perfsuite.rank.script.script_rank import FirstWatched, ScriptRank
 from perfsuite.rank.script.script_trainer import SeenScript
-from perfsuite.rank.script.torch_hooks import watch_deepspeed, watch_torch
+from perfsuite.rank.script.torch_hooks import watch_deepspeed, watch_fsdp, watch_torch
 from perfsuite.rank.script.watched import LETTERS, Watched
 from perfsuite.rank.session import Session
 from perfsuite.records import codec
@@ -77,6 +77,12 @@ def attach_deepspeed(engine: Any) -> None:
         watch_deepspeed(engine, _here.watched)
         watch_saves(engine, _here.seen.saves)
         _proves(engine)
+
+
+def attach_fsdp(module: Any) -> None:
+    """Called when FullyShardedDataParallel is imported."""
+    if _here:
+        watch_fsdp(module, _here.watched)
 
 
 def attach_saves(module: Any) -> None:

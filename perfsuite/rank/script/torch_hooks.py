@@ -110,6 +110,11 @@ def _scaling(watched: Watched, step: Callable[..., Any]) -> Callable[..., Any]:
     return scaling
 
 
+def watch_fsdp(module: Any, watched: Watched) -> None:
+    """FullyShardedDataParallel clips by itself, but by torch's function on a single rank."""
+    replace(module.FullyShardedDataParallel, "clip_grad_norm_", functools.partial(_clipping, watched))
+
+
 def watch_deepspeed(engine: Any, watched: Watched) -> None:
     """DeepSpeed's engine steps at the boundary of an accumulation; before that, its step does nothing."""
 
