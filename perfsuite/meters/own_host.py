@@ -4,14 +4,13 @@ have mapped themselves. A CUDA driver maps memory of its own, so on a GPU only m
 Resident bytes hide it, since libraries and the allocators' caches are most of them. The peak is that of the beginnings
 of phases in the warm-up steps, without what was there when the script imported torch, and without what imports of
 libraries have allocated since then: a script may import torch first or last, and libraries import more when used.
-A leak grows in each step; what is made once, or freed, changes one count. So the median of the measured steps counts:
-of a timed step in the mean, and of the single steps after them. Three blocks of later steps know better, and there the
-least growth counts: a cache has ended, and something may begin to grow late. What all later steps add is compared, too.
+A leak grows in each step, and what is made once grows in one. So the least growth counts: that of a timed step in the
+mean, and that of each single step after them. Three blocks of later steps know better: a cache has ended, what is freed
+in measured steps hides nothing, and something may begin to grow late. What all later steps add is compared, too.
 """
 
 import contextlib
 import itertools
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,7 +114,7 @@ def grown_measured(counts: Sequence[tuple[str, int, int]]) -> int:
     """Bytes that a measured step has left, by ``counts``: the kind of a step, the steps before it, and bytes."""
     steps = itertools.pairwise([count for count in counts if count[0] != StepKind.WARMUP])
     rates = [(after - before) // (then - now) for (_, now, before), (_, then, after) in steps if then > now]
-    return _or_none(statistics.median_low(rates or [0]))
+    return _or_none(min(rates, default=0))
 
 
 def grown_later(counts: Sequence[int]) -> int:
