@@ -22,13 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from perfsuite.environments.content import (
-    DIGITS,
-    MOST_BYTES,
-    Content,
-    digest_of_file,
-    of_content,
-)
+from perfsuite.environments.content import DIGITS, MOST_BYTES, Content, digest_of_file, of_content
 from perfsuite.environments.git_contents import by_repository, in_git
 from perfsuite.errors import UsageError
 from perfsuite.system.paths import cache_folder

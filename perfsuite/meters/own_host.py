@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.meters._growth import BLOCK, BLOCKS, ends_block, least_growth
+from perfsuite.meters._growth import BLOCKS, ends_block, is_asked_at, least_growth
 from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script import boot
@@ -88,11 +88,10 @@ class OwnHost(Meter):
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if not ends_block(step):
             return
-        last = BLOCK * BLOCKS  # whose growth counts
-        if self.has_grown and step <= last:
+        if self.has_grown and is_asked_at(step):
             self.session.garbage.collect()
         self.later_bytes.append(self._bytes())
-        if step == last and grown_later(self.later_bytes):  # perhaps of what nobody uses
+        if len(self.later_bytes) == BLOCKS + 1 and grown_later(self.later_bytes):  # perhaps of what nobody uses
             self.session.garbage.collect()
             self.later_bytes[-1] = self._bytes()
 

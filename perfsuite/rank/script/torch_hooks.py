@@ -62,12 +62,17 @@ def watch_torch(torch: Any, watched: Watched) -> None:
     replace(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_reading, watched))
     for watch in (_watch_forward, _watch_backward, _watch_waits):
         watch(torch, watched)
-    for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
-        if hasattr(owner, name):
-            replace(owner, name, functools.partial(_clipping, watched))
+    replace_clips(torch, functools.partial(_clipping, watched))
     scaler = torch.amp.GradScaler
     replace(scaler, "step", functools.partial(_scaling, watched))
     replace(torch.autocast, "__enter__", functools.partial(_entering, watched, torch))
+
+
+def replace_clips(torch: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Wrap torch's functions that clip gradients, wherever a script finds them."""
+    for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
+        if hasattr(owner, name):
+            replace(owner, name, wrap)
 
 
 def _begun(closure: Callable[[], Any]) -> Callable[[], Any]:

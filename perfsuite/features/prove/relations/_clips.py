@@ -1,6 +1,5 @@
 """Clips of gradients that change nothing of an update: they come after it, or find no gradient."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -8,8 +7,7 @@ from typing import Any
 
 from perfsuite.rank.norms import local, norm_of
 from perfsuite.rank.script.probes import ProvedScript
-from perfsuite.rank.script.torch_hooks import CLIPPING
-from perfsuite.rank.script.watched import replace
+from perfsuite.rank.script.torch_hooks import replace_clips
 
 FEWEST = 3  # calls of a line, each of which is in vain
 
@@ -24,9 +22,7 @@ class Clips:
         self._calls: Counter[str] = Counter()  # by the user's line
         self._late: Counter[str] = Counter()
         self._empty: Counter[str] = Counter()
-        for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
-            if hasattr(owner, name):
-                replace(owner, name, self._clipping)
+        replace_clips(torch, self._clipping)
 
     def goes_backward(self) -> None:
         """Gradients are new."""

@@ -5,7 +5,6 @@ are read before they are clipped, since clipping would hide a wrong scale.
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -20,7 +19,7 @@ from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.features.prove.relations._sketches import size, sketch
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.probes import Probe, ProvedScript
-from perfsuite.rank.script.torch_hooks import CLIPPING
+from perfsuite.rank.script.torch_hooks import replace_clips
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.gradients import Gradients, Sketch, StepGradients
@@ -58,9 +57,7 @@ class GradientProbe(Probe):
         replace(torch, "compile", functools.partial(self._noting, "compiles"))
         for name in ("send", "recv", "batch_isend_irecv") if torch.distributed.is_available() else ():
             replace(torch.distributed, name, functools.partial(self._noting, "sends"))
-        for owner, name in itertools.product((torch.nn.utils, torch.nn.utils.clip_grad), CLIPPING):
-            if hasattr(owner, name):
-                replace(owner, name, self._clipping)
+        replace_clips(torch, self._clipping)
         from torch.utils import checkpoint
 
         replace(checkpoint, "checkpoint", functools.partial(self._noting, "recomputes"))
