@@ -30,7 +30,8 @@ from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.memory_table import headroom
 from perfsuite.features.predict.prediction import Prediction
-from perfsuite.features.predict.traced_memory import beside, predict
+from perfsuite.features.predict.trace_summary import beside
+from perfsuite.features.predict.traced_memory import predict
 
 GB, GIB = 10**9, 2**30
 GATED = Model(  # Llama's block with GPT-3's dimensions: 3 x 2/3 x 4h wide where GPT-3 has 2 x 4h, so as many weights

@@ -22,7 +22,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.trace.tracing import job_of, trace
 from perfsuite.features.predict.trace_records import Trace
-from perfsuite.features.predict.traced_memory import ranks_of
+from perfsuite.features.predict.traced_ranks import ranks_of
 
 FOLDER = DATA
 COLUMNS = (

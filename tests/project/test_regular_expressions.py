@@ -127,7 +127,7 @@ EXPRESSIONS = {
     "features/predict/trace/operator_modules.py": {
         r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.|^module\.": "names of torch's wrappers",
     },
-    "features/predict/traced_memory.py": {r"\.\d+(?=\.|$)": "names of a model's modules: the index of a layer"},
+    "features/predict/trace_summary.py": {r"\.\d+(?=\.|$)": "names of a model's modules: the index of a layer"},
     "rank/compat.py": {r"\w+": "messages of Python's exceptions: the name that a library lacks"},
     "rank/process_group.py": {
         r"(sm|compute)_(\d+)(\d)[a-z]?": "torch's list of the architectures that it is built for"

@@ -18,7 +18,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.features.predict.prediction import Estimate
 from perfsuite.features.predict.trace.tracing import MemoryTracer, job_of, kept_at, trace_each
 from perfsuite.features.predict.trace_records import HOST, Trace
-from perfsuite.features.predict.traced_memory import beside, firsts_of, host_bytes, placed
+from perfsuite.features.predict.trace_summary import beside, host_bytes, placed
+from perfsuite.features.predict.traced_ranks import firsts_of
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 

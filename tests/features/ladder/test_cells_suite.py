@@ -16,7 +16,7 @@ from perfsuite.features.ladder.cell_series import measured, traced
 from perfsuite.features.ladder.rung_evidence import add, behind, describe, read, why
 from perfsuite.features.predict.trace.tracing import job_of, trace
 from perfsuite.features.predict.trace_records import Trace
-from perfsuite.features.predict.traced_memory import PEAK, summarize
+from perfsuite.features.predict.trace_summary import PEAK, summarize
 from perfsuite.records.sample import Reading
 
 CELL = "gpt2_tiny-ddp-cpu_x2"

@@ -26,6 +26,7 @@ from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.result import PredictedResult
 from perfsuite.features.predict.trace import tracing
 from perfsuite.features.predict.trace_records import Trace, TraceMark
+from perfsuite.features.predict.trace_summary import summarize
 from perfsuite.features.predict.traced_memory import predict
 from perfsuite.records.codec import read, write
 from perfsuite.records.failure import Failure
@@ -398,7 +399,7 @@ def test_what_the_driver_keeps_is_nobodys(catalog, monkeypatch, beyond, outcome)
     assert device
     smallest = device.usable_bytes - sum(overhead(device, 1).values()) + beyond
     monkeypatch.setattr(memory_predict, "smallest_capacity", lambda *_: smallest)
-    one = memory_predict.summarize(cell, 0, BATCH)
+    one = summarize(cell, 0, BATCH)
 
     assert one.outcome == outcome
     assert one.capacity_bytes == 81_559 * 2**20 - 551 * 2**20

@@ -15,6 +15,7 @@ from perfsuite.features.predict import traced_memory as memory
 from perfsuite.features.predict.prediction import Prediction
 from perfsuite.features.predict.trace.__main__ import MANY, changes_nothing
 from perfsuite.features.predict.trace.tracing import MemoryTracer, job_of, trace
+from perfsuite.features.predict.traced_ranks import first_like, ranks_of
 from perfsuite.records.failure import Failure
 
 CELLS = ("gpt2_tiny-fsdp2+bf16-rtx3090_x2", "gpt2_tiny-fsdp2+bf16-rtx3090_x3")
@@ -184,7 +185,7 @@ def test_other_engines_are_traced_on_every_rank(catalog, strategy):
     """ZeRO 1 and 2 treat ranks differently in backward."""
     cell = parse_cell(f"llama_tiny-{strategy}+bf16-rtx3090_x2", catalog)
 
-    assert [memory.first_like(cell, one, False) for one in memory.ranks_of(cell)] in ([None], [None, None])
+    assert [first_like(cell, one, False) for one in ranks_of(cell)] in ([None], [None, None])
 
 
 def test_what_has_ended_is_kept(traced, catalog, monkeypatch):

@@ -31,7 +31,8 @@ from perfsuite.features.predict.state_bound import StateBound
 from perfsuite.features.predict.time.cell_steps import time_of
 from perfsuite.features.predict.time.software import SOFTWARE
 from perfsuite.features.predict.trace.tracing import MemoryTracer
-from perfsuite.features.predict.traced_memory import attempt_each, moves_tensors
+from perfsuite.features.predict.trace_summary import moves_tensors
+from perfsuite.features.predict.traced_memory import attempt_each
 from perfsuite.records.failure import Failure
 from perfsuite.settings.keys import CATALOG
 from perfsuite.show.text.tables import bare_table, print_table

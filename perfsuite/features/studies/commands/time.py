@@ -33,7 +33,7 @@ from perfsuite.features.predict.time.replayed import (
     write_spans,
 )
 from perfsuite.features.predict.time.traced import KERNELS, Replayed
-from perfsuite.features.predict.traced_memory import missing_bytes
+from perfsuite.features.predict.trace_summary import missing_bytes
 from perfsuite.features.predict.untraceable import why_no_operators
 from perfsuite.features.studies._length_options import add_length, length_of
 from perfsuite.features.studies._study_rows import Length, rounds_of, time_to_train
