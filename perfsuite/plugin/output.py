@@ -98,6 +98,7 @@ class Output:
         """A worker has collected, and all of them the same."""
         if not self.selected_by_workers:
             self.selected_by_workers = True
+            self.selection.cells = len(ids)
             self.reports.begin(list(ids))
 
     @pytest.hookimpl(tryfirst=True)

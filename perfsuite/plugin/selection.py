@@ -29,7 +29,7 @@ class Selection:
 
     def __init__(self, config: pytest.Config, options: Options, store: Store, project: Project) -> None:
         self.config, self.options, self.store, self.project = config, options, store, project
-        self.cells = 1  # in this run: the error rates are for all of them together
+        self.cells = 0  # in this run: the error rates are for all of them together
         self.left_out: list[str] = []  # cells' tests that were deselected
         self.history = History()
         self.notes: list[str] = []  # what was not chosen, and why

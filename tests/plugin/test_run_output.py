@@ -421,3 +421,4 @@ def test_a_plan_of_fixtures_is_no_success(repository):
 
     assert perf(pytester, "--setup-plan").ret == pytest.ExitCode.TESTS_FAILED
     assert perf(pytester, "--collect-only").ret == pytest.ExitCode.OK
+    assert perf(pytester, "--cache-show").ret == pytest.ExitCode.OK
