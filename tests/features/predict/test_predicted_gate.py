@@ -18,6 +18,7 @@ from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError
 from perfsuite.features.predict import predicted_cells as pytest_predictions
+from perfsuite.features.predict import trace_summary
 from perfsuite.features.predict import traced_memory as memory_predict
 from perfsuite.features.predict.overhead import overhead
 from perfsuite.features.predict.predicted_baselines import PredictedBaseline, judge_prediction, load, path_of
@@ -398,7 +399,7 @@ def test_what_the_driver_keeps_is_nobodys(catalog, monkeypatch, beyond, outcome)
     device = cell.hardware.device
     assert device
     smallest = device.usable_bytes - sum(overhead(device, 1).values()) + beyond
-    monkeypatch.setattr(memory_predict, "smallest_capacity", lambda *_: smallest)
+    monkeypatch.setattr(trace_summary, "smallest_capacity", lambda *_: smallest)
     one = summarize(cell, 0, BATCH)
 
     assert one.outcome == outcome
