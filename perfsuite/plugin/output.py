@@ -72,6 +72,7 @@ class Output:
         self.skipped: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}  # of skipped tests, by pytest's ids
         self.selected_by_workers = False  # of pytest-xdist
+        self.runs = False  # not for --collect-only, --fixtures, --cache-show; --setup-plan runs, but none of its cells
         self.ended = 0  # tests of cells
         self.held: set[str] = set()  # tests whose cells are open, or were
         self.nothing_compared = False
@@ -92,6 +93,11 @@ class Output:
         elsewhere = is_worker(self.config) or self.config.pluginmanager.hasplugin("dsession")
         if not (session.config.option.collectonly or elsewhere):
             self.reports.begin([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Tests run, and not only what pytest tells of them."""
+        self.runs = not session.config.option.collectonly
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
@@ -239,8 +245,7 @@ class Output:
         """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached. Nor is
         one whose time ended before its cells.
         """
-        chosen = self.selection.cells and not session.config.option.collectonly  # --setup-plan runs none of them
-        ran = bool(self.results or self.reasons or chosen)
+        ran = bool(self.results or self.reasons or (self.runs and self.selection.cells))
         if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, self.results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
         if session.exitstatus == pytest.ExitCode.OK and any(map(self.is_red, self.results)):

@@ -420,5 +420,5 @@ def test_a_plan_of_fixtures_is_no_success(repository):
     pytester = repository(CELLS[:1])
 
     assert perf(pytester, "--setup-plan").ret == pytest.ExitCode.TESTS_FAILED
-    assert perf(pytester, "--collect-only").ret == pytest.ExitCode.OK
-    assert perf(pytester, "--cache-show").ret == pytest.ExitCode.OK
+    for question in ("--collect-only", "--fixtures", "--fixtures-per-test", "--cache-show"):
+        assert pytester.runpytest_inprocess("--perf", question).ret == pytest.ExitCode.OK
