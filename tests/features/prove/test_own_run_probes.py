@@ -30,7 +30,7 @@ def counted(*steps):
                 counts.epoch_ends()
             counts.goes_backward()
         counts.step_ends()
-    return counts.overfull()
+    return counts.uneven()
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,13 @@ def counted(*steps):
         ((3, 3, 3, -3, 3, 3), None),  # batches without an end
         ((1, 1, 2, -4, 4, 4, 8), None),  # the accumulation grows
         ((3, -5), None),  # what is usual is not known
+        ((1, 3, 3, -3, 3), (1, 1, 3)),  # after number % 3
+        ((1, 2, 3, 3, 3), None),
+        ((4, 3, 3, 3, 3), None),  # what is made once
     ],
 )
-def test_micro_batches_that_an_epoch_leaves_over_are_told(steps, told):
-    """If the step that adds them up is the only unusual one."""
+def test_a_step_with_more_or_fewer_micro_batches_is_told(steps, told):
+    """If it is the only unusual one: the first, or one that has what an epoch left over."""
     assert counted(*steps) == told
 
 
@@ -212,7 +215,7 @@ def test_ranks_that_take_parts_by_other_seeds_are_told(shared, outcome):
             "workers": 0,
         }
         loader = LoaderFacts(**about, shuffles=True, tells=False, epochs=[epoch])
-        return DataFacts(loaders=[loader], parallel=True, draws={}, overfull=None, backward_line="")
+        return DataFacts(loaders=[loader], parallel=True, draws={}, uneven=None, backward_line="")
 
     judged = data._judge([msgspec.to_builtins(of_rank(rank)) for rank in (0, 1)])
 

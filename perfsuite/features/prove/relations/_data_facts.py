@@ -1,6 +1,6 @@
 """What is known of the samples that a script reads."""
 
-from perfsuite.features.prove.relations._micro_batches import Overfull
+from perfsuite.features.prove.relations._micro_batches import UnevenStep
 from perfsuite.records.record import Record
 
 
@@ -38,11 +38,11 @@ class LoaderFacts(Record, frozen=True, kw_only=True):
 
 class DataFacts(Record, frozen=True, kw_only=True):
     """Of one rank. ``parallel``: each rank has its own data. ``draws`` are what workers would draw, by package.
-    ``overfull`` is a step that adds up what an epoch has left over, and ``backward_line`` where.
+    ``uneven`` is a step that adds up more or fewer micro-batches than others, and ``backward_line`` where.
     """
 
     loaders: list[LoaderFacts]
     parallel: bool
     draws: dict[str, list[str]]
-    overfull: Overfull | None
+    uneven: UnevenStep | None
     backward_line: str

@@ -172,7 +172,7 @@ class DataProbe(Probe):
                 loaders=loaders,
                 parallel=averaging == self.script.world_size,
                 draws=found,
-                overfull=self.micro_batches.overfull(),
+                uneven=self.micro_batches.uneven(),
                 backward_line=self.line,
             )
         )

@@ -1,11 +1,13 @@
-"""How many micro-batches each update adds up, and whether some are left over from the epoch before."""
+"""How many micro-batches each update adds up: fewer at first, or some that are left over from the epoch before."""
 
 from statistics import median_low
 from typing import NamedTuple
 
+FEWEST = 4  # steps that tell what is usual
 
-class Overfull(NamedTuple):
-    """A step that adds up more micro-batches than those before and after it, and where an epoch ended meanwhile."""
+
+class UnevenStep(NamedTuple):
+    """A step that adds up more or fewer micro-batches than usual. Steps count from 1."""
 
     step: int
     number: int
@@ -34,12 +36,17 @@ class MicroBatches:
         self._counts.append(self._now)
         self._now = 0
 
-    def overfull(self) -> Overfull | None:
-        """The first of those steps, if each other step has as many as usual."""
-        if len(self._counts) < 4:  # too few to know what is usual
+    def uneven(self) -> UnevenStep | None:
+        """The first step, if it has fewer than all others, or one that has what an epoch left over; None if there is
+        neither, or steps differ in other ways, too.
+        """
+        if len(self._counts) < FEWEST:
             return None
         usual = median_low(self._counts)
-        if any(count != usual for step, count in enumerate(self._counts[:-1]) if step not in self._crossing):
+        unlike = [step for step, count in enumerate(self._counts[:-1]) if count != usual and step not in self._crossing]
+        if unlike == [0] and 0 < self._counts[0] < usual:
+            return UnevenStep(1, self._counts[0], usual)
+        if unlike:
             return None
         more = (step for step in sorted(self._crossing) if step < len(self._counts) and self._counts[step] > usual > 0)
-        return next((Overfull(step + 1, self._counts[step], usual) for step in more), None)
+        return next((UnevenStep(step + 1, self._counts[step], usual) for step in more), None)

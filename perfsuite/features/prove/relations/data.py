@@ -28,9 +28,10 @@ def _judge(seen: Seen) -> Judged:
             aside.append(Remark(what="ranks_unknown"))
         elif len(ranks) > 1:
             wrong += _of_ranks(same)
-    if left := ranks[0].overfull:
-        about = {"step": left.step, "number": float(left.number), "expected": float(left.usual)}
-        wrong.append(Remark(what="left_over", line=ranks[0].backward_line, **about))  # type: ignore[arg-type]
+    if uneven := ranks[0].uneven:
+        step, number, usual = uneven
+        what = "left_over" if number > usual else "first_step"
+        wrong.append(Remark(what=what, step=step, number=number, expected=usual, line=ranks[0].backward_line))
     wrong += _of_workers(ranks[0].draws, max(loader.workers for loader in loaders[0]))
     first = loaders[0][0]
     if len(first.epochs) < 2 and not wrong:
@@ -159,6 +160,8 @@ RELATION = Relation(
         "before it is written",
         "left_over": "step {step} adds up {number} micro-batches, and others {expected}: what is left over at the end "
         "of an epoch is added to the next one. Clear it, or make a step of it",
+        "first_step": "the first step adds up {number} of {expected} micro-batches: does it come after number % "
+        "{expected}, and not after (number + 1) % {expected}?",
         "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
         "same seed in each?",
     },
