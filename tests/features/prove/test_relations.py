@@ -96,6 +96,10 @@ def evaluate():
 SUMS = """net
 for one in [one for one in net.parameters() if one.dim() > 1]:
     one.register_post_accumulate_grad_hook(lambda one: dist.all_reduce(one.grad))"""
+OWN_WEIGHTS = """net
+for one in net.parameters():
+    one.data.add_(dist.get_rank() / 10)
+    one.register_post_accumulate_grad_hook(lambda one: dist.all_reduce(one.grad))"""
 PARTS = (  # a loss that is a method, and an optimizer of a part
     "AdamW(model.parameters(), lr=1e-2)\n",
     "AdamW([*model.embed.parameters(), *model.head.parameters()], lr=1e-2)\n"
@@ -103,6 +107,8 @@ PARTS = (  # a loss that is a method, and an optimizer of a part
     "'eval': inner.eval, 'train': inner.train})()\n",
 )
 CLIP = "        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
+ANEW = "torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))"
+WARMS = "LinearLR(optimizer, 0.1, total_iters=50)"
 slow = pytest.mark.slow
 FAULTS = [  # a relation, the edit, and what is said
     ("trained", ("AdamW(model.parameters()", "AdamW(model.body.parameters()"), "does not have embed.weight and 2 more"),
@@ -147,6 +153,17 @@ FAULTS = [  # a relation, the edit, and what is said
         ("    for x, y in loader:\n        loss", "    torch.manual_seed(0)\n    for x, y in loader:\n        loss"),
         "in the order",
     ),
+    (
+        "data",
+        ("    for x, y in loader:\n        loss", f"    for x, y in {ANEW}:\n        loss"),
+        "in the order of the",
+    ),
+    ("trained", ("lr=1e-2", "lr=0.0"), "was 0 in all of 24 updates"),
+    (
+        "schedule",
+        ("LambdaLR(optimizer, lambda step: 1 - step / 100)", WARMS),
+        "warms up for 50 steps",
+    ),
     ("data", (SHUFFLE, f"{SHUFFLE}, num_workers=2, worker_init_fn=lambda _: torch.manual_seed(0)"), "workers draw the"),
     ("data", ("optimizer = ", f"{STREAM}optimizer = "), "each of 2 workers reads every sample of Stream"),
     ("seeds", ("optimizer = ", "model.head.weight.data.add_(os.getpid())\noptimizer = "), "but head.weight begins"),
@@ -156,6 +173,11 @@ FAULTS = [  # a relation, the edit, and what is said
 OF_RANKS = [
     ("replicas", ("cross_entropy(model", "cross_entropy(net"), "ranks train apart since step 1"),
     ("replicas", ("nn.parallel.DistributedDataParallel(net)", "net"), "ranks train apart since step 1"),
+    (
+        "replicas",
+        ("nn.parallel.DistributedDataParallel(net)", OWN_WEIGHTS),
+        "between ranks before the first step",
+    ),
     ("replicas", ("        optimizer.step()\n", RANK_MOVES), "1.bias differs between ranks since step"),
     ("data", ("sampler=sampler", "shuffle=True"), "all 2 ranks read the same samples of TensorDataset"),
     ("data", ("    sampler.set_epoch(epoch)\n", ""), "epoch 2 reads TensorDataset in the order of the epoch before"),

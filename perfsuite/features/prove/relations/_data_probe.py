@@ -28,10 +28,10 @@ DRAWS = "worker_draws"  # a folder of the cell: what each worker would draw next
 
 
 class _Pass:
-    """An epoch as it is read."""
+    """An epoch as it is read. Those of one ``series`` follow each other: a script may make its loader anew for each."""
 
-    def __init__(self, loader: Any, line: str) -> None:
-        self.loader, self.line = loader, line
+    def __init__(self, loader: Any, line: str, series: int) -> None:
+        self.loader, self.line, self.series = loader, line, series
         self.samples: list[str] = []
         self.contents: list[str] = []
         self.exact: list[str] = []
@@ -92,9 +92,18 @@ class DataProbe(Probe):
 
     def _begin(self, iterator: Any, loader: Any) -> None:
         if self.watched.is_here:
-            self._by_iterator[id(iterator)] = _Pass(loader, self.script.line())
+            line = self.script.line()
+            self._by_iterator[id(iterator)] = _Pass(loader, line, self._series(loader, line))
             self.passes.append(self._by_iterator[id(iterator)])
             self._stored.begin(loader.dataset)
+
+    def _series(self, loader: Any, line: str) -> int:
+        """That of the loader, or of the one before it that has read the same data to its end at the same line."""
+        if all(one.loader is not loader for one in self.passes):
+            for one in reversed(self.passes):
+                if one.loader.dataset is loader.dataset and one.line == line and line:
+                    return one.series if one.complete else id(loader)
+        return next((one.series for one in self.passes if one.loader is loader), id(loader))
 
     def _drawing(self, draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def drawing(iterator: Any) -> Any:
@@ -155,10 +164,10 @@ class DataProbe(Probe):
 
     def facts(self) -> Any:
         """A record, DataFacts."""
-        by_loader: dict[int, list[_Pass]] = {}
+        by_series: dict[int, list[_Pass]] = {}
         for one in self.passes:
-            by_loader.setdefault(id(one.loader), []).append(one)
-        training = [some for some in by_loader.values() if any(one.trains for one in some)]
+            by_series.setdefault(one.series, []).append(one)
+        training = [some for some in by_series.values() if any(one.trains for one in some)]
         loaders = [_facts_of([one for one in some if one.trains]) for some in training]
         modules = [part for model in self.script.models() for part in model.modules()]
         averaging = max(map(_averages, [self.watched.engine, *modules]))

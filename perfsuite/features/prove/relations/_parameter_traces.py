@@ -15,6 +15,7 @@ class ParameterTrace(Record, frozen=True, kw_only=True):
     nonzero: bool = False
     moved: bool = False
     tried: int = 0  # updates with a gradient and a learning rate
+    idle: int = 0  # updates with a gradient, whose learning rate is 0 for ever: no scheduler raises it
     dtype: str = ""
     ran: str = ""
     before: str = ""  # of a cut: the module that goes on

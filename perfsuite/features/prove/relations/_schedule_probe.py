@@ -16,7 +16,7 @@ from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:ScheduleProbe"
 LENGTHS = ("total_steps", "T_max")  # attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR
-LENGTH = "num_training_steps"  # of the schedules of transformers
+LENGTH, WARMUP = "num_training_steps", "num_warmup_steps"  # of the schedules of transformers
 TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
 
@@ -24,7 +24,8 @@ ACCELERATE = "accelerate.scheduler"
 class Schedule(Record, frozen=True, kw_only=True):
     """One scheduler. ``counts`` are its steps for an update of each iteration, ``early`` those before the first one.
     ``inner`` is that of a scheduler inside of another. ``rates`` are its optimizer's learning rates in the updates.
-    ``length`` is the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back.
+    ``length`` is the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back. In the
+    first ``warmup`` of them the rate rises.
     ``position`` is how many of them it has made, as it counts itself: accelerate's makes one for each rank.
     ``asked`` is how many different learning rates it has set before updates, and ``got`` how many the updates had.
     """
@@ -39,6 +40,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     rates: list[float]
     length: int
     turns: bool
+    warmup: int
     position: int
     asked: int
     got: int
@@ -206,6 +208,7 @@ class ScheduleProbe(Probe):
                 rates=one.rates,
                 length=_length(one.scheduler),
                 turns=hasattr(one.scheduler, TURNS),
+                warmup=_warmup(one.scheduler),
                 position=int(getattr(one.scheduler, "last_epoch", 0)),
                 asked=len(one.asked),
                 got=len(one.got),
@@ -232,6 +235,14 @@ def _length(scheduler: Any) -> int:
     found = [getattr(scheduler, name, 0) for name in LENGTHS]
     found += [getattr(one, "keywords", {}).get(LENGTH, 0) for one in getattr(scheduler, "lr_lambdas", ())]
     return int(max(found))
+
+
+def _warmup(scheduler: Any) -> int:
+    found = [getattr(one, "keywords", {}).get(WARMUP, 0) for one in getattr(scheduler, "lr_lambdas", ())]
+    if getattr(scheduler, "start_factor", 1.0) < getattr(scheduler, "end_factor", 1.0):  # LinearLR
+        found.append(scheduler.total_iters)
+    found += [_warmup(one) for one in getattr(scheduler, "_schedulers", ())[:1]]  # SequentialLR
+    return int(max(found, default=0))
 
 
 def _inner(optimizer: Any) -> Any:

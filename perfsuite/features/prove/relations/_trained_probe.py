@@ -39,6 +39,7 @@ class TrainedProbe(Probe):
         self.frozen: dict[str, int] = {}
         self.moved: set[str] = set()
         self.tried: Counter[str] = Counter()
+        self.idle: Counter[str] = Counter()
         self.least: dict[str, float] = {}  # of each gradient that a backward found there since its last update
         self.found: dict[str, weakref.ref[Any]] = {}  # the gradient itself
         self.before: dict[str, str] = {}  # digests of parameters that have not moved yet
@@ -127,7 +128,7 @@ class TrainedProbe(Probe):
         self.fed |= any(one.grad is not None for group in optimizer.param_groups for one in group["params"])
         frozen = [(name, parameter) for name, parameter in self.script.parameters() if not parameter.requires_grad]
         before = {name: digest(one) for name, one in frozen} if self.updates < WATCHED_UPDATES else {}
-        rates = {id(parameter): float(group["lr"]) for group in optimizer.param_groups for parameter in group["params"]}
+        rates = {id(parameter): _rate(group) for group in optimizer.param_groups for parameter in group["params"]}
         for name, one in self._trained():
             if id(one) not in rates:
                 continue
@@ -135,7 +136,9 @@ class TrainedProbe(Probe):
             if one.grad is None or not (largest := self._largest(one.grad)):
                 continue
             self.gradients.add(name)
-            self.tried[name] += bool(rates[id(one)])
+            rate, base = rates[id(one)]
+            self.tried[name] += bool(rate)
+            self.idle[name] += not (rate or base)
             if math.isfinite(largest):
                 self.nonzero.add(name)
                 if least and self.found[name]() is one.grad:  # and no other that was put in its place
@@ -177,6 +180,7 @@ class TrainedProbe(Probe):
                 nonzero=name in self.nonzero,
                 moved=name in self.moved,
                 tried=self.tried[name],
+                idle=self.idle[name] if self.script.ended else 0,  # the script may set one later
                 dtype=str(parameter.dtype).removeprefix("torch."),
                 ran=runs.get(name, ("", "", ""))[0],
                 before=runs.get(name, ("", "", ""))[1],
@@ -216,6 +220,11 @@ class TrainedProbe(Probe):
     def _largest(self, gradient: Any) -> float:
         here = elements_of(local(gradient))
         return float(here.detach().abs().max()) if here.numel() else 0.0
+
+
+def _rate(group: dict[str, Any]) -> tuple[float, float]:
+    """The learning rate now, and that which a scheduler starts from."""
+    return float(group["lr"]), float(group.get("initial_lr", 0.0))
 
 
 def _untied(model: Module) -> str:

@@ -133,7 +133,7 @@ def _judge(seen: Seen) -> Judged:
     if not names:
         raise CannotTry(Remark(what="shards"))
     begun = [name for name in names if name in first.digests[0] and _differs(ranks, 0, name)]
-    if not first.keeps and begun:
+    if not first.keeps and begun and not all(_has_equal(ranks, 1, [name]) for name in begun):
         raise CannotTry(Remark(what="unknown", subject=begun[0], more=len(begun) - 1))
     wrong = _parameters(ranks, steps, names, first)
     if not wrong:
@@ -156,7 +156,7 @@ def _parameters(ranks: Sequence[Replica], steps: Sequence[int], names: Sequence[
         return []
     since = {name: next(step for step in steps if _differs(ranks, step, name)) for name in last}
     gradients = _gradients(ranks, last)
-    averaged = gradients is not None and _has_equal(ranks, gradients[0], names)
+    averaged = _has_equal(ranks, gradients[0] if gradients else 1, names)
     if not first.keeps and len(last) > len(names) / 2 and not averaged:
         return grouped("alone", last, step=min(since.values()), line=first.line)
     if gradients and (first.keeps or averaged):

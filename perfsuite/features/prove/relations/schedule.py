@@ -63,6 +63,8 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
     counts_updates = math.isclose(one.length, facts.iterations, rel_tol=NEAR)
     if facts.ended and counts_updates and stepped * 2 < one.length:
         return Remark(what="short", subject=one.kind, **about)
+    if facts.ended and max(stepped, one.position) < one.warmup:
+        return Remark(what="warms", subject=one.kind, **about | {"expected": one.warmup})
     if facts.ended and _counts_parts(one, facts):
         return Remark(what="long", subject=one.kind, **about | {"number": one.position})
     return None
@@ -113,6 +115,8 @@ RELATION = Relation(
         "updates, and its step() epochs?",
         "long": "{subject} is made for {expected} steps, and training ends after {number}: does its length count "
         "micro-batches, or the batches of all ranks?",
+        "warms": "{subject} warms up for {expected} steps, and training ends after {number}: does its warm-up count "
+        "micro-batches, or does its step() count epochs?",
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },

@@ -100,6 +100,9 @@ def _about_moves(
         if max(one.tried for one in some) >= FEWEST and not any(one.moved for one in some)
     ]
     yield from grouped("stuck", stuck, other=trained[stuck[0]][0].dtype if stuck else "")
+    idle = {name: min(one.idle for one in some) for name, some in trained.items()}
+    names = [name for name, some in trained.items() if idle[name] >= FEWEST and not any(one.moved for one in some)]
+    yield from grouped("idle", names, number=idle[names[0]] if names else 0, line=first.optimizer_line)
     copies = first.stuck_copies
     yield from grouped("copy", list(copies), other=next(iter(copies.values()), ""))
     frozen = {name: max(one.moved_frozen for one in some) for name, some in merged.items()}
@@ -133,6 +136,8 @@ RELATION = Relation(
         "twice": "two optimizers have {subject}: it is updated twice in each step",
         "stuck": "{subject} does not move in any update, in {other}: an update is smaller than its rounding. Keep "
         "float32 weights",
+        "idle": "the learning rate of {subject} was 0 in all of {number} updates, and no scheduler raises it. If it "
+        "is meant to be frozen, call requires_grad_(False)",
         "copy": "{subject} is written in each step and stays as it was, in {other}: what an average adds to a copy is "
         "smaller than its rounding. Keep averages in float32",
         "frozen": "{subject} is frozen, and the optimizer moved it in step {step}",
