@@ -47,12 +47,15 @@ class ResumeStep(Record, frozen=True, kw_only=True):
 
 
 class ResumeFacts(Record, frozen=True, kw_only=True):
-    """Of one rank. ``saved`` is the number of steps before the first checkpoint, 0 if none was written. ``files`` has a
-    copy of it, and ``checkpoint`` is its path for the script. ``options`` of the script's parser say whether they take
-    a value. ``library`` is what can resume by itself.
+    """Of one rank. ``steps`` are the first of all that it ``made``, and ``ended``: the script, by itself. ``saved`` is
+    the number of steps before the first checkpoint, 0 if none was written. ``files`` has a copy of it, and
+    ``checkpoint`` is its path for the script. ``options`` of the script's parser say whether they take a value.
+    ``library`` is what can resume by itself.
     """
 
     steps: list[ResumeStep]
+    made: int
+    ended: bool
     saved: int
     files: str
     checkpoint: str
@@ -201,6 +204,8 @@ class ResumeProbe(Probe):
         """A record, ResumeFacts."""
         facts = ResumeFacts(
             steps=[ResumeStep(**step) for step in self.steps if "losses" in step],
+            made=self.script.step,
+            ended=self.script.ended,
             saved=self.saved,
             files=self.files,
             checkpoint=self.checkpoint,

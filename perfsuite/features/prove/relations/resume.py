@@ -109,7 +109,8 @@ def _resuming(asked: ProveRequest, first: ResumeFacts) -> Way:
         changes.append(change(resumes, first.checkpoint))
     else:
         raise CannotTry(Remark(what="no_option"))
-    return Way(tuple(words), changes=tuple(changes), steps=COMPARED)
+    steps = first.made - first.saved + 1 if first.ended else COMPARED  # one more than there ought to be
+    return Way(tuple(words), changes=tuple(changes), steps=steps)
 
 
 def _judge(straight: Sequence[ResumeFacts], resumed: Sequence[ResumeFacts]) -> Judged:
@@ -118,7 +119,7 @@ def _judge(straight: Sequence[ResumeFacts], resumed: Sequence[ResumeFacts]) -> J
         if not other.steps:
             raise CannotTry(Remark(what="no_steps"))
         mine, its = one.steps[one.saved], other.steps[0]
-        wrong = _differs(one, other)
+        wrong = _differs(one, other) or _length(one, other)
         if wrong:
             return RELATION.broken(wrong)
         if mine.rows != its.rows:
@@ -135,6 +136,14 @@ def _rates(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
             step = one.saved + number + 1
             return [Remark(what="rates", number=its.rates[0], expected=mine.rates[0], step=step, line=one.line)]
     return []
+
+
+def _length(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
+    """Training has as many steps left as the straight one had after the save, if that was seen to its end."""
+    left = one.made - one.saved
+    if not one.ended or (other.ended and other.made == left):
+        return []
+    return [Remark(what="longer" if other.made > left else "shorter", number=other.made, expected=left, line=one.line)]
 
 
 def _differs(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
@@ -193,6 +202,10 @@ RELATION = Relation(
         "state saved and loaded?",
         "losses": "weights, rows and random numbers of step {step} are restored, and its loss is another one: some "
         "state is not saved",
+        "longer": "resumed, training makes more than the {expected} steps that were left: is the number of "
+        "the next epoch or step saved?",
+        "shorter": "resumed, training makes {number} steps, and {expected} were left: is the number of the "
+        "next epoch or step saved?",
         "next_epoch": "the epoch after the checkpoint has another order when resumed",
         "random_unread": "the random state is not restored; the model draws no numbers",
     },
