@@ -44,6 +44,7 @@ class Gradients(Record, frozen=True, kw_only=True):
     modules: list[ModuleTrace] = []  # in the order in which they ended
     update: dict[str, Sketch] = {}
     given: dict[str, Sketch] = {}
+    buffers: dict[str, Sketch] = {}  # after the last step, as the statistics of BatchNorm
     epsilon: float
     weights: float
     dropout: bool

@@ -10,14 +10,14 @@ import pytest
 from perfsuite.features.prove.relation import CannotTry
 from perfsuite.features.prove.relations import _causal_probe, causal, modes, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
-from perfsuite.features.prove.relations._compared import check_alone
+from perfsuite.features.prove.relations._compared import check_alone, same_steps
 from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._ties import Ties
 from perfsuite.features.prove.relations_text import say
 from perfsuite.rank.script.torch_hooks import CLIPPING
-from perfsuite.records.gradients import Gradients
+from perfsuite.records.gradients import Gradients, StepGradients
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from torch import nn  # noqa: E402
@@ -210,6 +210,22 @@ def test_one_rank_alone_is_not_started_where_it_would_wait():
         with pytest.raises(CannotTry, match=reason):
             check_alone([Gradients(**known | {name: value})])
     check_alone([Gradients(**known)])
+
+
+def test_steps_that_a_launch_skips_are_left_out_of_all():
+    """By their rows: a GradScaler skips what is not finite, and the rows go on."""
+
+    def ranks(*rows):
+        steps = [StepGradients(gradients={}, rows=[row], micro_batches=1) for row in rows]
+        flags = dict.fromkeys(("dropout", "uncounted", "random", "batch_norm"), False)
+        return [Gradients(steps=steps, epsilon=0.0, weights=0.0, **flags)]
+
+    def rows(side):
+        return ["".join(step.rows) for step in side[0].steps]
+
+    few, many = same_steps([ranks("c", "d", "e"), ranks("a", "b", "c", "d")])
+    assert rows(few) == rows(many) == ["c", "d"]
+    assert [rows(side) for side in same_steps([ranks("a", "b"), ranks("b", "c")])] == [["a", "b"], ["b", "c"]]
 
 
 @pytest.mark.parametrize("clears", [True, False])

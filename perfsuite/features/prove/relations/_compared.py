@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from perfsuite.features.prove.relation import CannotTry, ProveRequest, Remark, Way
 from perfsuite.features.prove.relations._changes import change, rounded, without_dropout
 from perfsuite.features.prove.relations._sketches import distance, size
@@ -99,7 +101,7 @@ class Rounding:
 def _tensors(rank: Gradients, what: str) -> list[dict[str, Sketch]]:
     if what == "gradients":
         return [step.gradients for step in rank.steps[:STEPS]]
-    return [rank.update if what == "update" else rank.given]
+    return [{"update": rank.update, "given": rank.given, "buffers": rank.buffers}[what]]
 
 
 def check_steps(*sides: Sequence[Gradients]) -> None:
@@ -142,7 +144,7 @@ def relative(one: dict[str, Sketch], other: dict[str, Sketch]) -> tuple[float, s
 def compared(
     one: Sequence[Gradients], other: Sequence[Gradients], rounding: Rounding, what: str = "gradients"
 ) -> Compared:
-    """Of the ranks' gradients, or of the ``update``. Raises CannotTry if a way made too few steps."""
+    """Of the ranks' gradients, of the ``update`` or of ``buffers``. Raises CannotTry if a way made too few steps."""
     check_steps(one, other)
     if what == "update" and not all(rank.update for rank in (*one, *other)):
         raise CannotTry(Remark(what="no_update"))
@@ -201,6 +203,21 @@ def same_rows(one: Sequence[Gradients], other: Sequence[Gradients]) -> bool:
 def rows_of(ranks: Sequence[Gradients], step: int) -> Counter[str]:
     """The rows of all ranks in a step, and how often each was there."""
     return Counter(row for rank in ranks for row in rank.steps[step].rows)
+
+
+def same_steps(sides: Sequence[list[Gradients]]) -> list[list[Gradients]]:
+    """The sides with those steps whose rows all of them have: a GradScaler skips some. All if there are too few."""
+    found = []
+    for side in sides:
+        count = min(len(rank.steps) for rank in side)
+        found.append({frozenset(rows_of(side, step).items()): step for step in range(count)})
+    common = [rows for rows in found[0] if all(rows in one for one in found)]
+    if len(common) < FEWEST:
+        return list(sides)
+    return [
+        [msgspec.structs.replace(rank, steps=[rank.steps[steps[rows]] for rows in common]) for rank in side]
+        for side, steps in zip(sides, found, strict=True)
+    ]
 
 
 def _begins(one: Sequence[Gradients], other: Sequence[Gradients], rounding: Rounding) -> list[Remark]:

@@ -133,6 +133,7 @@ class GradientProbe(Probe):
                 modules=[one.record(self.scale) for one in self.modules.values()],
                 update=self.update,
                 given=self.given,
+                buffers={name: sketch(buffer) for name, buffer in self.script.buffers()},
                 epsilon=self.epsilon,
                 weights=self.weights,
                 dropout=self.script.dropout,

@@ -23,6 +23,10 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what=found.undoubted[0]))
     line = again[0].lines.get("recomputes", "")
     differ = Remark(what="differ", subject=found.worst, number=found.difference, expected=found.allowed, line=line)
+    buffers = compared(once, again, rounding, "buffers")
+    twice = Remark(what="twice", subject=buffers.worst, number=buffers.difference, line=line)
+    if found.agree and not buffers.agree:
+        return RELATION.broken([twice])
     held = Remark(what="held", number=found.difference, expected=found.allowed)
     return RELATION.broken([] if found.agree else [differ, *found.begins], [], held)
 
@@ -37,6 +41,8 @@ RELATION = Relation(
         "held": "gradients with and without recomputation differ by {number} of their norm (rounding explains "
         "{expected})",
         "unused": "the script does not call torch.utils.checkpoint",
+        "twice": "recomputation changes {subject}, by {number} of all buffers' norm: what is computed twice updates "
+        "running statistics twice. Keep BatchNorm out of it",
         "differ": "recomputation changes gradients by {number} of their norm, most in {subject}, where rounding "
         "explains {expected}: does it draw the same random numbers?",
     },

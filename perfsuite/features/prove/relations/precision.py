@@ -3,6 +3,7 @@
 Gradients are unscaled before they are clipped. Weights that the optimizer moves have a float32 master.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,12 +11,15 @@ from perfsuite.features.prove.relation import CannotTry, Proof, ProveRequest, Re
 from perfsuite.features.prove.relations._changes import change, in_float32
 from perfsuite.features.prove.relations._compared import (
     DOUBTS,
+    STEPS,
     Compared,
     Rounding,
     compared,
     frozen,
     is_near,
     own_and_rounded,
+    same_rows,
+    same_steps,
 )
 from perfsuite.features.prove.relations._gradients import PROBE
 from perfsuite.records.gradients import Gradients
@@ -26,11 +30,15 @@ def _prove(asked: ProveRequest) -> Proof:
     low = next((rank.low for rank in own if rank.low), "")
     if not low:
         raise CannotTry(Remark(what="unused"))
-    [single] = [typed(one, Gradients) for one in (yield [frozen(asked, change(in_float32))])]
-    if any(rank.low for rank in single):
-        raise CannotTry(Remark(what="stays", other=low))
     if own[0].skipped and not own[0].steps:
         return RELATION.broken([Remark(what="skips", other=low, number=own[0].skipped, line=_line(own[0]))])
+    way = dataclasses.replace(frozen(asked, change(in_float32)), steps=STEPS + own[0].skipped)  # rows go on meanwhile
+    [single] = [typed(one, Gradients) for one in (yield [way])]
+    if any(rank.low for rank in single):
+        raise CannotTry(Remark(what="stays", other=low))
+    own, moved, single = same_steps([own, moved, single])
+    if not same_rows(own, moved):  # what rounding explains is not known then
+        raise CannotTry(Remark(what="rows"))
     rounding = Rounding(own, moved)
     gradients = compared(single, own, rounding)
     doubts = [one for one in gradients.undoubted if one != "rows"]
@@ -38,6 +46,9 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what=(*doubts, *gradients.doubts)[0]))
     if not gradients.agree:
         return RELATION.broken([_about_gradients(own[0], gradients), *gradients.begins])
+    if own[0].skipped:  # the last update is of other rows
+        aside = [Remark(what="no_last", number=own[0].skipped)]
+        return RELATION.broken([], aside, Remark(what="gradients", other=low, number=gradients.difference))
     update = compared(single, own, rounding, "update")
     missing = own[0].weights_low  # their own rounding is the fault, so it explains nothing
     allowed = rounding.allowed("gradients") if missing else update.allowed
@@ -74,6 +85,8 @@ RELATION = Relation(
     | {
         "held": "the update in {other} differs from that in float32 by {number} of its norm (rounding explains "
         "{expected})",
+        "gradients": "gradients in {other} differ from those in float32 by {number} of their norm",
+        "no_last": "the update, since {number} steps are skipped: their gradients are not finite",
         "unused": "the script computes in float32: ask for another precision, as by --bf16",
         "stays": "the script computes in {other} although float32 was put in its place",
         "skips": "all of {number} steps in {other} are skipped, since gradients are not finite: is something too large "
