@@ -217,7 +217,7 @@ def test_steps_that_a_launch_skips_are_left_out_of_all():
 
     def ranks(*rows):
         steps = [StepGradients(gradients={}, rows=[row], micro_batches=1) for row in rows]
-        flags = dict.fromkeys(("dropout", "uncounted", "random", "batch_norm"), False)
+        flags: Any = dict.fromkeys(("dropout", "uncounted", "random", "batch_norm"), False)
         return [Gradients(steps=steps, epsilon=0.0, weights=0.0, **flags)]
 
     def rows(side):
@@ -266,6 +266,7 @@ def test_a_schedule_of_micro_batches_is_told_as_one():
         "rates": [0.1] * 4,
         "length": 0,
         "turns": False,
+        "warmup": 0,
         "position": 15,
         "asked": 4,
         "got": 4,

@@ -241,7 +241,6 @@ def _warmup(scheduler: Any) -> int:
     found = [getattr(one, "keywords", {}).get(WARMUP, 0) for one in getattr(scheduler, "lr_lambdas", ())]
     if getattr(scheduler, "start_factor", 1.0) < getattr(scheduler, "end_factor", 1.0):  # LinearLR
         found.append(scheduler.total_iters)
-    found += [_warmup(one) for one in getattr(scheduler, "_schedulers", ())[:1]]  # SequentialLR
     return int(max(found, default=0))
 
 

@@ -6,7 +6,7 @@ weights follows each update once.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
@@ -28,6 +28,7 @@ def _judge(seen: Seen) -> Judged:
     if facts.iterations < FEWEST:
         raise CannotTry(Remark(what="few", number=facts.iterations))
     wrong = [remark for one in outer if (remark := _wrong(one, facts))]
+    wrong = wrong or [remark for one in facts.schedulers if facts.ended for remark in _warms(one)]  # inner ones, too
     stepped = [one for one in outer if sum(one.counts) or one.early]
     if not wrong and not stepped:
         raise CannotTry(Remark(what="waits", subject=outer[0].kind, line=outer[0].made, number=facts.iterations))
@@ -63,11 +64,16 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
     counts_updates = math.isclose(one.length, facts.iterations, rel_tol=NEAR)
     if facts.ended and counts_updates and stepped * 2 < one.length:
         return Remark(what="short", subject=one.kind, **about)
-    if facts.ended and max(stepped, one.position) < one.warmup:
-        return Remark(what="warms", subject=one.kind, **about | {"expected": one.warmup})
     if facts.ended and _counts_parts(one, facts):
         return Remark(what="long", subject=one.kind, **about | {"number": one.position})
     return None
+
+
+def _warms(one: Schedule) -> Iterator[Remark]:
+    """Where training ends before a warm-up does."""
+    made = max(sum(one.counts), one.position)
+    if made < one.warmup:
+        yield Remark(what="warms", subject=one.kind, number=made, expected=one.warmup, line=one.line or one.made)
 
 
 def _counts_parts(one: Schedule, facts: Schedules) -> bool:
