@@ -4,7 +4,6 @@ rank/script/later.py says when a script is ended. Steps that are longer from som
 weights that train no longer by the losses.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.system.units import NUMBER, RATIO, WHOLE
 
-FEWEST = 20  # steps whose inputs say how they spread
+FEWEST = 12  # steps whose inputs say how they spread
 
 
 class LaterSteps(Meter):
@@ -63,11 +62,11 @@ class LaterSteps(Meter):
 
 
 def _spread(sizes: Sequence[int]) -> float:
-    """The largest tenth by the smallest; 1 of too few. The last batch of an epoch does not count."""
+    """Where the largest tenth begins by where the smallest ends; 1 of too few. An epoch may end with a small batch."""
     if len(sizes) < FEWEST:
         return 1.0
-    small, *_, large = statistics.quantiles(sizes, n=10)
-    return large / small
+    ordered, beyond = sorted(sizes), max(1, len(sizes) // 10)
+    return ordered[-1 - beyond] / ordered[beyond]
 
 
 METER = LaterSteps

@@ -14,7 +14,7 @@ SCRIPTS = {name: one for name, one in scripts().items() if one.base != "lightnin
 QUIET = [name for name, one in SCRIPTS.items() if one.symptom is None]
 ALWAYS = (
     "generator_sleeps", "keeps_tensors", "replaces_by_larger", "own_attention", "reads_loss", "compiles_each_size",
-    "widened_by_numbers", "quiet_mlp", "quiet_turns",
+    "widened_by_numbers", "asks_in_the_forward", "quiet_mlp", "quiet_turns",
 )  # fmt: skip
 ENOUGH = Settings(steps=10, warmup=4)
 WRONG, LOUD = 2, 1  # scripts with a cause whose name is wrong, and without one that have a name

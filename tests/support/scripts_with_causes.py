@@ -284,6 +284,17 @@ def scripts() -> dict[str, CausedScript]:
                 "model = Net()": "model = torch.compile(Net(), backend='eager')",
             },
         ),
+        "asks_in_the_forward": (  # torch compiles each module by itself then
+            "language",
+            s.READS,
+            {
+                "        return self.head(self.blocks(self.embed(ids)))": "        x = self.embed(ids)\n"
+                "        for block in self.blocks:\n            x = block(x)\n"
+                "            if x.isnan().any():  # here\n                raise ValueError\n"
+                "        return self.head(x)",
+                "model = Language(vocabulary)": "model = torch.compile(Language(vocabulary), backend='eager')",
+            },
+        ),
         "saves_each": ("mlp", s.SAVES, after("torch.save([model.state_dict()] * 9, 'x.pt')  # here")),
         "saves_third": (
             "mlp",

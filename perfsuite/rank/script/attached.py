@@ -33,7 +33,7 @@ from perfsuite.rank.script.rollouts import Rollouts, watch_generation, watch_trl
 from perfsuite.rank.script.saves import WRITE, Saves, watch_saves
 from perfsuite.rank.script.script_rank import FirstWatched, ScriptRank
 from perfsuite.rank.script.script_trainer import SeenScript
-from perfsuite.rank.script.torch_hooks import watch_deepspeed, watch_fsdp, watch_torch
+from perfsuite.rank.script.torch_hooks import watch_compiler, watch_deepspeed, watch_fsdp, watch_torch
 from perfsuite.rank.script.watched import LETTERS, Watched
 from perfsuite.rank.session import Session
 from perfsuite.records import codec
@@ -68,6 +68,8 @@ def attach(torch: Any) -> None:
     faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=False)  # asked for if the process hangs
     _here = Attached(folder, torch)
     _here.watch(torch)
+    if "torch._dynamo.eval_frame" in sys.modules:
+        attach_compiler(sys.modules["torch._dynamo.eval_frame"])
     os.register_at_fork(after_in_child=_here.forked)
 
 
@@ -83,6 +85,12 @@ def attach_fsdp(module: Any) -> None:
     """Called when FullyShardedDataParallel is imported."""
     if _here:
         watch_fsdp(module, _here.watched)
+
+
+def attach_compiler(eval_frame: Any) -> None:
+    """Called when torch's compiler is imported."""
+    if _here:
+        watch_compiler(eval_frame)
 
 
 def attach_saves(module: Any) -> None:

@@ -40,6 +40,7 @@ AFTER = {  # module → the function of perfsuite that is called once it is exec
     ),
     "accelerate.accelerator": "perfsuite.rank.script.attached:attach_accelerate",
     "deepspeed.runtime.engine": "perfsuite.rank.script.attached:attach_deepspeed",
+    "torch._dynamo.eval_frame": "perfsuite.rank.script.attached:attach_compiler",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "perfsuite.rank.script.attached:attach_fsdp",
 }
 

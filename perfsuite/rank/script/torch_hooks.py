@@ -120,6 +120,13 @@ def watch_fsdp(module: Any, watched: Watched) -> None:
     replace(module.FullyShardedDataParallel, "clip_grad_norm_", functools.partial(_clipping, watched))
 
 
+def watch_compiler(eval_frame: Any) -> None:
+    """Where torch compiles frame by frame, as after a graph break, it compiles a module's forward, and not our call of
+    it: all modules share that, and would share the few versions that torch keeps of a function.
+    """
+    eval_frame.skip_code(eval_frame.torch.nn.Module.__call__.__code__)
+
+
 def watch_deepspeed(engine: Any, watched: Watched) -> None:
     """DeepSpeed's engine steps at the boundary of an accumulation; before that, its step does nothing."""
 

@@ -53,7 +53,7 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.SAVES: ("It saves between its steps, {} of the time", show_ratio),
     Symptom.SYNCHRONISES: ("A step waits for the GPU: {}", _count("synchronization")),
     Symptom.LOOPS: ("The optimizer takes tensors one by one: {}", _count("operator")),
-    Symptom.HOST: ("Python calls many small operators: {} a step", _count("operator")),
+    Symptom.HOST: ("A step is made of many small operators: {}", _count("operator")),
     Symptom.WIDE: ("It computes in a wider dtype than it needs, {}", show_ratio),
     Symptom.PADDED: ("Padding that no row needs is {} of the tokens", show_ratio),
     Symptom.UNEVEN: ("Batches are uneven: the largest tenth is {} times the smallest", "{:.1f}".format),
