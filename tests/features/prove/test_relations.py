@@ -108,7 +108,7 @@ PARTS = (  # a loss that is a method, and an optimizer of a part
 )
 CLIP = "        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
 ANEW = "torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))"
-WARMS = "LinearLR(optimizer, 0.1, total_iters=50)"
+WARMS = "__import__('transformers').get_linear_schedule_with_warmup(optimizer, 50, 24)"
 slow = pytest.mark.slow
 FAULTS = [  # a relation, the edit, and what is said
     ("trained", ("AdamW(model.parameters()", "AdamW(model.body.parameters()"), "does not have embed.weight and 2 more"),
@@ -161,7 +161,7 @@ FAULTS = [  # a relation, the edit, and what is said
     ("trained", ("lr=1e-2", "lr=0.0"), "was 0 in all of 24 updates"),
     (
         "schedule",
-        ("LambdaLR(optimizer, lambda step: 1 - step / 100)", WARMS),
+        ("torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 100)", WARMS),
         "warms up for 50 steps",
     ),
     ("data", (SHUFFLE, f"{SHUFFLE}, num_workers=2, worker_init_fn=lambda _: torch.manual_seed(0)"), "workers draw the"),

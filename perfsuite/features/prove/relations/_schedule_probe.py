@@ -25,7 +25,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     """One scheduler. ``counts`` are its steps for an update of each iteration, ``early`` those before the first one.
     ``inner`` is that of a scheduler inside of another. ``rates`` are its optimizer's learning rates in the updates.
     ``length`` is the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back. In the
-    first ``warmup`` of them the rate rises.
+    first ``warmup`` of them the rate rises, if it says so.
     ``position`` is how many of them it has made, as it counts itself: accelerate's makes one for each rank.
     ``asked`` is how many different learning rates it has set before updates, and ``got`` how many the updates had.
     """
@@ -208,7 +208,7 @@ class ScheduleProbe(Probe):
                 rates=one.rates,
                 length=_length(one.scheduler),
                 turns=hasattr(one.scheduler, TURNS),
-                warmup=_warmup(one.scheduler),
+                warmup=_told(one.scheduler, WARMUP),
                 position=int(getattr(one.scheduler, "last_epoch", 0)),
                 asked=len(one.asked),
                 got=len(one.got),
@@ -232,15 +232,12 @@ class ScheduleProbe(Probe):
 
 
 def _length(scheduler: Any) -> int:
-    found = [getattr(scheduler, name, 0) for name in LENGTHS]
-    found += [getattr(one, "keywords", {}).get(LENGTH, 0) for one in getattr(scheduler, "lr_lambdas", ())]
-    return int(max(found))
+    return int(max(_told(scheduler, LENGTH), *(getattr(scheduler, name, 0) for name in LENGTHS)))
 
 
-def _warmup(scheduler: Any) -> int:
-    found = [getattr(one, "keywords", {}).get(WARMUP, 0) for one in getattr(scheduler, "lr_lambdas", ())]
-    if getattr(scheduler, "start_factor", 1.0) < getattr(scheduler, "end_factor", 1.0):  # LinearLR
-        found.append(scheduler.total_iters)
+def _told(scheduler: Any, keyword: str) -> int:
+    """What a schedule of transformers was told."""
+    found = [getattr(one, "keywords", {}).get(keyword, 0) for one in getattr(scheduler, "lr_lambdas", ())]
     return int(max(found, default=0))
 
 

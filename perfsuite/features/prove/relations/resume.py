@@ -140,10 +140,10 @@ def _rates(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
 
 def _length(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:
     """Training has as many steps left as the straight one had after the save, if that was seen to its end."""
-    left = one.made - one.saved
-    if not one.ended or (other.ended and other.made == left):
+    left, made = one.made - one.saved, other.made
+    if not one.ended or made == left or (made < left and not other.ended):
         return []
-    return [Remark(what="longer" if other.made > left else "shorter", number=other.made, expected=left, line=one.line)]
+    return [Remark(what="longer" if made > left else "shorter", number=made, expected=left, line=one.line)]
 
 
 def _differs(one: ResumeFacts, other: ResumeFacts) -> list[Remark]:

@@ -6,7 +6,7 @@ weights follows each update once.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
@@ -28,7 +28,6 @@ def _judge(seen: Seen) -> Judged:
     if facts.iterations < FEWEST:
         raise CannotTry(Remark(what="few", number=facts.iterations))
     wrong = [remark for one in outer if (remark := _wrong(one, facts))]
-    wrong = wrong or [remark for one in facts.schedulers if facts.ended for remark in _warms(one)]  # inner ones, too
     stepped = [one for one in outer if sum(one.counts) or one.early]
     if not wrong and not stepped:
         raise CannotTry(Remark(what="waits", subject=outer[0].kind, line=outer[0].made, number=facts.iterations))
@@ -59,6 +58,8 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
     if facts.ended and not stepped:
         return Remark(what="never", subject=one.kind, number=facts.iterations, line=one.made)
     about: dict[str, Any] = {"number": stepped, "expected": one.length, "line": one.line or one.made}
+    if 0 < one.length < one.warmup:
+        return Remark(what="warms", subject=one.kind, **about | {"number": one.warmup})
     if one.turns and stepped > one.length + 1:
         return Remark(what="turns", subject=one.kind, **about)
     counts_updates = math.isclose(one.length, facts.iterations, rel_tol=NEAR)
@@ -67,13 +68,6 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
     if facts.ended and _counts_parts(one, facts):
         return Remark(what="long", subject=one.kind, **about | {"number": one.position})
     return None
-
-
-def _warms(one: Schedule) -> Iterator[Remark]:
-    """Where training ends before a warm-up does."""
-    made = max(sum(one.counts), one.position)
-    if made < one.warmup:
-        yield Remark(what="warms", subject=one.kind, number=made, expected=one.warmup, line=one.line or one.made)
 
 
 def _counts_parts(one: Schedule, facts: Schedules) -> bool:
@@ -121,8 +115,8 @@ RELATION = Relation(
         "updates, and its step() epochs?",
         "long": "{subject} is made for {expected} steps, and training ends after {number}: does its length count "
         "micro-batches, or the batches of all ranks?",
-        "warms": "{subject} warms up for {expected} steps, and training ends after {number}: does its warm-up count "
-        "micro-batches, or does its step() count epochs?",
+        "warms": "{subject} warms up for {number} steps, and is made for {expected}: it never comes to the learning "
+        "rate that was asked for",
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },
