@@ -21,7 +21,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import Dataset, Subset  # noqa: E402
 
 
-def counted(*steps):
+def counted(*steps, optimizers=1):
     """Steps of so many micro-batches each; an epoch ends before the micro-batch of a number that is negative."""
     counts = MicroBatches()
     for passes in steps:
@@ -30,7 +30,7 @@ def counted(*steps):
                 counts.epoch_ends()
             counts.goes_backward()
         counts.step_ends()
-    return counts.uneven()
+    return counts.uneven(optimizers)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,11 @@ def counted(*steps):
 def test_a_step_with_more_or_fewer_micro_batches_is_told(steps, told):
     """If it is the only unusual one: the first, or one that has what an epoch left over."""
     assert counted(*steps) == told
+
+
+def test_a_first_step_of_two_optimizers_may_have_less():
+    """A generator and a critic make their steps one after the other."""
+    assert counted(1, 2, 2, 2, 2, optimizers=2) is None
 
 
 class Masked(Dataset):

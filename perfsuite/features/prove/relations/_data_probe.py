@@ -181,7 +181,7 @@ class DataProbe(Probe):
                 loaders=loaders,
                 parallel=averaging == self.script.world_size,
                 draws=found,
-                uneven=self.micro_batches.uneven(),
+                uneven=self.micro_batches.uneven(len(self.watched.optimizers)),
                 backward_line=self.line,
             )
         )

@@ -36,15 +36,15 @@ class MicroBatches:
         self._counts.append(self._now)
         self._now = 0
 
-    def uneven(self) -> UnevenStep | None:
+    def uneven(self, optimizers: int) -> UnevenStep | None:
         """The first step, if it has fewer than all others, or one that has what an epoch left over; None if there is
-        neither, or steps differ in other ways, too.
+        neither, or steps differ in other ways, too. Where several optimizers take turns, a first step has less.
         """
         if len(self._counts) < FEWEST:
             return None
         usual = median_low(self._counts)
         unlike = [step for step, count in enumerate(self._counts[:-1]) if count != usual and step not in self._crossing]
-        if unlike == [0] and 0 < self._counts[0] < usual:
+        if unlike == [0] and 0 < self._counts[0] < usual and optimizers < 2:
             return UnevenStep(1, self._counts[0], usual)
         if unlike:
             return None
