@@ -68,8 +68,6 @@ def attach(torch: Any) -> None:
     faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=False)  # asked for if the process hangs
     _here = Attached(folder, torch)
     _here.watch(torch)
-    if "torch._dynamo.eval_frame" in sys.modules:
-        attach_compiler(sys.modules["torch._dynamo.eval_frame"])
     os.register_at_fork(after_in_child=_here.forked)
 
 

@@ -285,14 +285,18 @@ def program(module: str, arguments: list[str]) -> None:
 
 
 def script(request: dict) -> None:
-    """Be a script that perfsuite measures, which finds torch imported and perfsuite attached to it."""
+    """Be a script that perfsuite measures, which finds torch imported and perfsuite attached to it, and to what came
+    with torch.
+    """
     from perfsuite.rank.script import attached, boot
 
     sys.argv = [request["module"], *request["arguments"]]
     sys.path[:] = [os.path.dirname(os.path.abspath(request["module"])), *request["path"]]
     importlib.invalidate_caches()
     boot.boot()
-    attached.attach(sys.modules["torch"])
+    for name in dict.fromkeys(("torch", *boot.AFTER)):
+        if name in sys.modules:
+            getattr(attached, boot.AFTER[name].partition(":")[2])(sys.modules[name])
     runpy.run_path(request["module"], run_name="__main__")
 
 
