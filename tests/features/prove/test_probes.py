@@ -3,7 +3,7 @@
 import copy
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +14,7 @@ from perfsuite.features.prove.relations._compared import check_alone, same_steps
 from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
-from perfsuite.features.prove.relations._ties import Ties
+from perfsuite.features.prove.relations._ties import Ties, in_one_memory
 from perfsuite.features.prove.relations_text import say
 from perfsuite.rank.script.torch_hooks import CLIPPING
 from perfsuite.records.gradients import Gradients, StepGradients
@@ -210,6 +210,16 @@ def test_one_rank_alone_is_not_started_where_it_would_wait():
         with pytest.raises(CannotTry, match=reason):
             check_alone([Gradients(**known | {name: value})])
     check_alone([Gradients(**known)])
+
+
+def test_two_parameters_in_one_memory_are_named():
+    """One that two modules have is right, and so are two views of other parts."""
+    model = nn.ModuleDict({"embed": nn.Embedding(8, 4), "head": nn.Linear(4, 8, bias=False)})
+    assert list(in_one_memory(model)) == []
+    model["head"].weight = model["embed"].weight
+    assert list(in_one_memory(model)) == []
+    model["head"].weight = nn.Parameter(cast(Any, model["embed"].weight).data)
+    assert list(in_one_memory(model)) == [("embed.weight", "head.weight")]
 
 
 def test_steps_that_a_launch_skips_are_left_out_of_all():

@@ -26,11 +26,12 @@ class ParameterTrace(Record, frozen=True, kw_only=True):
 
 
 class ParameterTraces(Record, frozen=True, kw_only=True):
-    """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for each
-    parameter. ``parted`` are names of what was one parameter, ``lost`` those of a model of which no optimizer has any,
-    although all that the optimizers have is without a gradient. ``outside`` are those of a module that has the trained
-    one, with a gradient and in no optimizer. ``stuck_copies`` are dtypes of a copy's parameters.
-    ``by_hand``: something else than a torch optimizer updates, so what is in one is not known.
+    """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for
+    each parameter. ``parted`` are names of what was one parameter, ``shared`` of two in one memory, ``lost`` those
+    of a model of which no optimizer has any, although all that the optimizers have is without a gradient.
+    ``outside`` are those of a module that has the trained one, with a gradient and in no optimizer.
+    ``stuck_copies`` are dtypes of a copy's parameters. ``by_hand``: something else than a torch optimizer updates,
+    so what is in one is not known.
     """
 
     parameters: dict[str, ParameterTrace]
@@ -38,6 +39,7 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     strangers: int  # parameters of optimizers that no trained module has
     untied: str = ""
     parted: list[tuple[str, str]] = []
+    shared: list[tuple[str, str]] = []
     lost: list[str] = []
     outside: list[str] = []
     stuck_copies: dict[str, str] = {}

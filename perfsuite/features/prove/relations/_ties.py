@@ -1,4 +1,5 @@
-"""Parameters that two modules were given together, and that are two by now: a move or a load has parted them.
+"""Parameters that two modules were given together, and that are two by now: a move or a load has parted them. And two
+that are in one memory, as if they were one.
 
 ``to_empty()`` and ``load_state_dict(assign=True)`` make a parameter anew for each module that has it.
 """
@@ -58,3 +59,15 @@ class Ties:
                     for module, holder in zip(modules, both, strict=True)
                 )
                 yield first, second
+
+
+def in_one_memory(model: Module) -> Iterator[tuple[str, str]]:
+    """The names of two trained parameters that have all of their memory in common, as after ``a.data = b.data``."""
+    if shards_of(model):
+        return
+    known: dict[tuple[int, Any], str] = {}
+    for name, one in inner_model(model).named_parameters():
+        if one.requires_grad and one.numel() > 1 and one.data_ptr():
+            first = known.setdefault((one.data_ptr(), one.shape), plain(name))
+            if first != plain(name):
+                yield first, plain(name)

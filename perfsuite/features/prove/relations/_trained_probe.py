@@ -13,7 +13,7 @@ from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Str
 from perfsuite.features.prove.relations._clips import Clips
 from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._parameter_traces import ParameterTrace, ParameterTraces
-from perfsuite.features.prove.relations._ties import Ties
+from perfsuite.features.prove.relations._ties import Ties, in_one_memory
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import elements_of, local, shards_of
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
@@ -48,6 +48,7 @@ class TrainedProbe(Probe):
         self.ties = Ties(torch)
         self.clips = Clips(torch, script)
         self.parted: list[tuple[str, str]] = []
+        self.shared: list[tuple[str, str]] = []
         self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
         self.outside: list[str] = []  # parameters with a gradient, beside a trained module
         self.fed = False  # an optimizer has a gradient
@@ -73,6 +74,7 @@ class TrainedProbe(Probe):
             if model.training and self.torch.is_grad_enabled() and not self.untied:
                 self.untied = _untied(model)
                 self.parted = self.parted or list(self.ties.parted(model))
+                self.shared = self.shared or list(in_one_memory(model))
             return call()
         if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
             return call()
@@ -202,6 +204,7 @@ class TrainedProbe(Probe):
                 strangers=strangers,
                 untied=self.untied,
                 parted=self.parted,
+                shared=self.shared,
                 lost=[] if self.fed else self.lost,
                 outside=self.outside,
                 stuck_copies=self.copies.stuck(FEWEST) if self.copies else {},

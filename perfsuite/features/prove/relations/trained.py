@@ -42,9 +42,9 @@ def _judge(seen: Seen) -> Judged:
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
     if first.untied:
         wrong.append(Remark(what="untied", subject=first.untied))
-    elif first.parted:
-        (one, other), *more = first.parted
-        wrong.append(Remark(what="parted", subject=other, other=one, more=len(more)))
+    elif pairs := first.parted or first.shared:
+        (one, other), *more = pairs
+        wrong.append(Remark(what="parted" if first.parted else "shared", subject=other, other=one, more=len(more)))
     aside = grouped("unused", [name for name, some in trained.items() if _unused(some)]) if not wrong else []
     moved = sum(any(one.moved for one in some) for some in trained.values())
     return RELATION.broken(wrong, aside, Remark(what="held", number=moved, expected=len(merged) - len(trained)))
@@ -144,6 +144,8 @@ RELATION = Relation(
         "untied": "the config ties {subject} to the input embedding, but it is a parameter of its own",
         "parted": "{subject} was the same parameter as {other}, and is one of its own now: tie both again after "
         "to_empty() or load_state_dict(assign=True)",
+        "shared": "{subject} and {other} are two parameters in one memory: it is updated twice, each time by a part of "
+        "the gradient. Give both modules the same parameter",
         "clips_late": "gradients are clipped after the optimizer has used them: clip them before optimizer.step()",
         "clips_empty": "no parameter has a gradient where gradients are clipped: DeepSpeed clips by gradient_clipping "
         "of its config, and otherwise clip after backward()",
