@@ -1,25 +1,21 @@
 """How a rank asks the kernel to run it."""
 
-import multiprocessing
 import os
+import subprocess
+import sys
 
+ASK = """
+import os, sys
 from perfsuite.rank.process_group import as_batch
+os.sched_setscheduler(0, int(sys.argv[1]), os.sched_param(0))
+as_batch()
+print(os.sched_getscheduler(0))
+"""
 
 
 def policy_after(policy: int) -> int:
     """Of a process that has this policy, once a rank in it has asked for its own."""
-
-    def ask(sent) -> None:
-        os.sched_setscheduler(0, policy, os.sched_param(0))
-        as_batch()
-        sent.send(os.sched_getscheduler(0))
-
-    context = multiprocessing.get_context("fork")
-    got, sent = context.Pipe(duplex=False)
-    process = context.Process(target=ask, args=(sent,))
-    process.start()
-    process.join()
-    return got.recv()
+    return int(subprocess.check_output([sys.executable, "-c", ASK, str(policy)], text=True))
 
 
 def test_a_rank_is_a_batch_process():

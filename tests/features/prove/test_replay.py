@@ -1,9 +1,10 @@
 """Real regressions are defined whole, replayed once, and called caught only by the metric that has to move."""
 
 import dataclasses
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -156,10 +157,8 @@ def test_results_are_kept_line_by_line(tmp_path):
     assert load(tmp_path / "none.jsonl") == []
 
 
-@pytest.fixture
-def three(monkeypatch):
-    """A collection of three, whose trials are only noted: those that ran, in order."""
-    ran = []
+def collect_three(put, ran):
+    """A collection of three, whose trials are only noted in ``ran``, in order. ``put`` is a setattr."""
 
     def compare(pair, cells, catalog, watch, kept, settings):
         assert settings == dataclasses.replace(SETTINGS, start_timeout=2250.0, step_timeout=900.0)
@@ -167,8 +166,15 @@ def three(monkeypatch):
         return [seen(*pair, NORM) for _ in cells]
 
     collection = {name: Regression(**STORY | {"name": name, "bad": f"lib=={name}"}) for name in ("x", "y", "z")}
-    monkeypatch.setattr(regression, "all_regressions", lambda: collection)
-    monkeypatch.setattr(trial_of_releases, "compare_releases", compare)
+    put(regression, "all_regressions", lambda: collection)
+    put(trial_of_releases, "compare_releases", compare)
+
+
+@pytest.fixture
+def three(monkeypatch):
+    """Those of three trials that ran."""
+    ran: list[str] = []
+    collect_three(monkeypatch.setattr, ran)
     return ran
 
 
@@ -186,22 +192,29 @@ def test_a_run_resumes(tmp_path, three, capsys):
     assert "3 of 3 that ran are caught." in capsys.readouterr().out
 
 
-def test_a_kill_loses_nothing(tmp_path, three, monkeypatch):
-    """A process that is killed during its third trial has kept two; the next one runs the third alone."""
-    file, compare = tmp_path / "x.jsonl", vars(trial_of_releases)["compare_releases"]
+def killed_replay(file):
+    """A replay of the three in this process, which is killed during the third trial."""
+    collect_three(setattr, [])
+    compare = vars(trial_of_releases)["compare_releases"]
 
     def killed(pair, *others):
         if pair[1] == "lib==z":
             os.kill(os.getpid(), signal.SIGKILL)
         return compare(pair, *others)
 
-    monkeypatch.setattr(trial_of_releases, "compare_releases", killed)
-    child = multiprocessing.get_context("fork").Process(target=replay, args=(file,))
-    child.start()
-    child.join()
-    monkeypatch.setattr(trial_of_releases, "compare_releases", compare)
+    vars(trial_of_releases)["compare_releases"] = killed
+    replay(file)
 
-    assert child.exitcode == -signal.SIGKILL
+
+def test_a_kill_loses_nothing(tmp_path, three):
+    """A process that is killed during its third trial has kept two; the next one runs the third alone. It is no fork:
+    a worker of pytest-xdist has threads, whose locks a fork may hold for ever.
+    """
+    file = tmp_path / "x.jsonl"
+    text = f"import sys; sys.path[:] = {sys.path}; import {__name__}; {__name__}.killed_replay({str(file)!r})"
+    child = subprocess.run([sys.executable, "-c", text], timeout=120)
+
+    assert child.returncode == -signal.SIGKILL
     assert [one.b for one in load(file)] == ["lib==x", "lib==y"]
     assert replay(file) == 0 and three == ["lib==z"]
 
