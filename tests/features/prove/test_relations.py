@@ -107,6 +107,7 @@ PARTS = (  # a loss that is a method, and an optimizer of a part
     "'eval': inner.eval, 'train': inner.train})()\n",
 )
 CLIP = "        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
+FREEZES = "    model.eval(); model.head.requires_grad_(False)\n"
 ANEW = "torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))"
 WARMS = "__import__('transformers').get_linear_schedule_with_warmup(optimizer, 50, 24)"
 slow = pytest.mark.slow
@@ -135,6 +136,7 @@ FAULTS = [  # a relation, the edit, and what is said
     ("modes", ("    model.train()\n", ""), "body.2 and 7 more in evaluation mode since step 9"),
     ("modes", ("    model.eval()\n", ""), "the evaluation after step 8 runs in training mode: body.2"),
     ("modes", ("            model(x)\n", "            model(x); model.head.bias.add_(1)\n"), "changes head.bias"),
+    ("modes", ("    model.eval()\n", FREEZES), "the evaluation after step 8 freezes head.bias and 1 more"),
     ("modes", ("model = Net()", "model = Net().eval()"), "Net trains in evaluation mode from the first step on"),
     (
         "modes",

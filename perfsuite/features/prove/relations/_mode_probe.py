@@ -15,7 +15,7 @@ from perfsuite.rank.torch_types import Module
 from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:ModeProbe"
-OF_AN_EVALUATION = ("on", "changed", "swapped", "again")
+OF_AN_EVALUATION = ("on", "changed", "swapped", "frozen", "again")
 
 
 class ModeFault(Record, frozen=True, kw_only=True):
@@ -31,10 +31,10 @@ class ModeFault(Record, frozen=True, kw_only=True):
 class Modes(Record, frozen=True, kw_only=True):
     """Of one rank. ``matters``: some module does something else in evaluation mode. ``faults`` are by their kind:
 
-    off: trains modules which trained before, but are in evaluation mode now, or the whole model always. on: evaluates
-    in training mode. changed: an evaluation changed parameters or buffers. drops: it called a function of dropout.
-    swapped: it put in weights with which training goes on. again: it left random numbers as an earlier one did. seeded:
-    a step drew those of another one.
+    off: trains modules which trained before, but are in evaluation mode now, or the whole model always. on:
+    evaluates in training mode. changed: an evaluation changed parameters or buffers. drops: it called a function of
+    dropout. swapped: it put in weights with which training goes on. frozen: it froze parameters, which stay so.
+    again: it left random numbers as an earlier one did. seeded: a step drew those of another one.
     """
 
     steps: int
@@ -58,6 +58,8 @@ class ModeProbe(Probe):
         self._on_steps: set[int] = set()  # after which something ran without gradients in training mode
         self._evaluating = ""  # the line of an evaluation since the last update
         self._before: dict[str, str] = {}
+        self._trainable: set[str] = set()  # parameters, as a step ends
+        self._frozen: set[str] = set()  # of them, as an evaluation runs
         self._swaps = Swaps(torch, script)
         self._random = ""  # the state of random numbers as a step ends
         self._started: set[str] = set()  # those before an evaluation
@@ -129,6 +131,7 @@ class ModeProbe(Probe):
         if not self._evaluating:
             self._evaluating = line or "an evaluation"
             self._before = self._swaps.evaluation_begins()
+            self._frozen = self._trainable - self._trainable_now()
         names = [name for name, module in inner_model(model).named_modules() if module.training]
         active = [name for name in _sensitive(self.torch, inner_model(model)) if name in {*map(plain, names)}]
         if active or model.training:
@@ -152,6 +155,8 @@ class ModeProbe(Probe):
             self._note("changed", changed, self._evaluating)
         elif swapped := self._swaps.stay(now):
             self._note("swapped", swapped, self._evaluating)
+        if stays := sorted(self._frozen - self._trainable_now()):
+            self._note("frozen", stays, self._evaluating)
         state = _random_state(self.torch)
         if self.draws and state in self._left and state != self._random and self._random not in self._started:
             self._note("again", [type(self.script.models()[0]).__name__], self._evaluating)
@@ -167,7 +172,11 @@ class ModeProbe(Probe):
     def iterated(self, skipped: bool) -> None:
         """An evaluation may follow: what it finds is read now, since it may swap weights before it begins."""
         self._swaps.step_ends()
+        self._trainable = self._trainable_now()
         self._random = _random_state(self.torch)
+
+    def _trainable_now(self) -> set[str]:
+        return {name for name, parameter in self.script.parameters() if parameter.requires_grad}
 
     def _note(self, what: str, names: list[str], line: str) -> None:
         step = self.script.step + 1 if what == "off" else max(self.script.step, 1)

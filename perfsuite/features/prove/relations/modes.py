@@ -55,6 +55,8 @@ RELATION = Relation(
         "changed": "the evaluation after step {step} changes {subject}, which training reads",
         "swapped": "the evaluation after step {step} puts other weights into {subject}, and training goes on with "
         "them: put its own back",
+        "frozen": "the evaluation after step {step} freezes {subject}, and training goes on without it: call "
+        "requires_grad_(True) after it",
         "seeded": "{subject} draws the random numbers of an earlier step again after step {step}: is a seed set in the "
         "loop?",
         "again": "the evaluation after step {step} sets a seed, so {subject} draws the same random numbers after each: "
