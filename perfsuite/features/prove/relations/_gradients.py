@@ -133,7 +133,7 @@ class GradientProbe(Probe):
                 modules=[one.record(self.scale) for one in self.modules.values()],
                 update=self.update,
                 given=self.given,
-                buffers={name: sketch(buffer) for name, buffer in self.script.buffers()},
+                buffers=dict(self._buffers()),
                 epsilon=self.epsilon,
                 weights=self.weights,
                 dropout=self.script.dropout,
@@ -153,6 +153,11 @@ class GradientProbe(Probe):
                 lines=self.lines,
             )
         )
+
+    def _buffers(self) -> Iterable[tuple[str, Sketch]]:
+        """Those that may be statistics: real, and finite, which a mask of -inf is not."""
+        found = ((name, sketch(buffer)) for name, buffer in self.script.buffers() if not buffer.is_complex())
+        return ((name, sums) for name, sums in found if sums)
 
     def _engine(self) -> str:
         if self.watched.engine is not None:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from perfsuite.rank.memory.whereabouts import inner_model
-from perfsuite.rank.norms import shards_of
+from perfsuite.rank.norms import shards_of, with_storage
 from perfsuite.rank.script.probes import plain
 from perfsuite.rank.torch_types import Module
 
@@ -65,9 +65,10 @@ def in_one_memory(model: Module) -> Iterator[tuple[str, str]]:
     """The names of two trained parameters that have all of their memory in common, as after ``a.data = b.data``."""
     if shards_of(model):
         return
-    known: dict[tuple[int, Any], str] = {}
+    known: dict[tuple[tuple[int, ...], Any], str] = {}
     for name, one in inner_model(model).named_parameters():
-        if one.requires_grad and one.numel() > 1 and one.data_ptr():
-            first = known.setdefault((one.data_ptr(), one.shape), plain(name))
+        addresses = tuple(inner.data_ptr() for inner in with_storage(one))
+        if one.requires_grad and one.numel() > 1 and all(addresses):
+            first = known.setdefault((addresses, one.shape), plain(name))
             if first != plain(name):
                 yield first, plain(name)

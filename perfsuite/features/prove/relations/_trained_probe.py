@@ -74,7 +74,7 @@ class TrainedProbe(Probe):
             if model.training and self.torch.is_grad_enabled() and not self.untied:
                 self.untied = _untied(model)
                 self.parted = self.parted or list(self.ties.parted(model))
-                self.shared = self.shared or list(in_one_memory(model))
+                self.shared = self.shared or ([] if self.updates else list(in_one_memory(model)))
             return call()
         if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
             return call()
