@@ -122,9 +122,11 @@ def watch_fsdp(module: Any, watched: Watched) -> None:
 
 def watch_compiler(eval_frame: Any) -> None:
     """Where torch compiles frame by frame, as after a graph break, it compiles a module's forward, and not our call of
-    it: all modules share that, and would share the few versions that torch keeps of a function.
+    it: all modules share that, and would share the few versions that torch keeps of a function. A torch that cannot be
+    told so does: a script must not end by that.
     """
-    eval_frame.skip_code(eval_frame.torch.nn.Module.__call__.__code__)
+    if hasattr(eval_frame, "skip_code"):
+        eval_frame.skip_code(eval_frame.torch.nn.Module.__call__.__code__)
 
 
 def watch_deepspeed(engine: Any, watched: Watched) -> None:
