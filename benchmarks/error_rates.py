@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from result_tables import write_table
 
 from perfsuite.compare import noise
+from perfsuite.compare.grid_groups import groups_of
 from perfsuite.compare.noise import NoisePool as StoredRuns
-from perfsuite.compare.pooling import LOOKS, Difference, Pool, groups_of, open_cells
+from perfsuite.compare.pooled_pairs import Difference
+from perfsuite.compare.pooling import LOOKS, Pool, open_cells
 from perfsuite.compare.terms import DEDICATED, MOST_RED_RATE, SHARED, TIMED, Terms
 from perfsuite.compare.timing import RULED_OUT
 from perfsuite.records.verdict import Status

@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.pooling import Effect
+from perfsuite.compare.grid_groups import Effect
 from perfsuite.compare.rounds import Round
 from perfsuite.environments.environments import with_releases
 from perfsuite.records import codec, report_lines

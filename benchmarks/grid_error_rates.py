@@ -19,7 +19,9 @@ from dataclasses import dataclass
 
 from result_tables import write_table
 
-from perfsuite.compare.pooling import ALL, CELL, LOOKS, PER_SERVERS, Difference, Effect, Pool, groups_of, open_cells
+from perfsuite.compare.grid_groups import ALL, CELL, Effect, groups_of
+from perfsuite.compare.pooled_pairs import PER_SERVERS, Difference
+from perfsuite.compare.pooling import LOOKS, Pool, open_cells
 from perfsuite.compare.terms import TIMED
 from perfsuite.records.verdict import Status
 

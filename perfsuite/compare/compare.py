@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.grid_groups import Effect
 from perfsuite.compare.installations import changed_versions
 from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.less_work import without_less_work
@@ -31,7 +32,6 @@ from perfsuite.compare.paired_times import (
     time_line,
     with_some_steps,
 )
-from perfsuite.compare.pooling import Effect
 from perfsuite.compare.rules import compare_metric
 from perfsuite.compare.scope import Scope
 from perfsuite.compare.settings import changed_settings

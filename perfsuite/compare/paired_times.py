@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.explain import explain_time
+from perfsuite.compare.grid_groups import Effect
 from perfsuite.compare.noise import MAD, level_of
 from perfsuite.compare.paired import Interval as PairedInterval
 from perfsuite.compare.paired import harmless, interval
-from perfsuite.compare.pooling import LOOKS, Effect
+from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.scope import line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.measurement import Measurement

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfsuite.compare.pooling import Effect
+from perfsuite.compare.grid_groups import Effect
 from perfsuite.records.change import Change
 
 

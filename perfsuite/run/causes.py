@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from perfsuite.compare.compare import Comparison
+from perfsuite.compare.grid_groups import Effect
 from perfsuite.compare.judge import OUTCOME
-from perfsuite.compare.pooling import Effect
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.change import Cause, Change, Problem
 from perfsuite.records.reasons import WithMessage

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from perfsuite.catalog.cell import Cell, Hardware
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.paired_times import differences, errors
-from perfsuite.compare.pooling import Difference
+from perfsuite.compare.pooled_pairs import Difference
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.runner import Runner, Settings, Watch

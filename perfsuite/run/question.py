@@ -21,9 +21,11 @@ from dataclasses import dataclass, field, replace
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import HALF_PRECISION
 from perfsuite.compare.compare import Comparison, compare, with_times
+from perfsuite.compare.grid_groups import Effect, groups_of
 from perfsuite.compare.noise import student
 from perfsuite.compare.paired import MISSED
-from perfsuite.compare.pooling import LOOKS, PER_SERVERS, Effect, Pool, groups_of, open_cells
+from perfsuite.compare.pooled_pairs import PER_SERVERS
+from perfsuite.compare.pooling import LOOKS, Pool, open_cells
 from perfsuite.compare.rounds import Round
 from perfsuite.compare.terms import MOST_RED_RATE
 from perfsuite.environments.environments import Environment

@@ -7,19 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from perfsuite.compare.pooling import (
-    ALL,
-    CELL,
-    FEWEST_ALONE,
-    LOOKS,
-    REST,
-    Difference,
-    Effect,
-    Group,
-    Pool,
-    groups_of,
-    open_cells,
-)
+from perfsuite.compare.grid_groups import ALL, CELL, REST, Effect, Group, groups_of
+from perfsuite.compare.pooled_pairs import Difference
+from perfsuite.compare.pooling import FEWEST_ALONE, LOOKS, Pool, open_cells
 from perfsuite.records.verdict import Status
 
 ENGINES, FAMILIES = ("single", "ddp", "zero2", "zero3", "fsdp2"), ("gpt2", "t5", "llama", "bert")

@@ -17,7 +17,8 @@ from world import Few, World, measuring, more, seconds, status_of
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.pooling import LOOKS, PER_SERVERS
+from perfsuite.compare.pooled_pairs import PER_SERVERS
+from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.rounds import Round
 from perfsuite.environments import git
 from perfsuite.environments.environments import Environment

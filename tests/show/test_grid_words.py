@@ -4,7 +4,7 @@ import gate_samples as samples
 import msgspec
 import pytest
 
-from perfsuite.compare.pooling import ALL, CELL, REST
+from perfsuite.compare.grid_groups import ALL, CELL, REST
 from perfsuite.records.change import TrialReport
 from perfsuite.records.reasons import WithGroup
 from perfsuite.records.result import Result

@@ -4,8 +4,10 @@ import gate_samples as samples
 import msgspec
 
 from perfsuite.compare.compare import Comparison, compare
+from perfsuite.compare.grid_groups import Effect, groups_of
 from perfsuite.compare.paired_times import differences, errors
-from perfsuite.compare.pooling import Difference, Effect, Pool, groups_of
+from perfsuite.compare.pooled_pairs import Difference
+from perfsuite.compare.pooling import Pool
 from perfsuite.compare.terms import MOST_RED_RATE, Terms
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.sample import Reading

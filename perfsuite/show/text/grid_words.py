@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from perfsuite.compare.pooling import ALL, CELL, REST, Effect
+from perfsuite.compare.grid_groups import ALL, CELL, REST, Effect
 from perfsuite.records.reasons import WithGroup
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Verdict
