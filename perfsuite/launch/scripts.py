@@ -16,10 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
-
-import msgspec
 
 from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
 from perfsuite.catalog.definitions import Model
@@ -29,32 +26,22 @@ from perfsuite.environments.training_python import training_python, variables_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.hardware_here import most_ranks
 from perfsuite.launch.programs import program
-from perfsuite.launch.script_copy import ROOT, as_the_user_says, copy_folder, copy_neighbours, moved, place_below
+from perfsuite.launch.script_copy import ROOT, copy_folder, copy_neighbours, moved, place_below
+from perfsuite.launch.script_ends import LOG, Ending, ended_later, write_failure
 from perfsuite.launch.servers import NO_RECORDER, STACK_SECONDS, ServerKind, ask_for_stacks, last_lines
 from perfsuite.rank.flags import OWN
-from perfsuite.rank.script.boot import EARLY, MOST_RANKS
-from perfsuite.rank.script.later import MEASURED, end_of_script
-from perfsuite.records import codec
-from perfsuite.records.failure import Failure
+from perfsuite.rank.script.boot import MOST_RANKS
 from perfsuite.records.job import ATTACHED, PID
 from perfsuite.records.measurement import COMMAND
-from perfsuite.records.progress import read_progress
-from perfsuite.records.sample import RankSample
 from perfsuite.system import build_locks
 from perfsuite.system.paths import EXTENSIONS, PACKAGE, code_folders
 from perfsuite.system.processes import end_with_parent
-from perfsuite.system.units import printable, show_several
 from perfsuite.system.waits import wait_readable
 from perfsuite.system.workspaces import Workspace
 
 HOOK = PACKAGE / "rank" / "script" / "attach"
-LOG = "script.log"
 REPOSITORY = Path("$REPOSITORY")  # stands for the folder in a recorded command, which may lie elsewhere there
-MOST_OF_ERROR = 500  # characters
 END_SECONDS = 10.0
-NO_INPUT = ". Nobody can answer it: give what it asks for as arguments"
-FULL = ". The disk of its temporary files is full: make room in {}, or set TMPDIR to another folder."
-LITTLE = 2**20  # bytes
 
 
 class ScriptServer:
@@ -179,17 +166,18 @@ class ScriptServer:
         assert self._process
         if not self._running:
             return self._begun(seconds)
-        over = self._process.poll() is not None
+        status = self._process.poll()
+        over = status is not None
         ended = []
         for rank in sorted(self._running):
             done = (self.folder / f"rank{rank}.json").exists()
             failed = (self.folder / f"rank{rank}.failure.json").exists()
-            if over and not done and not failed:
-                done = self._ended_later(rank)
+            if status is not None and not done and not failed:
+                done = ended_later(self.folder, rank, status)
             if over or ((done or failed) and not self._lives(rank)):
                 self._running.discard(rank)
-                if not done and not failed:
-                    self._explain(rank)
+                if status is not None and not done and not failed:
+                    write_failure(self.folder, rank, status)
                 ended.append({"ended": self._ranks[rank], "status": 0 if done else 1 << 8})
         return ended
 
@@ -213,61 +201,17 @@ class ScriptServer:
             self._running = set(self._ranks)
             return [{"started": [self._ranks[rank] for rank in self._wanted]}]
         if over:
-            return [{"error": self._why_no_step(self._process.wait()), "explained": True}]
+            return [{"error": self._why_no_step(), "explained": True}]
         return []
 
-    def _why_no_step(self, status: int) -> str:
+    def _why_no_step(self) -> str:
         """Why the command has ended without a rank that trains."""
-        how = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+        assert self._process
+        ending = Ending(self.folder, self._process.wait(), self.environment.python)
         if self._ranks:
             missing = [rank for rank in self._wanted if rank not in self._ranks]
-            return f"The command {how}, and rank {missing[0]} has made no optimizer step."
-        attached, early = (list(self.folder.glob(name.format(pid="*"))) for name in (ATTACHED, EARLY))
-        files = sorted((*attached, *early), key=lambda file: file.stat().st_mtime_ns)
-        said = [text for file in files if (text := file.read_text(errors="replace"))]
-        lines = [line for line in self.tail().splitlines() if any(map(str.isalpha, line))] if status else []
-        last = lines[-1].strip() if lines else ""  # of a launcher or a shell, or of a script that refuses its arguments
-        raised = as_the_user_says(said[0] if said else last, self.folder)  # the launcher's comes later
-        if status or raised:  # behind a pipe, as in a shell script with tee, the command's status is 0
-            ways = {"EOFError": NO_INPUT, "ModuleNotFoundError": f". Its Python is {self.environment.python}"}
-            way = ways.get(raised.partition(":")[0], "")
-            full = FULL.format(self.workspace) if shutil.disk_usage(self.folder).free < LITTLE else "."
-            why = f": {printable(shorten(raised, MOST_OF_ERROR))}{way}" if raised else full
-            return f"The command {how} before its first optimizer step{why}"
-        if any(self._daemons()):
-            return (
-                "The command ended, and what it has started goes on in the background. Let it train in the foreground, "
-                "or wait for it."
-            )
-        if not attached:
-            return (
-                "The command ended, and no process of it was seen to import torch. perfsuite attaches by PYTHONPATH, "
-                "which python -I and -E ignore, and which a shell script must extend, not replace."
-            )
-        return (
-            "The command ended, and no process of it made a step of a torch.optim.Optimizer. If the script has an "
-            "optimizer of its own, call perfsuite.step() where its step ends."
-        )
-
-    def _explain(self, rank: int) -> None:
-        """Write the failure of a rank that ended without a word."""
-        assert self._process
-        status, marks = self._process.wait(), read_progress(self.folder / f"rank{rank}.progress")
-        made = max(0, marks.step - 1)  # the last one has begun
-        how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
-        message = f"The script ended {how} after {show_several(made, 'iteration')}, before all steps were measured."
-        codec.write(self.folder / f"rank{rank}.failure.json", Failure(kind="raised", rank=rank, message=message))
-
-    def _ended_later(self, rank: int) -> bool:
-        """Whether a rank ended its process itself after its measured steps; then this is its sample."""
-        measured = self.folder / MEASURED.format(rank=rank)
-        if not measured.exists():
-            return False
-        assert self._process
-        sample, status = codec.read(measured, RankSample), self._process.wait()
-        readings = sample.readings | end_of_script(0, True, f"status {status}" if status else "")
-        codec.write(self.folder / f"rank{rank}.json", msgspec.structs.replace(sample, readings=readings))
-        return True
+            return f"The command {ending.how}, and rank {missing[0]} has made no optimizer step."
+        return ending.why_no_step(in_background=any(self._daemons()))
 
     def fileno(self) -> int:
         """Readable when the command has ended."""

@@ -188,7 +188,7 @@ def test_a_strange_script_is_measured(tmp_path, monkeypatch, capsys, text):
 def test_a_full_disk_is_said(tmp_path, monkeypatch, capsys):
     """A script then ends without a word: its output has no place either."""
     (tmp_path / "train.py").write_text("import os\nos._exit(1)")
-    monkeypatch.setattr("perfsuite.launch.scripts.shutil.disk_usage", lambda folder: SimpleNamespace(free=4096))
+    monkeypatch.setattr("perfsuite.launch.script_ends.shutil.disk_usage", lambda folder: SimpleNamespace(free=4096))
 
     assert run(tmp_path, monkeypatch, "python", "train.py") == 1
     said = " ".join(capsys.readouterr().out.split())
