@@ -15,7 +15,6 @@ They are in perfsuite's cache folder, named by a hash of everything that they de
 import ast
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -23,7 +22,7 @@ import shutil
 import site
 import sys
 import sysconfig
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -31,17 +30,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from perfsuite.environments.bounded import output, run
+from perfsuite.environments.bounded import output
+from perfsuite.environments.claims import claims_in, newly_unmet, package_key, unfit_packages, write_claim
 from perfsuite.environments.leaving_out import folders_without
 from perfsuite.environments.requirements import is_pinned, pinned
+from perfsuite.environments.uv import uv_command, uv_variables, why_not_installed
 from perfsuite.errors import UsageError
 from perfsuite.system.builds import kept
 from perfsuite.system.paths import cache_folder, check_executable
 
-CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
 INHERITS = "perfsuite_inherits.pth"  # lists the folders that an environment inherits, one per line
 LOCK_SECONDS = 60.0  # of one wait for a lock
 _VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
@@ -94,7 +94,7 @@ def with_releases(texts: Sequence[str], without: Collection[str] = ()) -> Enviro
     requirements = [pinned(text) for text in texts]
     inherited = _site_folders()
     there = _there(_all_folders(inherited))
-    if left_out := {_key(name) for name in without}:
+    if left_out := {package_key(name) for name in without}:
         inherited = folders_without(left_out, inherited, there, installed())
         there = {name: found for name, found in there.items() if name not in left_out}
     folder = kept(
@@ -113,7 +113,7 @@ def with_releases(texts: Sequence[str], without: Collection[str] = ()) -> Enviro
     )
     replaced = tuple(sorted(own))
     environment = Environment(
-        python=str(folder / "bin" / "python"), installed=replaced, unmet=_unmet(there, dict(replaced))
+        python=str(folder / "bin" / "python"), installed=replaced, unmet=newly_unmet(there, dict(replaced))
     )
     names = [requirement.name for requirement in requirements]
     found = json.loads(output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
@@ -142,7 +142,7 @@ def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
     """By name; of two with one name that of the earlier folder, which is the imported one."""
     there: dict[str, metadata.Distribution] = {}
     for found in metadata.distributions(path=list(folders)):
-        there.setdefault(_key(found.name), found)
+        there.setdefault(package_key(found.name), found)
     return there
 
 
@@ -188,10 +188,6 @@ def site_packages(folder: Path) -> str:
     return sysconfig.get_path("purelib", "venv", {"base": str(folder)})
 
 
-def _key(name: str) -> str:
-    return name.lower().replace("-", "_").replace(".", "_")
-
-
 def _install(
     folder: Path, requirements: Sequence[Requirement], inherited: Sequence[str], there: Sequence[metadata.Distribution]
 ) -> None:
@@ -200,142 +196,23 @@ def _install(
     output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
     python = str(folder / "bin" / "python")
     packages = Path(site_packages(folder))
-    versions = {_key(found.name): found.version for found in there}
-    asked = {_key(requirement.name): requirement for requirement in requirements}
+    versions = {package_key(found.name): found.version for found in there}
+    asked = {package_key(requirement.name): requirement for requirement in requirements}
     for found in there:
-        wanted = asked.get(_key(found.name))
+        wanted = asked.get(package_key(found.name))
         if wanted is None or is_pinned(wanted, found.version):  # uv would keep 5.23.0+ours for ==5.23.0
-            _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found, versions)
+            write_claim(packages / f"{package_key(found.name)}-{found.version}.dist-info", found, versions)
     # as pip does: else each server of this side would compile what it imports, and no two sides would be alike
     install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *map(str, requirements)]
     try:
         if requirements:
             output(install, uv_variables())
-        if unfit := _unfit(packages):
+        if unfit := unfit_packages(packages):
             with contextlib.suppress(UsageError):
                 output([*install, *unfit], uv_variables())
     except UsageError as error:
-        said = str(error)
-        hidden = [
-            str(requirement)
-            for requirement in requirements
-            if _HIDDEN.format(canonicalize_name(requirement.name)) in said
-        ]
-        if hidden:
-            raise UsageError(
-                f"uv leaves out {' and '.join(hidden)}, since exclude-newer is set: the package index has a later date "
-                "for it, or none. Unset UV_EXCLUDE_NEWER, or exclude-newer in uv's configuration."
-            ) from error
-        absent = [
-            str(requirement)
-            for requirement in requirements
-            if re.search(_ABSENT.format(re.escape(requirement.name)), said)
-        ]
-        if not absent:
-            raise
-        raise UsageError(f"The package index has no {' and no '.join(absent)}: check the version.") from error
-    for claim in _claims(packages):
+        raise UsageError(why_not_installed(error, requirements)) from error
+    for claim in claims_in(packages):
         shutil.rmtree(claim)
     adds = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in inherited)
     (packages / INHERITS).write_text(adds)
-
-
-def _claim(folder: Path, found: metadata.Distribution, versions: Mapping[str, str]) -> None:
-    """Let uv take an inherited package for one that is installed there. What it needs and does not have among these
-    ``versions`` it went without before: uv must not repair it.
-    """
-    folder.mkdir(exist_ok=True)
-    texts = {"METADATA": _without_standing_conflicts(found, versions), "INSTALLER": CLAIM}
-    texts["RECORD"] = "".join(f"{folder.name}/{name},,\n" for name in [*texts, "RECORD"])
-    for name, text in texts.items():
-        (folder / name).write_text(text)
-
-
-def _without_standing_conflicts(found: metadata.Distribution, versions: Mapping[str, str]) -> str:
-    """The package's METADATA, with those requirements that hold."""
-    about = filter(None, map(found.read_text, ("METADATA", "PKG-INFO", "")))  # an .egg-info has the others
-    head, blank, rest = next(about, "").partition("\n\n")
-    lines = [
-        line
-        for line in head.split("\n")
-        if not line.lower().startswith("requires-dist:") or _holds(line.partition(":")[2].strip(), versions)
-    ]
-    return "\n".join(lines) + blank + rest
-
-
-def _holds(text: str, versions: Mapping[str, str]) -> bool:
-    """Whether these versions satisfy a requirement; one of an extra is asked of nobody, and left as it is."""
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return True
-    if requirement.marker and not requirement.marker.evaluate():
-        return True
-    version = versions.get(_key(requirement.name))
-    return version is not None and requirement.specifier.contains(version, prereleases=True)
-
-
-def _claims(packages: Path) -> list[Path]:
-    return [one.parent for one in packages.glob("*.dist-info/INSTALLER") if one.read_text() == CLAIM]
-
-
-def _unfit(packages: Path) -> list[str]:
-    """The inherited packages that need other releases than those that were installed. torch stays, for its size."""
-    claimed = [metadata.Distribution.at(claim) for claim in _claims(packages)]
-    names = {_key(found.name) for found in claimed}
-    forced = {_key(found.name): found.version for found in metadata.distributions(path=[str(packages)])}
-    unfit = []
-    for found in claimed:
-        needed = [one for one in map(Requirement, found.requires or []) if not one.marker or one.marker.evaluate()]
-        versions = [(one, forced.get(_key(one.name))) for one in needed if _key(one.name) not in names]
-        if any(version and not one.specifier.contains(version, prereleases=True) for one, version in versions):
-            unfit.append(found.name)
-    return sorted(set(unfit) - {"torch"})
-
-
-def _unmet(there: Mapping[str, metadata.Distribution], replaced: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The inherited packages with each of their requirements that held before these versions came, and no more."""
-    new = {_key(name): version for name, version in replaced.items()}
-    old = {name: found.version for name, found in there.items()}
-    texts = [(found, text) for name, found in there.items() if name not in new for text in found.requires or ()]
-    named = [(found, text) for found, text in texts if _key(re.split(r"[^\w.-]", text, maxsplit=1)[0]) in new]
-    return tuple(
-        (canonicalize_name(found.name), text)
-        for found, text in named
-        if _holds(text, old) and not _holds(text, old | new)
-    )
-
-
-def uv_command() -> list[str]:
-    if importlib.util.find_spec("uv"):
-        return [sys.executable, "-m", "uv"]
-    found = shutil.which("uv")
-    if not found:
-        raise UsageError("uv, which builds environments, is not installed: pip install uv.")
-    return [found]
-
-
-def uv_variables() -> dict[str, str]:
-    """This process' environment variables for uv, which then uses pip's index."""
-    address = index_address()
-    return {**os.environ, "UV_DEFAULT_INDEX": address} if address else dict(os.environ)
-
-
-def index_address() -> str:
-    """The package index that is set for uv or else for pip; empty if neither has one."""
-    known = [os.environ.get(name, "") for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")]
-    address = next(filter(None, known), "") or _index_of_pip()
-    return re.sub(r"^[\w.-]+=(?=\w+://)", "", address)  # uv's may have a name
-
-
-@cache
-def _index_of_pip() -> str:
-    """The index in pip's configuration files; empty if pip is not installed."""
-    command = [sys.executable, "-m", "pip", "config", "list"]  # its `get` ignores PIP_CONFIG_FILE
-    said = run(command).stdout
-    return next(reversed(re.findall(r"^(?:global|install)\.index-url='(.*)'$", said, re.MULTILINE)), "")
-
-
-# What uv says if the index lacks a version, or the package; a version may also exist and fit nothing else here.
-_ABSENT = r"(?i)there (?:is|are) no versions? of {0}\b|\b{0} was not found in the package registry"
-_HIDDEN = "`{0}` was filtered by `exclude-newer`"  # uv adds it: without dates it leaves out every release

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from perfsuite.environments import dates
-from perfsuite.environments.environments import index_address
+from perfsuite.environments.uv import index_address
 from perfsuite.errors import UnknownName, UsageError
 
 SHOWN = 12  # known releases in an error message

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from perfsuite.environments import bounded, requirements
 from perfsuite.environments.bounded import FRAMES, output
-from perfsuite.environments.environments import uv_command, uv_variables
+from perfsuite.environments.uv import uv_command, uv_variables
 from perfsuite.errors import UsageError
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them

@@ -15,7 +15,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from perfsuite.environments.bounded import output
-from perfsuite.environments.environments import uv_command, uv_variables
+from perfsuite.environments.uv import uv_command, uv_variables
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.rank.script.needs import NEEDS, TOML
 from perfsuite.system.builds import kept

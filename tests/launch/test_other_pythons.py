@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from small_scripts import LOOP
 
-from perfsuite.environments.environments import uv_command, uv_variables
 from perfsuite.environments.lockfile import find_python
+from perfsuite.environments.uv import uv_command, uv_variables
 from perfsuite.errors import UsageError
 from perfsuite.launch.rank_packages import rank_packages
 from perfsuite.rank.script.needs import NEEDS, OLDEST

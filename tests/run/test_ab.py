@@ -16,7 +16,7 @@ from perfsuite.cli.main import main
 from perfsuite.compare.compare import Comparison
 from perfsuite.compare.pooling import LOOKS
 from perfsuite.compare.terms import MOST_RED_RATE
-from perfsuite.environments import environments
+from perfsuite.environments.claims import write_claim
 from perfsuite.environments.environments import Environment, with_releases
 from perfsuite.environments.sides import at_revision
 from perfsuite.records.sample import Reading
@@ -253,7 +253,7 @@ def test_a_package_that_setup_py_installed_is_inherited_too(tmp_path: Path, plac
     path.parent.mkdir(parents=True)
     path.write_text("Metadata-Version: 2.1\nName: old\nVersion: 1.0\n")
     (found,) = metadata.distributions(path=[str(tmp_path / "there")])
-    environments._claim(tmp_path / "old-1.0.dist-info", found, {})
+    write_claim(tmp_path / "old-1.0.dist-info", found, {})
 
     assert metadata.Distribution.at(tmp_path / "old-1.0.dist-info").name == "old"
 

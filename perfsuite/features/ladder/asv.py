@@ -21,7 +21,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from perfsuite.environments.environments import uv_command, uv_variables
+from perfsuite.environments.uv import uv_command, uv_variables
 from perfsuite.errors import FileError, UsageError
 from perfsuite.features.ladder.asv_results import Key, Run, current, inherited, machine, made_here, show
 from perfsuite.features.ladder.files import result_file, values_of, was_run

@@ -11,7 +11,7 @@ import pytest
 from gate_samples import GIB, baseline, measurement, memory
 
 from perfsuite.compare.judge import judge
-from perfsuite.environments.environments import uv_command, uv_variables
+from perfsuite.environments.uv import uv_command, uv_variables
 from perfsuite.features.export.annotations import annotation, first_changed
 from perfsuite.features.export.bencher import MOST_SLUG, slug
 from perfsuite.features.export.trackers import Tracker

@@ -13,7 +13,7 @@ from package_index import Index, Upload, wheel
 from test_ladder import _gave, _git, _ladder, _story, _suite
 
 from perfsuite.cli.main import main
-from perfsuite.environments import cutoff, dates, environments, index, lockfile
+from perfsuite.environments import cutoff, dates, environments, index, lockfile, uv
 from perfsuite.environments.dates import read_dates
 from perfsuite.errors import FileError, UnknownName, UsageError
 from perfsuite.features.ladder import asv
@@ -313,9 +313,9 @@ def test_uv_asks_the_index_that_pip_asks(variables, address, tmp_path, monkeypat
         monkeypatch.delenv(name, raising=False)
     for name, value in {**variables, "PIP_CONFIG_FILE": str(configuration)}.items():
         monkeypatch.setenv(name, value)
-    environments._index_of_pip.cache_clear()
-    found = environments.uv_variables()
-    environments._index_of_pip.cache_clear()
+    uv._index_of_pip.cache_clear()
+    found = uv.uv_variables()
+    uv._index_of_pip.cache_clear()
 
     assert found["UV_DEFAULT_INDEX"] == address
 
