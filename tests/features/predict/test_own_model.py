@@ -132,6 +132,8 @@ SIGLIP = {"architectures": ["SiglipModel"], "text_config": BERT, "vision_config"
         (VIT, "ViTPatchEmbeddings is no table of tokens"),
         (CLIP, "CLIPModel has no single table of tokens"),
         (SIGLIP, "vision_model is trained as well as the text"),
+        ({"model_type": "convnext"}, "ConvNextModel has no single table of tokens"),
+        ({"model_type": "clip_vision_model"}, "Conv2d is no table of tokens"),
     ],
 )
 def test_a_plan_is_of_text(folder, capsys, config, reason):
@@ -148,6 +150,7 @@ def test_a_plan_is_of_text(folder, capsys, config, reason):
     [
         (CONFIG | {"architectures": ["OtherForCausalLM"], "model_type": "other"}, "no class OtherForCausalLM"),
         ({"model_type": "other"}, "no model_type other"),
+        ({"model_type": "clipseg_vision_model"}, "no class that trains model_type clipseg_vision_model by itself"),
         ({"hidden_size": 64}, "it names no class"),
         (CONFIG | {"num_attention_heads": "four"}, "'num_attention_heads' expected int, got str"),
         ({"hiden_size": 64, "architectures": ["LlamaForCausalLM"]}, "no hiden_size: did you mean hidden_size"),

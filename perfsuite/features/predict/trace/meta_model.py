@@ -30,7 +30,12 @@ GENERATORS = (
     modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 )
-CLASSES = (*GENERATORS, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+CLASSES = (
+    *GENERATORS,
+    modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES,
+    modeling_auto.MODEL_MAPPING_NAMES,
+)
 GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 TASKS = {"ForMaskedLM": "masked_lm", "ForSequenceClassification": "sequence_classification"}
 LENGTHS = ("rope_scaling", "rope_parameters", "n_positions", "max_source_positions", "max_position_embeddings")
@@ -113,6 +118,8 @@ def class_of(config: Mapping[str, Any]) -> str:
     for one in found:
         if isinstance(one, str) and hasattr(transformers, one):
             return one
+    if kind and not found and kind in transformers.CONFIG_MAPPING:
+        raise NoForm(f"transformers {transformers.__version__} has no class that trains model_type {kind} by itself")
     if kind and not found:
         raise NoForm(f"transformers {transformers.__version__} has no model_type {kind}, and code of others is not run")
     if base := config.get("base_model_name_or_path"):
@@ -219,7 +226,7 @@ def _table(model: Any) -> Any:
         embedding = model.get_input_embeddings()
     except NotImplementedError:  # it has several, or none
         raise NoForm(f"{type(model).__name__} has no single table of tokens") from None
-    if getattr(embedding, "weight", None) is None:
+    if getattr(getattr(embedding, "weight", None), "ndim", 0) != 2:  # a convolution reads patches of an image
         raise NoForm(f"{type(embedding).__name__} is no table of tokens")
     if model.config.is_encoder_decoder and model.main_input_name not in ("input_ids", "input_features"):
         raise NoForm(f"its encoder reads {model.main_input_name}, of which no length says how many they are")
