@@ -50,7 +50,7 @@ class Gradients(Record, frozen=True, kw_only=True):
     dropout: bool
     uncounted: bool  # the loss is the model's own mean, without the Trainer's count of labels
     random: bool  # the forward has drawn random numbers
-    batch_norm: bool
+    statistics: str = ""  # what computes with those of a batch: a BatchNorm, or a buffer
     changed: bool = False  # the script called what was changed
     loads: bool = True  # a DataLoader gives the rows
     sends: bool = False  # to single ranks, as stages of a pipeline do

@@ -150,7 +150,7 @@ def gradients(norm, micro_batches=1, rows=("a", "b"), **other):
     sketch = [] if norm is None else [norm]
     steps = [StepGradients(gradients={"weight": sketch}, rows=list(rows), micro_batches=micro_batches)] * STEPS
     known = {"epsilon": 1e-7, "weights": 1.0, "dropout": False, "uncounted": False, "random": False}
-    return msgspec.to_builtins(Gradients(steps=steps, **known | {"batch_norm": False} | other))
+    return msgspec.to_builtins(Gradients(steps=steps, **known | other))
 
 
 def judged(whole, parts, noise=0.0):
@@ -177,7 +177,7 @@ def test_what_other_rounding_changes_is_no_fault(noise, outcome):
         (gradients(2.0, 2, rows=("a", "c")), "rows"),
         (gradients(2.0, 2, weights=2.0), "weights"),
         (gradients(2.0, 2, random=True), "random"),
-        (gradients(2.0, 2, batch_norm=True), "batch_norm"),
+        (gradients(2.0, 2, statistics="mean"), "statistics"),
         (gradients(2.0, 1), "micro_batches"),
         (gradients(None, 2), "values"),
     ],

@@ -14,6 +14,7 @@ from perfsuite.features.prove.relations._compared import check_alone, same_steps
 from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
+from perfsuite.features.prove.relations._statistics import Statistics
 from perfsuite.features.prove.relations._ties import Ties, in_one_memory
 from perfsuite.features.prove.relations_text import say
 from perfsuite.rank.script.torch_hooks import CLIPPING
@@ -205,7 +206,7 @@ def test_an_optimizer_of_other_parameters_is_told():
 def test_one_rank_alone_is_not_started_where_it_would_wait():
     """A stage of a pipeline waits for the next one, and without a DataLoader nobody has the rows of all."""
     known: dict[str, Any] = {"steps": [], "epsilon": 0.0, "weights": 0.0}
-    known |= dict.fromkeys(("dropout", "uncounted", "random", "batch_norm"), False)
+    known |= dict.fromkeys(("dropout", "uncounted", "random"), False)
     for name, value, reason in (("sends", True, "stages"), ("loads", False, "unread")):
         with pytest.raises(CannotTry, match=reason):
             check_alone([Gradients(**known | {name: value})])
@@ -227,7 +228,7 @@ def test_steps_that_a_launch_skips_are_left_out_of_all():
 
     def ranks(*rows):
         steps = [StepGradients(gradients={}, rows=[row], micro_batches=1) for row in rows]
-        flags: Any = dict.fromkeys(("dropout", "uncounted", "random", "batch_norm"), False)
+        flags: Any = dict.fromkeys(("dropout", "uncounted", "random"), False)
         return [Gradients(steps=steps, epsilon=0.0, weights=0.0, **flags)]
 
     def rows(side):
@@ -314,3 +315,39 @@ def test_a_model_that_is_called_twice_is_not_cut_between():
             calls.append(call)
 
     assert runs_of(calls, {"embedding.weight", "layer.weight"})["pooler.weight"][0] == "unused"
+
+
+class Normalised(nn.Module):
+    """Follows the mean of its inputs, and fills a table in its first forward."""
+
+    mean: torch.Tensor
+    table: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("table", torch.zeros(4))
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = self.mean + x.mean(0) if self.training else self.mean
+        if not self.count.item():
+            self.table.fill_(1.0)
+        self.count.add_(1)
+        return x - self.mean
+
+
+def test_what_follows_each_batch_is_known():
+    """A buffer that each forward changes does, and so does BatchNorm. A table that is filled once does not."""
+
+    def followed(model: nn.Module) -> str:
+        found = Statistics(torch)
+        for _ in range(3):
+            with found.during(cast(Any, model)):
+                model(torch.ones(2, 4))
+        return found.of(cast(Any, list(model.modules())))
+
+    assert followed(nn.Sequential(Normalised())) == "0.mean"
+    assert followed(nn.Sequential(nn.BatchNorm1d(4))) == "BatchNorm1d"
+    assert followed(nn.Sequential(Normalised().eval(), nn.LayerNorm(4))) == ""

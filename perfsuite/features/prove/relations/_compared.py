@@ -8,7 +8,7 @@ steps and not in others.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -31,7 +31,7 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
     "rows": "the steps have different rows: set a seed for their order, draw no random numbers per batch, and mask "
     "padding by an attention_mask",
     "random": "the model draws random numbers in its forward",
-    "batch_norm": "BatchNorm uses the statistics of each micro-batch",
+    "statistics": "{subject} has the statistics of each micro-batch",
     "stages": "the ranks send tensors to single ones, as stages of a pipeline do: one rank cannot train alone",
     "unread": "the script reads no torch.utils.data.DataLoader, so one rank cannot get the rows of all",
     "values": "a gradient is zero or not finite",
@@ -56,7 +56,7 @@ def own_and_rounded(asked: ProveRequest) -> list[Way]:
 @dataclass(frozen=True)
 class Compared:
     """``difference`` and ``allowed`` are shares of the gradient's norm, ``worst`` the parameter that differs most.
-    ``ratio`` is by what the first gradient must be multiplied to be nearest to the second. ``doubts`` are names of
+    ``ratio`` is by what the first gradient must be multiplied to be nearest to the second. ``doubts`` are of
     DOUBTS. ``begins`` says in which module the difference begins, if it is known.
     """
 
@@ -64,7 +64,7 @@ class Compared:
     allowed: float
     worst: str
     ratio: float
-    doubts: list[str]
+    doubts: list[Remark]
     begins: list[Remark]
 
     @property
@@ -73,9 +73,9 @@ class Compared:
         return self.difference <= self.allowed
 
     @property
-    def undoubted(self) -> list[str]:
+    def undoubted(self) -> list[Remark]:
         """Doubts that forbid any answer, even if both agree."""
-        return [doubt for doubt in self.doubts if doubt in ("weights", "values", "rows")]
+        return [doubt for doubt in self.doubts if doubt.what in ("weights", "values", "rows")]
 
 
 @dataclass(frozen=True)
@@ -178,20 +178,18 @@ def norm(step: StepGradients) -> float:
     return math.hypot(*map(size, step.gradients.values()))
 
 
-def _doubts(one: Sequence[Gradients], other: Sequence[Gradients]) -> list[str]:
+def _doubts(one: Sequence[Gradients], other: Sequence[Gradients]) -> Iterator[Remark]:
     ranks = (*one, *other)
-    found = []
     if not math.isclose(one[0].weights, other[0].weights, rel_tol=2 * max(rank.epsilon for rank in ranks)):
-        found.append("weights")
+        yield Remark(what="weights")
     if any(rank.random for rank in ranks):
-        found.append("random")
-    if any(rank.batch_norm for rank in ranks):
-        found.append("batch_norm")
+        yield Remark(what="random")
+    if statistics := next((rank.statistics for rank in ranks if rank.statistics), ""):
+        yield Remark(what="statistics", subject=statistics)
     if not all(0 < norm(step) < math.inf for rank in ranks for step in rank.steps[:STEPS]):
-        found.append("values")
+        yield Remark(what="values")
     if not same_rows(one, other):
-        found.append("rows")
-    return found
+        yield Remark(what="rows")
 
 
 def same_rows(one: Sequence[Gradients], other: Sequence[Gradients]) -> bool:

@@ -17,6 +17,7 @@ from perfsuite.features.prove.relations._flat import flat_parameters, whole_grad
 from perfsuite.features.prove.relations._module_traces import ModuleTraces, TraceSums, graphs, is_compiled
 from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.features.prove.relations._sketches import size, sketch
+from perfsuite.features.prove.relations._statistics import Statistics
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.torch_hooks import replace_clips
@@ -26,7 +27,6 @@ from perfsuite.records.gradients import Gradients, Sketch, StepGradients
 
 PROBE = f"{__name__}:GradientProbe"
 TRAINER = "transformers.trainer"
-BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 ENGINES = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel")
 SINGLE = 2.0**-23  # the epsilon of float32
 
@@ -52,6 +52,7 @@ class GradientProbe(Probe):
         self.skipped = 0  # steps
         self.scale = 1.0  # of the loss, by a GradScaler
         self.asked = AskedAccumulation()
+        self._statistics = Statistics(torch)
         self._clipped = ""  # the line that has clipped gradients which no optimizer has used yet
         replace(torch.amp.GradScaler, "scale", self._scaling)
         replace(torch, "compile", functools.partial(self._noting, "compiles"))
@@ -125,7 +126,6 @@ class GradientProbe(Probe):
 
     def facts(self) -> Any:
         """A record, Gradients."""
-        norms = tuple(getattr(self.torch.nn, name) for name in BATCH_NORMS)
         modules = [module for root in self.watched.roots.values() for module in root.modules()]
         return msgspec.to_builtins(
             Gradients(
@@ -140,7 +140,7 @@ class GradientProbe(Probe):
                 changed=self.script.changed,
                 random=self.random,
                 uncounted=self.uncounted,
-                batch_norm=any(isinstance(one, norms) and one.training for one in modules),
+                statistics=self._statistics.of(modules),
                 loads=self.watched.has_loader,
                 sends=self.sends,
                 compiles=self.compiles and graphs() > 0,
@@ -271,7 +271,8 @@ class GradientProbe(Probe):
         self._rows += fingerprints({"args": args, **kwargs})
         before = _random_state(torch)
         calls_modules = not (self.compiles and (graphs() or is_compiled(model)))
-        with ModuleTraces(self, model, {"args": args, **kwargs}, on=calls_modules and not self.steps):
+        traces = ModuleTraces(self, model, {"args": args, **kwargs}, on=calls_modules and not self.steps)
+        with self._statistics.during(model), traces:
             result = call()
         self.random |= any(not torch.equal(*two) for two in zip(before, _random_state(torch)))  # noqa: B905
         return result

@@ -197,8 +197,8 @@ class ResumeProbe(Probe):
             target = Path(self.files, os.path.relpath(path, self._folder))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
-        only = written[0] if len(written) == 1 else os.path.commonpath(written)
-        self.checkpoint = os.path.relpath(only)
+        whole = [path for path in written if self.library in LIGHTNING and path.endswith(".ckpt")]  # each is one
+        self.checkpoint = os.path.relpath(max(whole, key=lambda path: now[path], default=os.path.commonpath(written)))
 
     def facts(self) -> Any:
         """A record, ResumeFacts."""

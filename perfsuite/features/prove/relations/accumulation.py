@@ -157,9 +157,9 @@ def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding:
     if line := next((rank.lines["parts"] for rank in (*whole, *parts) if "parts" in rank.lines), ""):
         return RELATION.broken([Remark(what="parts", line=line)])
     followed = _micro_batches(whole) * times == _micro_batches(parts)
-    doubts = [*found.undoubted, *([] if followed else ["micro_batches"])]
+    doubts = [*found.undoubted, *([] if followed else [Remark(what="micro_batches")])]
     if doubts or (found.doubts and not found.agree):
-        raise CannotTry(Remark(what=(*doubts, *found.doubts)[0], number=found.difference, expected=found.allowed))
+        raise CannotTry((*doubts, *found.doubts)[0])
     aside = [Remark(what="dropout")] if any(rank.dropout for rank in (*whole, *parts)) else []
     aside += [Remark(what="uncounted")] if any(rank.uncounted for rank in whole) else []
     held = Remark(what="held", number=found.difference, expected=found.allowed)

@@ -20,7 +20,7 @@ def _prove(asked: ProveRequest) -> Proof:
     again, once = (typed(one, Gradients) for one in (yield ways))
     found = compared(once, again, rounding)
     if found.undoubted:
-        raise CannotTry(Remark(what=found.undoubted[0]))
+        raise CannotTry(found.undoubted[0])
     line = again[0].lines.get("recomputes", "")
     differ = Remark(what="differ", subject=found.worst, number=found.difference, expected=found.allowed, line=line)
     buffers = compared(once, again, rounding, "buffers")

@@ -14,7 +14,7 @@ def _prove(asked: ProveRequest) -> Proof:
     [plain] = [typed(one, Gradients) for one in (yield [frozen(asked, change(eager))])]
     found = compared(plain, own, Rounding(plain, moved))
     if found.undoubted:
-        raise CannotTry(Remark(what=found.undoubted[0]))
+        raise CannotTry(found.undoubted[0])
     differ = Remark(
         what="differ",
         subject=found.worst,

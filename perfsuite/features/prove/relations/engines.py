@@ -36,7 +36,7 @@ def _prove(asked: ProveRequest) -> Proof:
     rounding = Rounding(own, moved)
     found, what = compared(plain, own, rounding), "gradients"
     if found.undoubted or (found.doubts and not found.agree):
-        raise CannotTry(Remark(what=(*found.undoubted, *found.doubts)[0]))
+        raise CannotTry((*found.undoubted, *found.doubts)[0])
     if found.agree and all(rank.given for rank in (*own, *moved, *plain)):
         found, what = compared(plain, own, rounding, "given"), "given"
     if found.agree:

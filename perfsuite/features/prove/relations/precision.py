@@ -41,9 +41,9 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what="rows"))
     rounding = Rounding(own, moved)
     gradients = compared(single, own, rounding)
-    doubts = [one for one in gradients.undoubted if one != "rows"]
+    doubts = [one for one in gradients.undoubted if one.what != "rows"]
     if doubts or (gradients.doubts and not gradients.agree):
-        raise CannotTry(Remark(what=(*doubts, *gradients.doubts)[0]))
+        raise CannotTry((*doubts, *gradients.doubts)[0])
     if not gradients.agree:
         return RELATION.broken([_about_gradients(own[0], gradients), *gradients.begins])
     if own[0].skipped:  # the last update is of other rows

@@ -45,7 +45,7 @@ def _judge(own: Sequence[Gradients], alone: Sequence[Gradients], rounding: Round
     if not all(rank.changed for rank in alone):
         raise CannotTry(Remark(what="unread"))
     if found.undoubted or (found.doubts and not found.agree):
-        raise CannotTry(Remark(what=(*found.undoubted, *found.doubts)[0]))
+        raise CannotTry((*found.undoubted, *found.doubts)[0])
     held = Remark(what="held", number=found.difference, expected=found.allowed, step=len(own))
     wrong = [] if found.agree else [_breach(found, len(own), own[0].lines.get("backward", ""))]
     return RELATION.broken([*wrong, *found.begins], [], held)
