@@ -176,8 +176,8 @@ def test_what_other_rounding_changes_is_no_fault(noise, outcome):
     [
         (gradients(2.0, 2, rows=("a", "c")), "rows"),
         (gradients(2.0, 2, weights=2.0), "weights"),
-        (gradients(2.0, 2, random=True), "random"),
-        (gradients(2.0, 2, statistics="mean"), "statistics"),
+        (gradients(1.5, 2, random=True), "random"),
+        (gradients(1.5, 2, statistics="mean"), "statistics"),
         (gradients(2.0, 1), "micro_batches"),
         (gradients(None, 2), "values"),
     ],
@@ -189,6 +189,13 @@ def test_what_may_explain_a_difference_is_no_fault(parts, doubt):
 
     assert raised.value.remark.what == doubt
     assert doubt in RELATION.says
+
+
+@pytest.mark.parametrize("doubt", [{"random": True}, {"statistics": "BatchNorm1d"}])
+@pytest.mark.parametrize(("norm", "said"), [(2.1, "undivided"), (0.48, "divided_twice")])
+def test_no_statistics_explain_gradients_that_are_twice_as_large(norm, said, doubt):
+    """In every step."""
+    assert [one.what for one in judged(gradients(1.0), gradients(norm, 2, **doubt)).remarks] == [said]
 
 
 @pytest.mark.parametrize(

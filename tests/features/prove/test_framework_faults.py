@@ -323,7 +323,7 @@ def test_a_right_training_breaks_nothing(tmp_path, training):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [TRL, LIGHTNING], ids=[TRL[0], LIGHTNING[0]])
+@pytest.mark.parametrize("training", [TRL, LIGHTNING, (*ZERO[:2], "")], ids=[TRL[0], LIGHTNING[0], ZERO[0]])
 def test_a_right_accumulation_holds(tmp_path, training):
     """Also if no option says it: then the library is told."""
     status, text = proven(tmp_path, training, "accumulation")

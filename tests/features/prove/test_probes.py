@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from perfsuite.features.prove.relation import CannotTry
-from perfsuite.features.prove.relations import _causal_probe, causal, modes, schedule, trained
+from perfsuite.features.prove.relations import _causal_probe, _schedule_probe, causal, modes, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
 from perfsuite.features.prove.relations._compared import check_alone, same_steps
 from perfsuite.features.prove.relations._copies import CoarseCopies
@@ -351,3 +351,20 @@ def test_what_follows_each_batch_is_known():
     assert followed(nn.Sequential(Normalised())) == "0.mean"
     assert followed(nn.Sequential(nn.BatchNorm1d(4))) == "BatchNorm1d"
     assert followed(nn.Sequential(Normalised().eval(), nn.LayerNorm(4))) == ""
+
+
+@pytest.mark.parametrize(
+    ("factor", "length"),
+    [
+        (lambda step: min(1.0, step / 4) * max(0.0, (24 - step) / 20), 24),
+        (lambda step: 0.1 + 0.9 * max(0.0, 1 - step / 24), 24),
+        (lambda step: min(1.0, step / 4), 0),
+        (lambda step: 0.1 ** (step // 30), 0),
+        (lambda step: 0.99**step, 0),
+        (lambda step: [1.0, 0.5][step], 0),
+    ],
+    ids=["to zero", "to a floor", "warm-up alone", "in stages", "for ever", "of few steps"],
+)
+def test_the_length_of_an_own_schedule_is_where_it_has_fallen(factor, length):
+    """A scheduler with a function of the user's says no length."""
+    assert _schedule_probe._fallen(factor, 96) == length

@@ -21,6 +21,7 @@ from perfsuite.features.prove.relations._other_tokens import (
 )
 from perfsuite.features.prove.relations._rows import MASK
 from perfsuite.features.prove.relations._sketches import distance, row_sketch, size
+from perfsuite.features.prove.relations._special_tokens import Ends, edges, ends_of
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import shards_of
 from perfsuite.rank.script.batch_size import tensors_in
@@ -33,7 +34,8 @@ PROBE = f"{__name__}:CausalProbe"
 TRIES = 3  # forwards whose tokens are exchanged
 FEWEST = 4  # tokens of a row
 SHARE = 0.9  # of the labels that must be the input's tokens
-KINDS = ("future", "neighbours", "padding")
+PADDING = ("padding", "unhidden")
+KINDS = ("future", "neighbours", *PADDING)
 
 
 class TokenExchange(Record, frozen=True, kw_only=True):
@@ -49,13 +51,17 @@ class TokenExchange(Record, frozen=True, kw_only=True):
 
 class CausalFacts(Record, frozen=True, kw_only=True):
     """Of one rank. ``shift`` is that of the loss's labels from the input's tokens, -1 if they are others.
-    ``padded_labels`` are those of tokens that the mask hides.
+    ``padded_labels`` are those of tokens that the mask hides. In ``rows`` labels ask for tokens; after those, an end
+    token follows in ``ends_follow`` of them, and ``ends_asked`` labels ask for one.
     """
 
     shift: int
     exchanges: list[TokenExchange]
     labels: int
     padded_labels: int
+    rows: int
+    ends_follow: int
+    ends_asked: int
     loss_line: str
     model_line: str
     failed: str
@@ -68,7 +74,9 @@ class CausalProbe(Probe):
         super().__init__(torch, script)
         self.exchanges: dict[str, TokenExchange] = {}
         self.shift, self.labels, self.padded_labels, self.tries = -1, 0, 0, 0
+        self.ends = Ends()
         self.loss_line = self.model_line = self.failed = ""
+        self._config: Any = None  # of the model, if it is one of transformers
         self._ids: Any = None
         self._mask: Any = None
         self._logits: Any = None  # of the loss inside of a model
@@ -106,6 +114,9 @@ class CausalProbe(Probe):
             self.labels += int(counts.sum())
             if mask is not None:
                 self.padded_labels += int((counts & ~mask[:, shift : shift + there]).sum())
+            asked = self.torch.zeros_like(ids, dtype=self.torch.bool)
+            asked[:, shift : shift + there] = counts
+            self.ends += ends_of(self.torch, ids, mask, asked, getattr(self._config, "eos_token_id", None))
             return
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
@@ -120,6 +131,7 @@ class CausalProbe(Probe):
         mask = kwargs.get(MASK)
         self._ids = ids.detach().clone()
         self._mask = mask.bool() if mask is not None and mask.shape == ids.shape else None
+        self._config = getattr(inner_model(model), "config", None)
         self.model_line = self.model_line or self.script.line()
         # Before the forward: one between it and its backward would gather shards again.
         self._sharded = bool(shards_of(model))
@@ -166,12 +178,14 @@ class CausalProbe(Probe):
             wanted["neighbours"] = (~last & real, last & real)
         if self._mask is not None and not bool(self._mask.all()):
             wanted["padding"] = (~real, real)
+        elif (padded := edges(torch, ids, getattr(self._config, "pad_token_id", None))) is not None:
+            wanted["unhidden"] = (padded, ~padded)
         useful = {kind for kind, (exchanged, seen) in wanted.items() if exchanged.any() and seen.any()}
         for kind in self._on_all_ranks(useful - set(self.exchanges)):
             exchanged, seen = wanted[kind]
-            call = functools.partial(self._called, model, seen=seen, pooled=kind == "padding")
+            call = functools.partial(self._called, model, seen=seen, pooled=kind in PADDING)
             own, moved = call(args, kwargs), None
-            if kind == "padding":  # the tokens stay, by which a model may find the last one
+            if kind in PADDING:  # the tokens stay, by which a model may find the last one
                 with embedded_otherwise(torch, ids, exchanged) as embedded:
                     moved = call(args, kwargs)
                 moved = moved if embedded else None
@@ -253,6 +267,9 @@ class CausalProbe(Probe):
             exchanges=list(self.exchanges.values()),
             labels=self.labels,
             padded_labels=self.padded_labels,
+            rows=self.ends.rows,
+            ends_follow=self.ends.follow,
+            ends_asked=self.ends.asked,
             loss_line=self.loss_line,
             model_line=self.model_line,
             failed=self.failed,

@@ -29,6 +29,7 @@ ACCUMULATION = {  # module of a library → its class that is told how many micr
     "pytorch_lightning.trainer.trainer": ("Trainer", "accumulate_grad_batches"),
 }
 DEEPSPEED, DEEPSPEED_CONFIG = "deepspeed.runtime.engine", "deepspeed.runtime.config"
+MICRO_BATCH, GLOBAL_BATCH, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps"
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53  # unit roundoffs of what adds up the products of float32 and coarser, and float64
 TF32 = 2.0**-11
 
@@ -208,16 +209,18 @@ def batch_times(torch: Any, script: ProvedScript, value: str) -> None:
         return making
 
     def larger(config: dict[str, Any]) -> None:
-        if isinstance(micro_batch := config.get("train_micro_batch_size_per_gpu"), int):
-            config["train_micro_batch_size_per_gpu"] = int(micro_batch * factor)
+        if isinstance(micro_batch := config.get(MICRO_BATCH), int):
+            config[MICRO_BATCH] = max(1, int(micro_batch * factor))
 
     replace(DataLoader, "__init__", make)
     _change_deepspeed(script, larger)
 
 
 def accumulates(torch: Any, script: ProvedScript, value: str) -> None:
-    """The Trainer, accelerate and Lightning accumulate more micro-batches by a factor, each of fewer rows by it."""
-    factor = int(value)
+    """The Trainer, accelerate, Lightning and DeepSpeed accumulate more micro-batches by a factor, each of fewer rows by
+    it.
+    """
+    factor, libraries = int(value), set[str]()  # that know the accumulation, and tell DeepSpeed
     batch_times(torch, script, str(1 / factor))
 
     def told(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -225,6 +228,7 @@ def accumulates(torch: Any, script: ProvedScript, value: str) -> None:
             def making(self: Any, *args: Any, **kwargs: Any) -> None:
                 if kwargs.get("gradient_accumulation_plugin") is None:
                     kwargs[name] = factor * kwargs.get(name, 1)
+                libraries.add(name)
                 init(self, *args, **kwargs)
 
             return making
@@ -239,6 +243,12 @@ def accumulates(torch: Any, script: ProvedScript, value: str) -> None:
 
         return making
 
+    def of_deepspeed(config: dict[str, Any]) -> None:
+        derived = STEPS not in config and {MICRO_BATCH, GLOBAL_BATCH} <= config.keys()
+        if not derived and not libraries and isinstance(given := config.get(STEPS, 1), int):
+            config[STEPS] = factor * given
+
+    _change_deepspeed(script, of_deepspeed)
     script.on_import[TRAINER].append(lambda module: replace(module.Trainer, "__init__", of_trainer))
     for name, (kind, option) in ACCUMULATION.items():
         script.on_import[name].append(functools.partial(_told, kind, told(option)))

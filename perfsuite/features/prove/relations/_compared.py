@@ -24,6 +24,7 @@ FEWEST = 2
 ALLOWED = 4.0  # times the measured rounding
 UNIT = 2.0**-24  # the unit roundoff of float32
 NEAR = 0.02  # of a ratio that is meant
+SCALED = 0.1  # of a ratio that all steps have
 DOUBTS = {  # why gradients may differ although training is right, or cannot be compared
     "steps": "the script made fewer than two optimizer steps: let it train longer",
     "no_update": "the script made fewer than eight optimizer steps: let it train longer",
@@ -56,14 +57,14 @@ def own_and_rounded(asked: ProveRequest) -> list[Way]:
 @dataclass(frozen=True)
 class Compared:
     """``difference`` and ``allowed`` are shares of the gradient's norm, ``worst`` the parameter that differs most.
-    ``ratio`` is by what the first gradient must be multiplied to be nearest to the second. ``doubts`` are of
-    DOUBTS. ``begins`` says in which module the difference begins, if it is known.
+    ``ratios`` are by what the first gradient must be multiplied in each step to be nearest to the second. ``doubts``
+    are of DOUBTS. ``begins`` says in which module the difference begins, if it is known.
     """
 
     difference: float
     allowed: float
     worst: str
-    ratio: float
+    ratios: list[float]
     doubts: list[Remark]
     begins: list[Remark]
 
@@ -71,6 +72,24 @@ class Compared:
     def agree(self) -> bool:
         """Whether rounding explains the difference."""
         return self.difference <= self.allowed
+
+    @property
+    def ratio(self) -> float:
+        """Of the first step."""
+        return self.ratios[0]
+
+    def is_scaled(self, by: float) -> bool:
+        """Whether the gradients of all steps differ by this factor. Statistics and random numbers of a part of a batch
+        change a gradient in each step otherwise, and never by so much.
+        """
+        return all(math.isclose(ratio, by, rel_tol=SCALED) for ratio in self.ratios)
+
+    def left_open(self, count: int) -> list[Remark]:
+        """What forbids an answer about a batch that ``count`` micro-batches or ranks share. A gradient that is so many
+        times as large, or as small, has one whatever the doubts are.
+        """
+        explained = self.agree or self.is_scaled(count) or self.is_scaled(1 / count)
+        return self.undoubted or ([] if explained else self.doubts)
 
     @property
     def undoubted(self) -> list[Remark]:
@@ -149,14 +168,14 @@ def compared(
     if what == "update" and not all(rank.update for rank in (*one, *other)):
         raise CannotTry(Remark(what="no_update"))
     difference, worst = apart(one, other, what)
-    allowed = rounding.allowed(what)
+    allowed, doubts = rounding.allowed(what), list(_doubts(one, other))
     return Compared(
         difference=difference,
         allowed=allowed,
         worst=worst,
-        ratio=_ratio(_tensors(one[0], what)[0], _tensors(other[0], what)[0]),
-        doubts=list(_doubts(one, other)),
-        begins=list(_begins(one, other, rounding)) if difference > allowed else [],
+        ratios=[_ratio(*both) for both in zip(_tensors(one[0], what), _tensors(other[0], what), strict=False)],
+        doubts=doubts,
+        begins=list(_begins(one, other, rounding)) if difference > allowed and not doubts else [],
     )
 
 

@@ -40,7 +40,9 @@ def embedded_otherwise(torch: Any, ids: Any, exchanged: Any) -> Iterator[list[Mo
         if not embeds or not torch.equal(given, ids):
             return None
         embedded.append(module)
-        return torch.where(exchanged[..., None], output.roll(1, -1) + output.abs().mean(), output)
+        # The embedding of padding is often 0, and a LayerNorm takes away what all features have in common.
+        slope = torch.linspace(-1, 1, output.shape[-1], dtype=output.dtype, device=output.device)
+        return torch.where(exchanged[..., None], output.roll(1, -1) + slope * output.abs().mean(), output)
 
     handle = torch.nn.modules.module.register_module_forward_hook(leave, with_kwargs=True)
     try:

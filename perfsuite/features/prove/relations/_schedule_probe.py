@@ -17,6 +17,7 @@ from perfsuite.records.record import Record
 PROBE = f"{__name__}:ScheduleProbe"
 LENGTHS = ("total_steps", "T_max")  # attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR
 LENGTH, WARMUP = "num_training_steps", "num_warmup_steps"  # of the schedules of transformers
+BEYOND, MOST_ASKED = 4, 100_000  # times the updates, and steps, of which a factor of the user's own is asked
 TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
 
@@ -206,7 +207,7 @@ class ScheduleProbe(Probe):
                 inner=one.inner,
                 steps_known_optimizer=self._is_known(one.scheduler.optimizer),
                 rates=one.rates,
-                length=_length(one.scheduler),
+                length=_length(one.scheduler, max(self.iterations, self.backwards) * self.script.world_size),
                 turns=hasattr(one.scheduler, TURNS),
                 warmup=_told(one.scheduler, WARMUP),
                 position=int(getattr(one.scheduler, "last_epoch", 0)),
@@ -231,8 +232,23 @@ class ScheduleProbe(Probe):
         return self.watched.engine is not None or id(_inner(optimizer)) in self.watched.optimizers
 
 
-def _length(scheduler: Any) -> int:
-    return int(max(_told(scheduler, LENGTH), *(getattr(scheduler, name, 0) for name in LENGTHS)))
+def _length(scheduler: Any, updates: int) -> int:
+    said = int(max(_told(scheduler, LENGTH), *(getattr(scheduler, name, 0) for name in LENGTHS)))
+    return said or max((_fallen(one, BEYOND * updates) for one in getattr(scheduler, "lr_lambdas", ())), default=0)
+
+
+def _fallen(factor: Callable[[int], float], most: int) -> int:
+    """The step from which a user's factor stays as it is, having fallen by half or more; 0 if it does not within the
+    first half of so many steps: one that falls in stages may stay for some.
+    """
+    try:
+        factors = [float(factor(step)) for step in range(min(most, MOST_ASKED))]
+    except Exception:  # it is asked for steps that training does not come to
+        return 0
+    if not factors or factors[-1] > max(factors) / 2:
+        return 0
+    start = next(len(factors) - after for after, one in enumerate(reversed(factors)) if one != factors[-1])
+    return start if start <= len(factors) / 2 else 0
 
 
 def _told(scheduler: Any, keyword: str) -> int:

@@ -21,7 +21,6 @@ from perfsuite.features.prove.relations._compared import (
     Rounding,
     compared,
     frozen,
-    is_near,
     own_and_rounded,
 )
 from perfsuite.features.prove.relations._gradients import PROBE
@@ -157,9 +156,8 @@ def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding:
     if line := next((rank.lines["parts"] for rank in (*whole, *parts) if "parts" in rank.lines), ""):
         return RELATION.broken([Remark(what="parts", line=line)])
     followed = _micro_batches(whole) * times == _micro_batches(parts)
-    doubts = [*found.undoubted, *([] if followed else [Remark(what="micro_batches")])]
-    if doubts or (found.doubts and not found.agree):
-        raise CannotTry((*doubts, *found.doubts)[0])
+    if doubts := [*found.undoubted, *([] if followed else [Remark(what="micro_batches")]), *found.left_open(times)]:
+        raise CannotTry(doubts[0])
     aside = [Remark(what="dropout")] if any(rank.dropout for rank in (*whole, *parts)) else []
     aside += [Remark(what="uncounted")] if any(rank.uncounted for rank in whole) else []
     held = Remark(what="held", number=found.difference, expected=found.allowed)
@@ -169,9 +167,9 @@ def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding:
 
 def _breach(found: Compared, times: int, uncounted: bool, line: str) -> Remark:
     """What the ratio of both gradients looks like."""
-    if is_near(found.ratio, times):
+    if found.is_scaled(times):
         return Remark(what="undivided", subject=found.worst, number=times, line=line)
-    if is_near(found.ratio, 1 / times):
+    if found.is_scaled(1 / times):
         return Remark(what="divided_twice", subject=found.worst, number=times, line=line)
     if uncounted and abs(found.ratio - 1) > found.allowed:
         return Remark(what="labels", subject=found.worst, number=found.ratio, line=line)

@@ -6,7 +6,10 @@ it gives for the tokens that must not know.
 """
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
-from perfsuite.features.prove.relations._causal_probe import KINDS, PROBE, CausalFacts
+from perfsuite.features.prove.relations._causal_probe import PADDING, PROBE, CausalFacts
+
+FEWEST_ENDS = 4
+SHARE = 0.9  # of the rows that labels ask for
 
 
 def _judge(seen: Seen) -> Judged:
@@ -25,7 +28,7 @@ def _judge(seen: Seen) -> Judged:
         if exchange.moved > exchange.allowed
     ]
     if first.shift < 0 or (not first.shift and sees_all):  # an autoencoder is asked for what it was given
-        if padding := [one for one in wrong if one.what == "padding"]:
+        if padding := [one for one in wrong if one.what in PADDING]:
             return RELATION.broken(padding)
         raise CannotTry(Remark(what="other"))
     if first.shift != 1:
@@ -35,8 +38,12 @@ def _judge(seen: Seen) -> Judged:
     if first.padded_labels:
         numbers = {"number": float(first.padded_labels), "expected": float(first.labels)}
         wrong.append(Remark(what="padded", line=first.loss_line, **numbers))  # type: ignore[arg-type]
+    if first.ends_follow >= max(FEWEST_ENDS, SHARE * first.rows) and not first.ends_asked:
+        about = {"number": first.ends_follow, "expected": float(first.rows)}
+        wrong.append(Remark(what="endless", line=first.loss_line, **about))  # type: ignore[arg-type]
     tried = {exchange.kind for exchange in first.exchanges}
-    aside = [Remark(what=f"no_{kind}") for kind in KINDS[1:] if kind not in tried]
+    aside = [] if "neighbours" in tried else [Remark(what="no_neighbours")]
+    aside += [] if tried.intersection(PADDING) else [Remark(what="no_padding")]
     return RELATION.broken(wrong, aside, Remark(what="held"))
 
 
@@ -60,6 +67,10 @@ RELATION = Relation(
         "norm (rounding explains {expected}). It begins in {subject}",
         "padding": "tokens that attention_mask hides change what the model gives for others, by {number} of its norm "
         "(rounding explains {expected}). It begins in {subject}",
+        "unhidden": "padding at the edges of rows changes what the model gives for other tokens, by {number} of its "
+        "norm (rounding explains {expected}). It begins in {subject}: no attention_mask hides it",
+        "endless": "no label asks for the end token, which follows the last label in {number} of {expected} rows: is "
+        "it taken for padding?",
         "padded": "{number} of {expected} labels are of tokens that attention_mask hides: set them to -100",
         "no_neighbours": "whether packed neighbours see each other was not tried: no input of the model says "
         "where documents begin",

@@ -15,7 +15,6 @@ from perfsuite.features.prove.relations._compared import (
     check_steps,
     compared,
     frozen,
-    is_near,
     own_and_rounded,
     rows_of,
 )
@@ -44,8 +43,8 @@ def _judge(own: Sequence[Gradients], alone: Sequence[Gradients], rounding: Round
     found = compared(alone, own, rounding)
     if not all(rank.changed for rank in alone):
         raise CannotTry(Remark(what="unread"))
-    if found.undoubted or (found.doubts and not found.agree):
-        raise CannotTry((*found.undoubted, *found.doubts)[0])
+    if doubts := found.left_open(len(own)):
+        raise CannotTry(doubts[0])
     held = Remark(what="held", number=found.difference, expected=found.allowed, step=len(own))
     wrong = [] if found.agree else [_breach(found, len(own), own[0].lines.get("backward", ""))]
     return RELATION.broken([*wrong, *found.begins], [], held)
@@ -54,7 +53,7 @@ def _judge(own: Sequence[Gradients], alone: Sequence[Gradients], rounding: Round
 def _breach(found: Compared, ranks: int, line: str) -> Remark:
     """What the ratio of both gradients looks like."""
     for what, ratio in (("summed", ranks), ("divided", 1 / ranks)):
-        if is_near(found.ratio, ratio):
+        if found.is_scaled(ratio):
             return Remark(what=what, subject=found.worst, number=ranks, line=line)
     return Remark(what="differ", subject=found.worst, number=found.difference, expected=found.allowed, line=line)
 
