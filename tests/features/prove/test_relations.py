@@ -109,6 +109,13 @@ PARTS = (  # a loss that is a method, and an optimizer of a part
 CLIP = "        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
 FREEZES = "    model.eval(); model.head.requires_grad_(False)\n"
 ANEW = "torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))"
+OWN_ORDER = """class Order(torch.utils.data.Sampler):
+    def __iter__(self):
+        return iter(torch.randperm(64, generator=torch.Generator().manual_seed(0)).tolist())
+    def set_epoch(self, epoch):
+        pass
+loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=Order())
+"""
 WARMS = "__import__('transformers').get_linear_schedule_with_warmup(optimizer, 50, 24)"
 slow = pytest.mark.slow
 FAULTS = [  # a relation, the edit, and what is said
@@ -167,6 +174,7 @@ FAULTS = [  # a relation, the edit, and what is said
         "warms up for 50 steps",
     ),
     ("data", (SHUFFLE, f"{SHUFFLE}, num_workers=2, worker_init_fn=lambda _: torch.manual_seed(0)"), "workers draw the"),
+    ("data", ("optimizer = ", f"{OWN_ORDER}optimizer = "), "epoch 2 reads TensorDataset in the order of the epoch"),
     ("data", ("optimizer = ", f"{STREAM}optimizer = "), "each of 2 workers reads every sample of Stream"),
     ("seeds", ("optimizer = ", "model.head.weight.data.add_(os.getpid())\noptimizer = "), "but head.weight begins"),
     ("seeds", (SHUFFLE, f"{SHUFFLE}, generator=torch.Generator().manual_seed(os.getpid())"), "step 1 reads other rows"),

@@ -31,14 +31,18 @@ def _samplers(loader: Any) -> Iterator[Any]:
 
 
 def shuffles(loader: Any) -> bool | None:
-    """Whether each epoch has an order of its own; None if a sampler is of an unknown class."""
+    """Whether each epoch has an order of its own, as one of the user's that is told the epoch says; None if a sampler
+    is of an unknown class.
+    """
     kinds = {base.__name__ for sampler in _samplers(loader) for base in type(sampler).__mro__}
     if "RandomSampler" in kinds:
         return True
     for sampler in _samplers(loader):
         if isinstance(getattr(sampler, "shuffle", None), bool):
             return bool(sampler.shuffle)
-    return False if "SequentialSampler" in kinds else None
+    if "SequentialSampler" in kinds:
+        return False
+    return True if any(hasattr(sampler, "set_epoch") for sampler in _samplers(loader)) else None
 
 
 def covers(loader: Any) -> bool:

@@ -15,11 +15,13 @@ from perfsuite.rank.script.watched import replace
 from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:ScheduleProbe"
-LENGTHS = ("total_steps", "T_max")  # attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR
+# Attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR, DeepSpeed's WarmupDecayLR.
+LENGTHS = ("total_steps", "T_max", "total_num_steps")
 LENGTH, WARMUP = "num_training_steps", "num_warmup_steps"  # of the schedules of transformers
 BEYOND, MOST_ASKED = 4, 100_000  # times the updates, and steps, of which a factor of the user's own is asked
 TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
+DEEPSPEED, DEEPSPEED_SCHEDULES = "deepspeed.runtime.engine", "deepspeed.runtime.lr_schedules"
 
 
 class Schedule(Record, frozen=True, kw_only=True):
@@ -93,10 +95,18 @@ class ScheduleProbe(Probe):
         self.average_line = ""
         kinds = torch.optim.lr_scheduler
         replace(kinds.LRScheduler, "__init__", self._making)
-        for kind in [value for value in vars(kinds).values() if isinstance(value, type)]:
-            if issubclass(kind, kinds.LRScheduler) and "step" in vars(kind):
-                replace(kind, "step", self._stepping)
+        self._follow_kinds(kinds, kinds.LRScheduler)
         replace(torch.optim.swa_utils.AveragedModel, "update_parameters", self._averaging)
+
+    def _follow_kinds(self, module: ModuleType, base: type = object) -> None:
+        for kind in [value for value in vars(module).values() if isinstance(value, type)]:
+            if issubclass(kind, base) and "step" in vars(kind):
+                replace(kind, "step", self._stepping)
+
+    def imported(self, module: ModuleType) -> None:
+        """DeepSpeed has schedulers of its own."""
+        if module.__name__ == DEEPSPEED:
+            self._follow_kinds(sys.modules[DEEPSPEED_SCHEDULES])
 
     def _averaging(self, update: Callable[..., None]) -> Callable[..., None]:
         def averaging(average: Any, *args: Any, **kwargs: Any) -> None:
@@ -210,7 +220,9 @@ class ScheduleProbe(Probe):
                 length=_length(one.scheduler, max(self.iterations, self.backwards) * self.script.world_size),
                 turns=hasattr(one.scheduler, TURNS),
                 warmup=_told(one.scheduler, WARMUP),
-                position=int(getattr(one.scheduler, "last_epoch", 0)),
+                position=int(
+                    getattr(one.scheduler, "last_epoch", 0) or getattr(one.scheduler, "last_batch_iteration", 0)
+                ),
                 asked=len(one.asked),
                 got=len(one.got),
             )

@@ -4,9 +4,9 @@ Samples of a dataset with indices are known by their index, those of a stream by
 of its own, whose indices say nothing to others: samples of several ranks are the same if their content is, too.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
@@ -58,12 +58,18 @@ def _of_rank(one: LoaderFacts) -> Iterator[Remark]:
         twice = [row for row, count in Counter(epochs[0].samples).items() if count > 1]
         if twice and one.shuffles is not None and not _replaces(one):
             yield Remark(what="twice", number=len(twice), **about)
-    pairs = itertools.pairwise(begun)
+    pairs = pairwise(begun)
     for number, (mine, its) in enumerate(pairs):
         size = min(len(mine), len(its))
-        if one.shuffles and size >= min(FEWEST, one.rows) and size > 1 and mine[:size] == its[:size]:
+        enough = size >= min(FEWEST, one.rows) and size > 1
+        if one.shuffles and enough and mine[:size] == its[:size] and not _ascends(mine):
             yield Remark(what="same_order", step=number + 2, **about)
             return
+
+
+def _ascends(samples: Sequence[str]) -> bool:
+    """Whether they are indices in their order, which nothing has shuffled."""
+    return all(one.isdecimal() for one in samples) and all(int(one) < int(two) for one, two in pairwise(samples))
 
 
 def _unread(same: Sequence[LoaderFacts]) -> Iterator[Remark]:
