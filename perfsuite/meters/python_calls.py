@@ -69,7 +69,7 @@ class PythonCalls(Meter):
         self.calls = counter.by_function(self.packages, self.session.strategy.engine.own)
 
     def readings(self) -> dict[str, Reading]:
-        return {"python_calls": by_part(self.calls, None)}
+        return {"python_calls": by_part(self.calls, None)} if self.calls else {}
 
 
 class CallCounter:
@@ -83,8 +83,13 @@ class CallCounter:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        """Inside, calls are counted, in every greenlet too."""
+        """Inside, calls are counted, in every greenlet too. None are beside torch's own profiler, if it records stacks:
+        only C code can put its function back.
+        """
         before, profile = sys.getprofile(), self._profile()
+        if before is not None and not callable(before):
+            yield
+            return
         with _in_greenlets(profile):
             sys.setprofile(profile)
             try:

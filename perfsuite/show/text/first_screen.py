@@ -26,8 +26,8 @@ def first_screen(measurement: Measurement) -> str:
     return "\n".join(textwrap.shorten(line, WIDTH, placeholder=" …") for line in lines if line)
 
 
-def _count(noun: str) -> Callable[[float], str]:
-    return lambda number: show_several(int(number), noun)
+def _count(noun: str, plural: str = "") -> Callable[[float], str]:
+    return lambda number: show_several(int(number), noun, plural)
 
 
 # What a person would say, and how the symptom's number is written in it.
@@ -38,7 +38,7 @@ SAID: Mapping[Symptom, tuple[str, Callable[[float], str]]] = {
     Symptom.OPEN_FILES: ("It leaks {} in every step", _count("open file")),
     Symptom.RECOMPILES: ("It compiles again and again: {}", _count("recompilation")),
     Symptom.GRAPH_BREAKS: ("torch.compile cannot go through: {}", _count("graph break")),
-    Symptom.DEBUGS: ("It trains with {} on", _count("debugging switch")),
+    Symptom.DEBUGS: ("It trains with {} on", _count("debugging switch", "debugging switches")),
     Symptom.CROWDED: ("Threads take turns: there are {} for each core", "{:.1f}".format),
     Symptom.RECOMPUTES: ("It recomputes {} of its FLOPs, with memory to spare", show_ratio),
     Symptom.GRADIENTS_SUMMED: ("Gradients are never cleared: {} from the steps before", show_bytes),

@@ -222,6 +222,12 @@ FAULTS = {  # by name: the training, its relation, what is said, and the edits
         "LambdaLR ma",
         ("        engine.step()\n", "        engine.step()\n        scheduler.step()\n"),
     ),
+    "weights that the engine has already copied": (
+        ZERO,
+        "trained",
+        "DeepSpeed's float32 copy of it",
+        ("sampler = Dist", "model.lm_head.weight.data.mul_(0.5)\nsampler = Dist"),
+    ),
     "moments that are not loaded": (
         ZERO,
         "resume",

@@ -225,7 +225,10 @@ class GradientProbe(Probe):
             from deepspeed.utils import safe_get_full_grad
 
             self.scale = float(getattr(self.watched.engine.optimizer, "loss_scale", 1.0))
-            gradient = safe_get_full_grad(parameter)
+            try:
+                gradient = safe_get_full_grad(parameter)
+            except ValueError:  # the script clips after a micro-batch that is not the last one
+                return None
             return None if gradient is None else gradient / self.scale
         gradient = parameter.grad
         if gradient is None:

@@ -30,8 +30,8 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     each parameter. ``parted`` are names of what was one parameter, ``shared`` of two in one memory, ``lost`` those
     of a model of which no optimizer has any, although all that the optimizers have is without a gradient.
     ``outside`` are those of a module that has the trained one, with a gradient and in no optimizer.
-    ``stuck_copies`` are dtypes of a copy's parameters. ``by_hand``: something else than a torch optimizer updates,
-    so what is in one is not known.
+    ``undone`` are those that differ from DeepSpeed's copies, ``stuck_copies`` dtypes of a copy's parameters.
+    ``by_hand``: something else than a torch optimizer updates, so what is in one is not known.
     """
 
     parameters: dict[str, ParameterTrace]
@@ -40,6 +40,7 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     untied: str = ""
     parted: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
+    undone: list[str] = []
     lost: list[str] = []
     outside: list[str] = []
     stuck_copies: dict[str, str] = {}

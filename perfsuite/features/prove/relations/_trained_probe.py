@@ -12,6 +12,7 @@ import msgspec
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, outside_of, runs_of
 from perfsuite.features.prove.relations._clips import Clips
 from perfsuite.features.prove.relations._copies import CoarseCopies
+from perfsuite.features.prove.relations._masters import unlike_masters
 from perfsuite.features.prove.relations._parameter_traces import ParameterTrace, ParameterTraces
 from perfsuite.features.prove.relations._ties import Ties, in_one_memory
 from perfsuite.rank.memory.whereabouts import inner_model
@@ -49,6 +50,7 @@ class TrainedProbe(Probe):
         self.clips = Clips(torch, script)
         self.parted: list[tuple[str, str]] = []
         self.shared: list[tuple[str, str]] = []
+        self.undone: list[str] | None = None  # of DeepSpeed
         self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
         self.outside: list[str] = []  # parameters with a gradient, beside a trained module
         self.fed = False  # an optimizer has a gradient
@@ -98,7 +100,10 @@ class TrainedProbe(Probe):
                 self.before[name] = digest(parameter)
 
     def before_optimizer(self) -> None:
-        """Read the gradients of the step, once."""
+        """Read the gradients of the step, once. The first one tells what DeepSpeed's engine has."""
+        if self.undone is None and self.watched.engine is not None and not self.updates:
+            with self.torch.no_grad():
+                self.undone = list(unlike_masters(self.torch, self.script))
         if self._read:
             return
         self._read = True
@@ -205,6 +210,7 @@ class TrainedProbe(Probe):
                 untied=self.untied,
                 parted=self.parted,
                 shared=self.shared,
+                undone=self.undone or [],
                 lost=[] if self.fed else self.lost,
                 outside=self.outside,
                 stuck_copies=self.copies.stuck(FEWEST) if self.copies else {},

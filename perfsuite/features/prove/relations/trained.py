@@ -40,6 +40,7 @@ def _judge(seen: Seen) -> Judged:
     if first.hidden:
         kind, line = first.hidden[0]
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
+    wrong += grouped("undone", first.undone, line=first.step_line)
     if first.untied:
         wrong.append(Remark(what="untied", subject=first.untied))
     elif pairs := first.parted or first.shared:
@@ -146,6 +147,8 @@ RELATION = Relation(
         "to_empty() or load_state_dict(assign=True)",
         "shared": "{subject} and {other} are two parameters in one memory: it is updated twice, each time by a part of "
         "the gradient. Give both modules the same parameter",
+        "undone": "{subject} is not what DeepSpeed's float32 copy of it is, which the first update puts in its place: "
+        "change weights before deepspeed.initialize()",
         "clips_late": "gradients are clipped after the optimizer has used them: clip them before optimizer.step()",
         "clips_empty": "no parameter has a gradient where gradients are clipped: DeepSpeed clips by gradient_clipping "
         "of its config, and otherwise clip after backward()",
