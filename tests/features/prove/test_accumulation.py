@@ -191,6 +191,16 @@ def test_what_may_explain_a_difference_is_no_fault(parts, doubt):
     assert doubt in RELATION.says
 
 
+@pytest.mark.parametrize(("other", "doubt"), [({}, "noise"), ({"random": True}, "random")])
+def test_a_bound_that_hides_half_of_a_gradient_proves_nothing(other, doubt):
+    """As where the model draws its own dropout: other rows then get other numbers."""
+    with pytest.raises(CannotTry) as raised:
+        judged(gradients(1.0), gradients(1.3, 2, **other), noise=0.2)
+
+    assert raised.value.remark.what == doubt
+    assert doubt in RELATION.says
+
+
 @pytest.mark.parametrize("doubt", [{"random": True}, {"statistics": "BatchNorm1d"}])
 @pytest.mark.parametrize(("norm", "said"), [(2.1, "undivided"), (0.48, "divided_twice")])
 def test_no_statistics_explain_gradients_that_are_twice_as_large(norm, said, doubt):

@@ -8,6 +8,7 @@ import pytest
 
 from perfsuite.features.prove.relation import CannotTry
 from perfsuite.features.prove.relations import _causal_probe, causal
+from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.features.prove.relations._special_tokens import edges
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
@@ -96,3 +97,15 @@ def test_a_few_equal_tokens_are_no_padding():
     found = edges(torch, torch.tensor([[0, 0, 0, 0, 5, 6], [7, 8, 9, 5, 4, 0]]), PAD)
     assert found is not None
     assert found.long().tolist() == [[1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "valid"])
+def test_rows_are_known_whatever_they_are_padded_to(name):
+    """Features, too, by the one mask that there is."""
+    torch.manual_seed(0)
+    long = torch.rand(2, 9, 3)
+    mask = torch.arange(9) < torch.tensor([[4], [6]])
+    short = fingerprints({"args": [long[:, :6] * mask[:, :6, None]], name: mask[:, :6]})
+
+    assert fingerprints({"args": [long * mask[..., None]], name: mask}) == short
+    assert fingerprints({"args": [(long + 1) * mask[..., None]], name: mask}) != short

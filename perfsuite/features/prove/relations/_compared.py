@@ -25,6 +25,7 @@ ALLOWED = 4.0  # times the measured rounding
 UNIT = 2.0**-24  # the unit roundoff of float32
 NEAR = 0.02  # of a ratio that is meant
 SCALED = 0.1  # of a ratio that all steps have
+MOST_NOISE = 0.5  # of a gradient's norm: a bound that is larger hides half of a gradient
 DOUBTS = {  # why gradients may differ although training is right, or cannot be compared
     "steps": "the script made fewer than two optimizer steps: let it train longer",
     "no_update": "the script made fewer than eight optimizer steps: let it train longer",
@@ -32,6 +33,7 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
     "rows": "the steps have different rows: set a seed for their order, draw no random numbers per batch, and mask "
     "padding by an attention_mask",
     "random": "the model draws random numbers in its forward",
+    "noise": "other rounding changes gradients by so much that nothing else would be seen",
     "statistics": "{subject} has the statistics of each micro-batch",
     "stages": "the ranks send tensors to single ones, as stages of a pipeline do: one rank cannot train alone",
     "unread": "the script reads no torch.utils.data.DataLoader, so one rank cannot get the rows of all",
@@ -94,7 +96,10 @@ class Compared:
     @property
     def undoubted(self) -> list[Remark]:
         """Doubts that forbid any answer, even if both agree."""
-        return [doubt for doubt in self.doubts if doubt.what in ("weights", "values", "rows")]
+        certain = [doubt for doubt in self.doubts if doubt.what in ("weights", "values", "rows")]
+        if certain or self.allowed <= MOST_NOISE:
+            return certain
+        return [next((doubt for doubt in self.doubts if doubt.what == "random"), Remark(what="noise"))]
 
 
 @dataclass(frozen=True)
