@@ -79,10 +79,10 @@ EXPRESSIONS = {
         ),
     },
     "environments/commits.py": {"[0-9a-f]{40}": "a baseline: the name of its commit"},
-    "environments/environments.py": {
-        r"@[0-9a-fA-F]{40}$": "an option: a requirement, the address of a commit",
-        r"[^\w.-]": "a distribution's metadata: a requirement",
-        "_ABSENT.format(re.escape(requirement.name))": "uv's messages: a release that the index does not have",
+    "environments/environments.py": {r"@[0-9a-fA-F]{40}$": "an option: a requirement, the address of a commit"},
+    "environments/claims.py": {r"[^\w.-]": "a distribution's metadata: a requirement"},
+    "environments/uv.py": {
+        "_ABSENT.format(re.escape(one.name))": "uv's messages: a release that the index does not have",
         r"^[\w.-]+=(?=\w+://)": "uv's variables: an index with its name",
         r"^(?:global|install)\.index-url='(.*)'$": "pip's output: its configuration",
     },

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perfsuite.features.prove.relations._draws import without_draws
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import ProvedScript
 from perfsuite.rank.script.watched import replace
@@ -35,7 +36,7 @@ TF32 = 2.0**-11
 
 
 def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
-    """Torch's functions for it are called with a probability of 0. The script has imported none of them yet.
+    """Torch's functions for it are called with a probability of 0, and dropout of the user's own drops nothing.
 
     Dropout of a compiled step is not noted: a change of an object's attribute breaks the graph that holds it. The other
     ways to run the script are eager.
@@ -62,6 +63,7 @@ def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
         return real(query, key, value, kwargs.pop("attn_mask", mask), 0.0, *args, **kwargs)
 
     functional.scaled_dot_product_attention = attention
+    without_draws(torch, script)
 
 
 def rounded(torch: Any, script: ProvedScript, value: str) -> None:

@@ -38,7 +38,7 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
     "stages": "the ranks send tensors to single ones, as stages of a pipeline do: one rank cannot train alone",
     "unread": "the script reads no torch.utils.data.DataLoader, so one rank cannot get the rows of all",
     "values": "a gradient is zero or not finite",
-    "dropout": "dropout was taken out",
+    "dropout": "dropout was taken out, and other random numbers of the forward",
     "begins": "it begins in {subject}: its output differs by {number} of its norm, where rounding explains {expected}",
     "begins_back": "all outputs agree. It begins at {subject}: what the loss sends back to it differs by {number} of "
     "its norm, where rounding explains {expected}",

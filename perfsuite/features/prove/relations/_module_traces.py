@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from perfsuite.features.prove.relations._rows import MASK
+from perfsuite.features.prove.relations._rows import mask_of
 from perfsuite.features.prove.relations._sketches import row_sketch
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import local
@@ -60,8 +60,8 @@ class ModuleTraces:
     """Inside, what the modules of a model give is noted. A compiled model has none that are called."""
 
     def __init__(self, probe: ModuleProbe, model: Module, inputs: Mapping[str, Any], on: bool) -> None:
-        mask = inputs.get(MASK)
-        self.probe, self.model, self.mask = probe, model, None if mask is None else mask.bool()
+        self.probe, self.model = probe, model
+        self.mask = mask_of([(name, tensor) for name, tensor in tensors_in(inputs) if tensor.dim()])
         self.rows = next((len(tensor) for _, tensor in tensors_in(inputs) if tensor.dim()), 1)
         self.on = on
         self.handles: list[Any] = []

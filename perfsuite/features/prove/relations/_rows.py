@@ -21,12 +21,12 @@ def fingerprints(inputs: Mapping[str, Any]) -> list[str]:
         return []
     rows = tensors[0][1].shape[0]
     tensors = [(name, local(tensor.detach()).cpu().contiguous()) for name, tensor in tensors if tensor.shape[0] == rows]
-    mask = _mask(tensors)
+    mask = mask_of(tensors)
     return [_of_row(tensors, mask, row) for row in range(rows)]
 
 
-def _mask(tensors: Sequence[tuple[str, Any]]) -> Any:
-    """The attention mask, or else the only tensor of truth values that has a row for each row; None without one."""
+def mask_of(tensors: Sequence[tuple[str, Any]]) -> Any:
+    """The attention mask of a batch, or else the only tensor of truth values for each position; None without one."""
     named = [tensor != 0 for name, tensor in tensors if name == MASK]
     truths = [tensor for _, tensor in tensors if tensor.dim() == 2 and str(tensor.dtype) == "torch.bool"]
     return next(iter(named or (truths if len(truths) == 1 else [])), None)

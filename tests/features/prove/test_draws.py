@@ -1,0 +1,70 @@
+"""Dropout of a user's own is taken out where gradients are compared."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perfsuite.features.prove.relations._draws import without_draws
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+
+FUNCTIONS = ("rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli")
+METHODS = ("bernoulli", "bernoulli_", "uniform_", "normal_", "exponential_")
+SIZE = (2, 3)
+
+
+@pytest.fixture
+def script(monkeypatch) -> Any:
+    """A script's part, which is inside of a forward if ``running`` says so."""
+    for owner, names in ((torch, FUNCTIONS), (torch.Tensor, METHODS)):
+        for name in names:
+            monkeypatch.setattr(owner, name, getattr(owner, name))
+    running: list[str] = []
+    watched = SimpleNamespace(is_here=True, runs=running.__contains__, recomputing=False)
+    found: Any = SimpleNamespace(watched=watched, running=running, dropout=False)
+    without_draws(torch, found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("draw", "value"),
+    [
+        (lambda like: torch.rand(2, 3), 0.5),
+        (lambda like: torch.rand(SIZE, generator=torch.Generator(), dtype=torch.float64), 0.5),
+        (lambda like: torch.randn(SIZE), 0.5),
+        (torch.rand_like, 0.5),
+        (torch.randn_like, 0.5),
+        (lambda like: torch.randint(10, SIZE), 5),
+        (lambda like: torch.randint(2, 10, SIZE), 6),
+        (lambda like: torch.randint(low=2, high=10, size=SIZE), 6),
+        (lambda like: torch.randint(0, 10, size=SIZE, dtype=torch.int32), 5),
+        (lambda like: torch.bernoulli(like + 0.9), 1.0),
+        (lambda like: (like + 0.1).bernoulli(), 0.0),
+        (lambda like: like.bernoulli_(0.9), 1.0),
+        (lambda like: like.bernoulli_(torch.full(SIZE, 0.1)), 0.0),
+        (lambda like: like.uniform_(2, 4), 3.0),
+        (lambda like: like.normal_(1, 2), 2.0),
+        (lambda like: like.exponential_(4.0), 0.25),
+    ],
+)
+def test_a_forward_draws_numbers_that_are_all_alike(script, draw, value):
+    """And the random state stays. Outside of it, numbers are as they were."""
+    like, state = torch.zeros(SIZE), torch.get_rng_state()
+    script.running.append("forward")
+    draw = getattr(torch, draw.__name__, draw)  # the one of now
+    found = draw(like)
+
+    assert (tuple(found.shape), set(found.flatten().tolist()), script.dropout) == (SIZE, {value}, True)
+    assert torch.equal(state, torch.get_rng_state())
+    script.running.clear()
+    draw(torch.full(SIZE, 0.05))
+    torch.rand(1)
+    assert not torch.equal(state, torch.get_rng_state())
+
+
+def test_an_order_is_that_of_the_rows(script):
+    """So is one of masked patches, by the numbers that they draw."""
+    assert torch.randperm(50).tolist() != list(range(50))
+    script.running.append("forward")
+    assert torch.randperm(50).tolist() == list(range(50))
