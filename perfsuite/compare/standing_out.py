@@ -12,7 +12,7 @@ from perfsuite.compare.capacity import PEAK
 from perfsuite.compare.seen_numbers import LARGE, SeenNumbers
 from perfsuite.records.measurement import STEP_TIME, Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import AT, CLEARED, EXPOSED, SUMMED, line_of
+from perfsuite.records.suspects import AT, CLEARED, EXPOSED, LINE, SUMMED, line_of
 
 CARRIED, GRADIENTS = "carried_bytes", "gradients"
 WAITS = 1 / 3  # of an iteration, for its data, if that is less than WAITED: to collate a batch takes so long
@@ -127,6 +127,15 @@ def _kept_tensors(seen: SeenNumbers) -> Iterator[StandOut]:
     """torch keeps some with each version of a function that it compiles again, at no line of the user's."""
     for leak in _counts(Symptom.KEPT_TENSORS, "kept_tensor_bytes", "grown_bytes")(seen):
         if (leak.where and AT not in leak.where) or seen.value("recompilations") < AGAIN:
+            yield leak
+
+
+def _kept_host(seen: SeenNumbers) -> Iterator[StandOut]:
+    """A library keeps something for each shape of its inputs, as oneDNN does, at no line of the user's."""
+    for leak in _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes", least=HOST_LEAST)(seen):
+        grown = seen.readings.get("host_grown_bytes")
+        of_python = sum(grown.lines.get(LINE, {}).values()) if grown else 0.0
+        if seen.value("input_spread") < UNEVEN or of_python >= leak.number / 2:
             yield leak
 
 
@@ -259,7 +268,7 @@ LOOKS: tuple[Look, ...] = (
     _gradients,
     _kept_tensors,
     _counts(Symptom.OPEN_FILES, "kept_files", "open_files_left"),
-    _counts(Symptom.KEPT_HOST, "kept_host_bytes", "host_grown_bytes", least=HOST_LEAST),
+    _kept_host,
     _counts(Symptom.KEPT_OBJECTS, "kept_objects", "leaked_objects"),
     _logits,
     _carried,

@@ -8,6 +8,7 @@ from perfsuite.compare.seen_numbers import LARGE
 from perfsuite.compare.standing_out import Symptom, standing_out
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
+from perfsuite.records.suspects import LINE
 
 MIB = 2**20
 ON_GPUS = "train-script-h100_x2"
@@ -210,6 +211,15 @@ def test_objects_are_told_where_nothing_tells_more() -> None:
     """A tensor that is kept is an object, too."""
     assert symptoms(grown_bytes=64, leaked_objects=1) == [Symptom.KEPT_TENSORS]
     assert symptoms(leaked_objects=1) == [Symptom.KEPT_OBJECTS]
+
+
+def test_what_a_library_keeps_of_uneven_batches_is_no_leak() -> None:
+    """Unless Python has allocated it, at a line."""
+    grown = Reading(value=2**20, lines={LINE: {"train.py:3": 100}})
+    assert symptoms(host_grown_bytes=grown) == [Symptom.KEPT_HOST]
+    assert symptoms(host_grown_bytes=grown, input_spread=9.0) == [Symptom.UNEVEN]
+    own = Reading(value=2**20, lines={LINE: {"train.py:3": 2**20}})
+    assert symptoms(host_grown_bytes=own, input_spread=9.0) == [Symptom.KEPT_HOST, Symptom.UNEVEN]
 
 
 def test_what_hurts_comes_first() -> None:
