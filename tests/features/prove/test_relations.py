@@ -167,6 +167,7 @@ FAULTS = [  # a relation, the edit, and what is said
         ("    for x, y in loader:\n        loss", f"    for x, y in {ANEW}:\n        loss"),
         "in the order of the",
     ),
+    ("trained", ("optimizer = ", "model.body.requires_grad = False\noptimizer = "), "body has requires_grad = False"),
     ("trained", ("lr=1e-2", "lr=0.0"), "was 0 in all of 24 updates"),
     (
         "schedule",

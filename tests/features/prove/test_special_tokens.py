@@ -18,6 +18,8 @@ from transformers import (  # noqa: E402
     GPT2Config,
     GPT2ForSequenceClassification,
     GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 PAD, END = 0, 1
@@ -27,6 +29,7 @@ BERT = BertConfig(vocab_size=50, num_labels=3, pad_token_id=PAD, **TINY)
 GPT2 = GPT2Config(
     vocab_size=50, num_labels=3, pad_token_id=PAD, eos_token_id=END, n_embd=16, n_layer=1, n_head=2, resid_pdrop=0.0
 )
+T5 = T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=PAD)
 
 
 @pytest.fixture
@@ -87,6 +90,21 @@ def test_an_end_token_that_no_label_asks_for_is_named(facts, asked, said):
     found = facts(GPT2LMHeadModel(GPT2), input_ids=ids, attention_mask=mask, labels=ids.masked_fill(ignored, -100))
 
     assert [one.what for one in causal._judge([found]).remarks if one.what == "endless"] == said
+
+
+@pytest.mark.parametrize(("ignored", "said"), [(PAD, ["asked"]), (-100, [])])
+def test_labels_that_ask_for_padding_are_told(facts, ignored, said):
+    """Of an encoder and decoder, whose labels are padded by themselves."""
+    torch.manual_seed(0)
+    ids, mask = rows()
+    labels = ids.masked_fill(mask == 0, ignored)
+    found = facts(T5ForConditionalGeneration(T5), input_ids=ids, attention_mask=mask, labels=labels)
+
+    if said:
+        assert [one.what for one in causal._judge([found]).remarks] == said
+    else:
+        with pytest.raises(CannotTry, match="other"):
+            causal._judge([found])
 
 
 def test_a_few_equal_tokens_are_no_padding():

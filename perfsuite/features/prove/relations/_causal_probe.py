@@ -51,14 +51,15 @@ class TokenExchange(Record, frozen=True, kw_only=True):
 
 class CausalFacts(Record, frozen=True, kw_only=True):
     """Of one rank. ``shift`` is that of the loss's labels from the input's tokens, -1 if they are others.
-    ``padded_labels`` are those of tokens that the mask hides. In ``rows`` labels ask for tokens; after those, an end
-    token follows in ``ends_follow`` of them, and ``ends_asked`` labels ask for one.
+    ``padded_labels`` are those of tokens that the mask hides, and ``padding_labels`` ask for padding. In ``rows``,
+    labels ask for tokens; after those, an end token follows in ``ends_follow``, and ``ends_asked`` labels ask for one.
     """
 
     shift: int
     exchanges: list[TokenExchange]
     labels: int
     padded_labels: int
+    padding_labels: int
     rows: int
     ends_follow: int
     ends_asked: int
@@ -74,6 +75,7 @@ class CausalProbe(Probe):
         super().__init__(torch, script)
         self.exchanges: dict[str, TokenExchange] = {}
         self.shift, self.labels, self.padded_labels, self.tries = -1, 0, 0, 0
+        self.padding_labels = 0
         self.ends = Ends()
         self.loss_line = self.model_line = self.failed = ""
         self._config: Any = None  # of the model, if it is one of transformers
@@ -102,6 +104,8 @@ class CausalProbe(Probe):
             return
         labels = target.detach().reshape(len(ids), -1)
         valid = labels != ignored
+        padding = edges(self.torch, labels, getattr(self._config, "pad_token_id", None))
+        self.padding_labels += 0 if padding is None else int((padding & valid).sum())
         for shift in (1, 0, 2):
             there = min(labels.shape[1], ids.shape[1] - shift)
             same, counts = labels[:, :there] == ids[:, shift : shift + there], valid[:, :there]
@@ -267,6 +271,7 @@ class CausalProbe(Probe):
             exchanges=list(self.exchanges.values()),
             labels=self.labels,
             padded_labels=self.padded_labels,
+            padding_labels=self.padding_labels,
             rows=self.ends.rows,
             ends_follow=self.ends.follow,
             ends_asked=self.ends.asked,

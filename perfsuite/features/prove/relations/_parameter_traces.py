@@ -41,6 +41,7 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     parted: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
     undone: list[str] = []
+    unfrozen: list[str] = []  # modules whose requires_grad is set, which is no module's
     lost: list[str] = []
     outside: list[str] = []
     stuck_copies: dict[str, str] = {}

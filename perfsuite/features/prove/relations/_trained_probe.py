@@ -211,6 +211,7 @@ class TrainedProbe(Probe):
                 parted=self.parted,
                 shared=self.shared,
                 undone=self.undone or [],
+                unfrozen=[name for model in self.script.models() for name in _unfrozen(model)],
                 lost=[] if self.fed else self.lost,
                 outside=self.outside,
                 stuck_copies=self.copies.stuck(FEWEST) if self.copies else {},
@@ -234,6 +235,14 @@ class TrainedProbe(Probe):
 def _rate(group: dict[str, Any]) -> tuple[float, float]:
     """The learning rate now, and that which a scheduler starts from."""
     return float(group["lr"]), float(group.get("initial_lr", 0.0))
+
+
+def _unfrozen(model: Module) -> Iterator[str]:
+    """The modules with ``requires_grad = False``, which is an attribute of parameters, and freezes nothing here."""
+    for name, module in inner_model(model).named_modules():
+        said = vars(module).get("requires_grad") is False
+        if said and any(parameter.requires_grad for parameter in module.parameters()):
+            yield plain(name) or type(module).__name__
 
 
 def _untied(model: Module) -> str:

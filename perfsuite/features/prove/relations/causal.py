@@ -27,8 +27,9 @@ def _judge(seen: Seen) -> Judged:
         for exchange in first.exchanges
         if exchange.moved > exchange.allowed
     ]
+    asked = [Remark(what="asked", number=first.padding_labels, line=first.model_line)] if first.padding_labels else []
     if first.shift < 0 or (not first.shift and sees_all):  # an autoencoder is asked for what it was given
-        if padding := [one for one in wrong if one.what in PADDING]:
+        if padding := [*(one for one in wrong if one.what in PADDING), *asked]:
             return RELATION.broken(padding)
         raise CannotTry(Remark(what="other"))
     if first.shift != 1:
@@ -38,6 +39,8 @@ def _judge(seen: Seen) -> Judged:
     if first.padded_labels:
         numbers = {"number": float(first.padded_labels), "expected": float(first.labels)}
         wrong.append(Remark(what="padded", line=first.loss_line, **numbers))  # type: ignore[arg-type]
+    elif asked:
+        wrong += asked
     if first.ends_follow >= max(FEWEST_ENDS, SHARE * first.rows) and not first.ends_asked:
         about = {"number": first.ends_follow, "expected": float(first.rows)}
         wrong.append(Remark(what="endless", line=first.loss_line, **about))  # type: ignore[arg-type]
@@ -69,6 +72,7 @@ RELATION = Relation(
         "(rounding explains {expected}). It begins in {subject}",
         "unhidden": "padding at the edges of rows changes what the model gives for other tokens, by {number} of its "
         "norm (rounding explains {expected}). It begins in {subject}: no attention_mask hides it",
+        "asked": "{number} labels ask for padding at the edges of rows: set them to -100",
         "endless": "no label asks for the end token, which follows the last label in {number} of {expected} rows: is "
         "it taken for padding?",
         "padded": "{number} of {expected} labels are of tokens that attention_mask hides: set them to -100",

@@ -41,6 +41,7 @@ def _judge(seen: Seen) -> Judged:
         kind, line = first.hidden[0]
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
     wrong += grouped("undone", first.undone, line=first.step_line)
+    wrong += grouped("unfrozen", first.unfrozen)
     if first.untied:
         wrong.append(Remark(what="untied", subject=first.untied))
     elif pairs := first.parted or first.shared:
@@ -147,6 +148,8 @@ RELATION = Relation(
         "to_empty() or load_state_dict(assign=True)",
         "shared": "{subject} and {other} are two parameters in one memory: it is updated twice, each time by a part of "
         "the gradient. Give both modules the same parameter",
+        "unfrozen": "{subject} has requires_grad = False, which freezes nothing of a module: call "
+        "requires_grad_(False)",
         "undone": "{subject} is not what DeepSpeed's float32 copy of it is, which the first update puts in its place: "
         "change weights before deepspeed.initialize()",
         "clips_late": "gradients are clipped after the optimizer has used them: clip them before optimizer.step()",
