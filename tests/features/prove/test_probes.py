@@ -368,3 +368,18 @@ def test_what_follows_each_batch_is_known():
 def test_the_length_of_an_own_schedule_is_where_it_has_fallen(factor, length):
     """A scheduler with a function of the user's says no length."""
     assert _schedule_probe._fallen(factor, 96) == length
+
+
+@pytest.mark.parametrize(
+    ("groups", "left"),
+    [
+        ([{0.1, 0.2, 0.3}, {1.0}], 1),
+        ([{0.1, 0.2, 0.3}, {0.5}], 0),
+        ([{0.1, 0.2, 0.3}, {0.1, 0.2, 0.3}], 0),
+        ([{1.0}, {1.0}], 0),
+    ],
+    ids=["left", "with a rate of its own", "none", "no schedule"],
+)
+def test_a_group_whose_rate_nobody_sets_is_known(groups, left):
+    """It keeps the one that the optimizer was made with."""
+    assert _schedule_probe._left_behind(1.0, groups) == left

@@ -4,7 +4,7 @@ import contextlib
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +18,7 @@ PROBE = f"{__name__}:ScheduleProbe"
 # Attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR, DeepSpeed's WarmupDecayLR.
 LENGTHS = ("total_steps", "T_max", "total_num_steps")
 LENGTH, WARMUP = "num_training_steps", "num_warmup_steps"  # of the schedules of transformers
+FEWEST_RATES = 3
 BEYOND, MOST_ASKED = 4, 100_000  # times the updates, and steps, of which a factor of the user's own is asked
 TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
@@ -62,6 +63,8 @@ class Schedules(Record, frozen=True, kw_only=True):
     ended: bool  # the script by itself
     backwards: int
     ranks: int
+    left_behind: int = 0  # parameter groups whose rate stays, where the script itself sets that of others
+    update_line: str = ""
 
 
 class _Followed:
@@ -88,6 +91,8 @@ class ScheduleProbe(Probe):
         self.followed: dict[int, _Followed] = {}
         self.skipped: list[int] = []
         self.iterations = self.backwards = 0
+        self._groups: dict[int, tuple[float, list[set[float]]]] = {}  # by optimizer: its default, and all of each group
+        self._update_line = ""
         self._depth = 0
         self._stepped: list[Any] = []  # inside of an outermost call
         self._updated = False  # in the step that has not ended: DeepSpeed's engine then steps its scheduler
@@ -179,6 +184,11 @@ class ScheduleProbe(Probe):
 
     def around_update(self, optimizer: Any, update: Callable[[], Any]) -> Any:
         """Its learning rate is that of its schedulers."""
+        self._update_line = self._update_line or self.script.line()
+        default = float(optimizer.defaults.get("lr", 0.0))
+        _, groups = self._groups.setdefault(id(optimizer), (default, [set() for _ in optimizer.param_groups]))
+        for rates_of_group, group in zip(groups, optimizer.param_groups, strict=False):
+            rates_of_group.add(float(group["lr"]))
         for one in self.followed.values():
             if _inner(one.scheduler.optimizer) is optimizer:
                 one.updates += self.watched.engine is None  # whose ZeRO-3 makes many of one
@@ -237,11 +247,19 @@ class ScheduleProbe(Probe):
             ended=self.script.ended,
             backwards=self.backwards,
             ranks=self.script.world_size,
+            left_behind=0 if self.followed else sum(_left_behind(*one) for one in self._groups.values()),
+            update_line=self._update_line,
         )
         return msgspec.to_builtins(facts)
 
     def _is_known(self, optimizer: Any) -> bool:
         return self.watched.engine is not None or id(_inner(optimizer)) in self.watched.optimizers
+
+
+def _left_behind(default: float, groups: Sequence[set[float]]) -> int:
+    """How many groups keep the optimizer's own rate, while that of others changes."""
+    stays = sum(rates == {default} for rates in groups)
+    return stays if any(len(rates) >= FEWEST_RATES for rates in groups) else 0
 
 
 def _length(scheduler: Any, updates: int) -> int:

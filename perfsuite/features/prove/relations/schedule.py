@@ -23,6 +23,8 @@ def _judge(seen: Seen) -> Judged:
     outer = [scheduler for scheduler in facts.schedulers if not scheduler.inner]
     if facts.averaged > 1:
         return RELATION.broken([Remark(what="averaged", number=facts.averaged, line=facts.average_line)])
+    if facts.left_behind:
+        return RELATION.broken([Remark(what="left", line=facts.update_line)])
     if not outer:
         raise CannotTry(Remark(what="none"))
     if facts.iterations < FEWEST:
@@ -95,6 +97,8 @@ RELATION = Relation(
     says={
         "held": "{subject} makes at most one step for each of {number} updates",
         "none": "the script makes no scheduler of torch.optim.lr_scheduler",
+        "left": "some parameters keep the learning rate that the optimizer was made with, while that of others "
+        "changes: is it set in all of optimizer.param_groups?",
         "few": "the script made {number} updates, and 3 are needed: let it train longer",
         "never": "{subject} made no step in all of {number} updates: is its step() called?",
         "waits": "{subject} made no step in {number} updates: let the script train for more than an epoch, with less "
