@@ -30,7 +30,8 @@ ACCUMULATION = {  # module of a library → its class that is told how many micr
     "pytorch_lightning.trainer.trainer": ("Trainer", "accumulate_grad_batches"),
 }
 DEEPSPEED, DEEPSPEED_CONFIG = "deepspeed.runtime.engine", "deepspeed.runtime.config"
-MICRO_BATCH, GLOBAL_BATCH, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps"
+MICRO_BATCH, GLOBAL_BATCH = "train_micro_batch_size_per_gpu", "train_batch_size"  # of a DeepSpeed config
+MICRO_BATCHES = "gradient_accumulation_steps"
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53  # unit roundoffs of what adds up the products of float32 and coarser, and float64
 TF32 = 2.0**-11
 
@@ -246,9 +247,9 @@ def accumulates(torch: Any, script: ProvedScript, value: str) -> None:
         return making
 
     def of_deepspeed(config: dict[str, Any]) -> None:
-        derived = STEPS not in config and {MICRO_BATCH, GLOBAL_BATCH} <= config.keys()
-        if not derived and not libraries and isinstance(given := config.get(STEPS, 1), int):
-            config[STEPS] = factor * given
+        derived = MICRO_BATCHES not in config and {MICRO_BATCH, GLOBAL_BATCH} <= config.keys()
+        if not derived and not libraries and isinstance(given := config.get(MICRO_BATCHES, 1), int):
+            config[MICRO_BATCHES] = factor * given
 
     _change_deepspeed(script, of_deepspeed)
     script.on_import[TRAINER].append(lambda module: replace(module.Trainer, "__init__", of_trainer))

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.features.prove.relations._changes import DEEPSPEED
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.records.record import Record
@@ -22,7 +23,7 @@ FEWEST_RATES = 3
 BEYOND, MOST_ASKED = 4, 100_000  # times the updates, and steps, of which a factor of the user's own is asked
 TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
-DEEPSPEED, DEEPSPEED_SCHEDULES = "deepspeed.runtime.engine", "deepspeed.runtime.lr_schedules"
+DEEPSPEED_SCHEDULES = "deepspeed.runtime.lr_schedules"
 
 
 class Schedule(Record, frozen=True, kw_only=True):

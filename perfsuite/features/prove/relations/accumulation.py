@@ -13,7 +13,7 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.relation import CannotTry, Judged, Proof, ProveRequest, Relation, Remark, typed
-from perfsuite.features.prove.relations._changes import accumulates, change
+from perfsuite.features.prove.relations._changes import MICRO_BATCH, MICRO_BATCHES, accumulates, change
 from perfsuite.features.prove.relations._compared import (
     DOUBTS,
     STEPS,
@@ -27,7 +27,7 @@ from perfsuite.features.prove.relations._gradients import PROBE
 from perfsuite.records.gradients import Gradients
 
 PARTS = 2  # into which a batch is split where no option says it
-KEYS = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")  # of a DeepSpeed config
+KEYS = (MICRO_BATCH, MICRO_BATCHES)  # of a DeepSpeed config
 BATCH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu", "micro_batch_size", "batch_size")
 ACCUMULATION = (
     "gradient_accumulation_steps",
