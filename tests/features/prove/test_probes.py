@@ -362,8 +362,9 @@ def test_what_follows_each_batch_is_known():
         (lambda step: 0.1 ** (step // 30), 0),
         (lambda step: 0.99**step, 0),
         (lambda step: [1.0, 0.5][step], 0),
+        (lambda step: 0.0, 0),
     ],
-    ids=["to zero", "to a floor", "warm-up alone", "in stages", "for ever", "of few steps"],
+    ids=["to zero", "to a floor", "warm-up alone", "in stages", "for ever", "of few steps", "always zero"],
 )
 def test_the_length_of_an_own_schedule_is_where_it_has_fallen(factor, length):
     """A scheduler with a function of the user's says no length."""

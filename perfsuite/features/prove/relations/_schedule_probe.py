@@ -278,7 +278,7 @@ def _fallen(factor: Callable[[int], float], most: int) -> int:
         return 0
     if not factors or factors[-1] > max(factors) / 2:
         return 0
-    start = next(len(factors) - after for after, one in enumerate(reversed(factors)) if one != factors[-1])
+    start = next((len(factors) - after for after, one in enumerate(reversed(factors)) if one != factors[-1]), 0)
     return start if start <= len(factors) / 2 else 0
 
 
