@@ -125,6 +125,13 @@ class Watched:
         waiting = [one for one in self.made if id(one) not in self.optimizers]
         return any(known.isdisjoint(_parameters(one)) for one in waiting)
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether lines of the script run, between a batch that its loader has given for this step and the step's end.
+        Without an optimizer, the batch is one to build the model by.
+        """
+        return self.has_loader and bool(self.sizes and self.made) and not self._running
+
     def trains(self, module: Module) -> bool:
         """Whether it is one that was called outermost in training mode, or what such a wrapper is around."""
         return any(module is root or module is inner_model(root) for root in self.roots.values())

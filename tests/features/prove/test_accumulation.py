@@ -12,9 +12,11 @@ from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.relation import CannotTry, ProveRequest, RelationOutcome
 from perfsuite.features.prove.relations._compared import STEPS
-from perfsuite.features.prove.relations.accumulation import RELATION, splits, with_split
+from perfsuite.features.prove.relations._script_options import with_defaults
+from perfsuite.features.prove.relations.accumulation import ACCUMULATION, BATCH, RELATION, splits, with_split
 from perfsuite.records.gradients import Gradients, StepGradients
 
+BOTH = ["--batch-size", "4", "--accum", "2"]
 LOOP = """
 import sys, torch
 from torch import nn
@@ -106,6 +108,34 @@ def test_a_command_says_its_split(words, both, tmp_path):
 
     assert list(found) == both
     assert [splits(with_split(command, split, tmp_path)) for split in both] == [found, found]
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "added"),
+    [
+        ('p.add_argument("-b", "--batch-size", type=int, default=4)\np.add_argument("--accum", default=2)', "", BOTH),
+        ('@click.option("--batch-size", default=4)\n@click.option("--accum", default=2)\ndef main(): pass', "", BOTH),
+        ('p.add_argument("--batch-size", default=4)\np.add_argument("--accum", default=2)', "--accum=1", BOTH[:2]),
+        ('p.add_argument("--batch-size", default=4)', "--accum 2 --mode batch", BOTH[:2]),
+        ('p.add_argument("--batch-size", default=4)', "", []),
+        ('p.add_argument("--batch-size", default=4.5)\np.add_argument("--accum", default=SOME)', "", []),
+        ("def broken(", "", []),
+    ],
+)
+def test_a_script_says_its_split_by_its_defaults(text, given, added, tmp_path):
+    """So the command needs no options. One that it has is its own."""
+    (tmp_path / "train.py").write_text(text)
+    words = ["torchrun", str(tmp_path / "train.py"), *given.split()]
+
+    assert with_defaults(words, BATCH, ACCUMULATION) == [*words, *added]
+
+
+def test_options_of_other_names_have_defaults_too(tmp_path):
+    """Those that --names gives."""
+    (tmp_path / "train.py").write_text('add("--rows", default=4)\nadd("--parts", default=2)')
+    words = ["python", str(tmp_path / "train.py")]
+
+    assert splits(with_defaults(words, ["--rows"], ["--parts"]), ["--rows", "--parts"]) == ((8, 1), (4, 2))
 
 
 @pytest.mark.parametrize("word", ["--deepspeed_config={}", "{}"])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from perfsuite.features.prove.relations._changes import rounding_of
 from perfsuite.features.prove.relations._draws import without_draws
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
@@ -21,7 +22,7 @@ def script(monkeypatch) -> Any:
         for name in names:
             monkeypatch.setattr(owner, name, getattr(owner, name))
     running: list[str] = []
-    watched = SimpleNamespace(is_here=True, runs=running.__contains__, recomputing=False)
+    watched = SimpleNamespace(is_here=True, runs=running.__contains__, recomputing=False, has_batch=False)
     found: Any = SimpleNamespace(watched=watched, running=running, dropout=False)
     without_draws(torch, found)
     return found
@@ -68,3 +69,22 @@ def test_an_order_is_that_of_the_rows(script):
     assert torch.randperm(50).tolist() != list(range(50))
     script.running.append("forward")
     assert torch.randperm(50).tolist() == list(range(50))
+
+
+def test_noise_that_a_script_draws_for_its_batch_is_alike(script):
+    """As a model that removes noise is trained."""
+    script.watched.has_batch = True
+    assert torch.randn(SIZE).unique().tolist() == [0.5]
+    assert torch.randint(0, 1000, (2,)).tolist() == [500, 500]
+
+
+def test_other_rounding_is_measured_beside_it(script):
+    """Its noise is perfsuite's own, and no number of the script's forward."""
+    layer, one = torch.nn.Linear(64, 64), torch.ones(3, 64)
+    script.running.append("forward")
+    plain = layer(one)
+    with rounding_of(torch):
+        moved = layer(one)
+
+    assert 1e-9 < float((moved - plain).abs().mean()) < 1e-5
+    assert (moved - plain).unique().numel() > 10

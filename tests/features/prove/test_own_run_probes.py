@@ -101,6 +101,8 @@ def script(monkeypatch):
         for name in CLIPPING:
             if hasattr(owner, name):
                 monkeypatch.setattr(owner, name, getattr(owner, name))
+    for name in ("scale", "unscale_"):
+        monkeypatch.setattr(torch.amp.GradScaler, name, getattr(torch.amp.GradScaler, name))
     model = nn.Linear(4, 2)
     digests = lambda: {name: digest(one) for name, one in model.named_parameters()}  # noqa: E731
     watched = SimpleNamespace(is_here=True)
@@ -122,26 +124,37 @@ def script(monkeypatch):
         ("backward step clip zero", float("inf"), ""),  # the norm is only read
         ("clip backward step zero", 0.01, "empty"),
         ("backward clip zero backward clip step zero", 0.01, ""),  # gradients of parts are kept elsewhere
+        ("scaled clip unscale scaler zero", 0.01, "scaled"),
+        ("scaled clip scaler zero", 0.01, "scaled"),
+        ("scaled unscale clip scaler zero", 0.01, ""),
+        ("scaled scaled unscale clip scaler zero", 0.01, ""),
+        ("scaled clip scaled unscale scaler zero", float("inf"), ""),  # the norm is only read
     ],
 )
-def test_clips_that_are_in_vain_are_told(script, order, most, told):
-    """After the update, or without any gradient."""
+def test_clips_that_are_wrong_are_told(script, order, most, told):
+    """After the update, without any gradient, or of scaled gradients."""
     clips, model = Clips(torch, script), script.model
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(4):
-        for part in order.split():
-            if part == "backward":
-                clips.goes_backward()
-                model(torch.ones(1, 4)).sum().backward()
-            elif part == "clip":
-                nn.utils.clip_grad_norm_(model.parameters(), most)
-            elif part == "step":
-                clips.updates(optimizer)
-                optimizer.step()
-            else:
-                optimizer.zero_grad()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu")
 
-    assert clips.in_vain() == (told, "train.py:1" if told else "")
+    def step():
+        clips.updates(optimizer)
+        optimizer.step()
+
+    parts = {
+        "backward": lambda: model(torch.ones(1, 4)).sum().backward(),
+        "scaled": lambda: scaler.scale(model(torch.ones(1, 4)).sum()).backward(),
+        "unscale": lambda: scaler.unscale_(optimizer),
+        "clip": lambda: nn.utils.clip_grad_norm_(model.parameters(), most),
+        "step": step,
+        "scaler": lambda: (clips.updates(optimizer), scaler.step(optimizer), scaler.update()),
+        "zero": optimizer.zero_grad,
+    }
+    for part in order.split() * 4:
+        if part in ("backward", "scaled"):
+            clips.goes_backward()
+        parts[part]()
+
+    assert clips.wrong() == (told, "train.py:1" if told else "")
 
 
 def evaluated(script, others, puts_back, clamps=False):

@@ -8,20 +8,21 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.features.prove.relations._asked_labels import AskedLabels, Tokens
 from perfsuite.features.prove.relations._changes import rounding_of
 from perfsuite.features.prove.relations._compared import ALLOWED
 from perfsuite.features.prove.relations._other_tokens import (
-    IGNORED,
     asking_tokens,
     by_row,
     by_token,
     documents_of,
     embedded_otherwise,
+    token_inputs,
     with_other,
 )
-from perfsuite.features.prove.relations._rows import MASK
+from perfsuite.features.prove.relations._rows import IGNORED, MASK
 from perfsuite.features.prove.relations._sketches import distance, row_sketch, size
-from perfsuite.features.prove.relations._special_tokens import Ends, edges, ends_of
+from perfsuite.features.prove.relations._special_tokens import edges
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import shards_of
 from perfsuite.rank.script.batch_size import tensors_in
@@ -32,10 +33,10 @@ from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:CausalProbe"
 TRIES = 3  # forwards whose tokens are exchanged
-FEWEST = 4  # tokens of a row
-SHARE = 0.9  # of the labels that must be the input's tokens
+ROUNDING = 2.0**-24  # the unit roundoff of float32
 PADDING = ("padding", "unhidden")
-KINDS = ("future", "neighbours", *PADDING)
+DECODED = "decoded"  # later tokens of what a decoder is given beside an encoder's tokens
+KINDS = ("future", "neighbours", *PADDING, DECODED)
 
 
 class TokenExchange(Record, frozen=True, kw_only=True):
@@ -53,9 +54,11 @@ class CausalFacts(Record, frozen=True, kw_only=True):
     """Of one rank. ``shift`` is that of the loss's labels from the input's tokens, -1 if they are others.
     ``padded_labels`` are those of tokens that the mask hides, and ``padding_labels`` ask for padding. In ``rows``,
     labels ask for tokens; after those, an end token follows in ``ends_follow``, and ``ends_asked`` labels ask for one.
+    ``decodes``: the tokens are those of a decoder beside an encoder.
     """
 
     shift: int
+    decodes: bool
     exchanges: list[TokenExchange]
     labels: int
     padded_labels: int
@@ -74,13 +77,12 @@ class CausalProbe(Probe):
     def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
         super().__init__(torch, script)
         self.exchanges: dict[str, TokenExchange] = {}
-        self.shift, self.labels, self.padded_labels, self.tries = -1, 0, 0, 0
-        self.padding_labels = 0
-        self.ends = Ends()
-        self.loss_line = self.model_line = self.failed = ""
+        self.asked, self.tries = AskedLabels(torch, script), 0
+        self.model_line = self.failed = ""
         self._config: Any = None  # of the model, if it is one of transformers
         self._ids: Any = None
         self._mask: Any = None
+        self._decoded: Any = None  # what a decoder is given beside these
         self._logits: Any = None  # of the loss inside of a model
         self._watches_loss, self._sharded = True, False
         replace(torch.nn.functional, "cross_entropy", self._losing)
@@ -96,39 +98,14 @@ class CausalProbe(Probe):
         return losing
 
     def _read_labels(self, target: Any, ignored: int, by_model: int = 0) -> None:
-        """By how much the labels are shifted from the tokens, and whether some are of padding. Those that a model of
-        transformers gets, it shifts itself.
-        """
-        ids, mask = self._ids, self._mask
-        if target.numel() % len(ids):
-            return
-        labels = target.detach().reshape(len(ids), -1)
-        valid = labels != ignored
-        padding = edges(self.torch, labels, getattr(self._config, "pad_token_id", None))
-        self.padding_labels += 0 if padding is None else int((padding & valid).sum())
-        for shift in (1, 0, 2):
-            there = min(labels.shape[1], ids.shape[1] - shift)
-            same, counts = labels[:, :there] == ids[:, shift : shift + there], valid[:, :there]
-            if labels.shape[1] > ids.shape[1] or not counts.any():
-                continue
-            if float((same & counts).sum() / counts.sum()) < SHARE:
-                continue
-            self.shift = shift + by_model
-            self.loss_line = self.loss_line or self.script.line()
-            self.labels += int(counts.sum())
-            if mask is not None:
-                self.padded_labels += int((counts & ~mask[:, shift : shift + there]).sum())
-            asked = self.torch.zeros_like(ids, dtype=self.torch.bool)
-            asked[:, shift : shift + there] = counts
-            self.ends += ends_of(self.torch, ids, mask, asked, getattr(self._config, "eos_token_id", None))
-            return
+        tokens = Tokens(self._ids, self._mask, self._decoded, self._config)
+        self.asked.read(tokens, target, ignored, by_model)
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """A training forward, and then some of other tokens."""
         if not (model.training and self.torch.is_grad_enabled()) or self.tries >= TRIES:
             return call()
-        found = [(name, tensor) for name, tensor in tensors_in([args, kwargs]) if self._may_be_ids(tensor)]
-        ids = next((one for name, one in found if name.endswith("input_ids")), found[0][1] if found else None)
+        ids, decoded = token_inputs(self.torch, tensors_in([args, kwargs]))
         if ids is None:
             return call()
         self.tries += 1
@@ -143,16 +120,16 @@ class CausalProbe(Probe):
             try:
                 whole = model if self._sharded else inner_model(model)
                 self._exchange(whole, args, kwargs, ids, dict(tensors_in([args, kwargs])))
+                self._exchange_decoded(whole, args, kwargs, decoded)
             except Exception as error:  # a model may be called in one way only
                 self.failed = f"{type(error).__name__}: {error}"
         result = call()
         labels = kwargs.get("labels")
-        if self.shift < 0 and labels is not None and labels.shape == ids.shape:  # its loss may be a kernel of its own
+        if (
+            self.asked.shift < 0 and labels is not None and labels.shape == ids.shape
+        ):  # its loss may be a kernel of its own
             self._read_labels(labels, IGNORED, 1)
         return result
-
-    def _may_be_ids(self, tensor: Any) -> bool:
-        return bool(tensor.dim() == 2) and tensor.dtype == self.torch.int64 and tensor.shape[1] >= FEWEST
 
     @contextlib.contextmanager
     def _left_alone(self, model: Module, state: Any) -> Iterator[None]:
@@ -200,6 +177,26 @@ class CausalProbe(Probe):
             with rounding_of(torch):
                 rounded = call(args, kwargs)
             self._compare(kind, type(inner_model(model)).__name__, own, moved, rounded)
+
+    def _exchange_decoded(self, model: Module, args: Any, kwargs: Any, ids: Any) -> None:
+        """Later tokens of a decoder's, if it reads them: targets may be given for the loss alone."""
+        if ids is None or self._sharded:
+            return
+        if DECODED in self.exchanges:
+            self._decoded = ids.detach().clone()
+            return
+        torch, tokens = self.torch, ids.shape[1]
+        later = (torch.arange(tokens, device=ids.device) >= tokens // 2).expand(ids.shape)
+        other = torch.where(later, torch.where(ids == ids.max(), ids.min(), ids.max()), ids)
+        inputs = ((args, kwargs), (with_other(args, ids, other), with_other(kwargs, ids, other)))
+        own, moved = (self._called(model, *one, seen=later, pooled=False) for one in inputs)
+        if not own or self._share(own[""], moved[""]) <= ALLOWED * ROUNDING:
+            return
+        self._decoded = ids.detach().clone()
+        own, moved = (self._called(model, *one, seen=~later, pooled=False) for one in inputs)
+        with rounding_of(torch):
+            rounded = self._called(model, args, kwargs, seen=~later, pooled=False)
+        self._compare(DECODED, type(inner_model(model)).__name__, own, moved, rounded)
 
     def _on_all_ranks(self, kinds: set[str]) -> list[str]:
         """Those that all ranks can try: ranks that share a model call it as often."""
@@ -262,20 +259,22 @@ class CausalProbe(Probe):
 
     def before_backward(self) -> None:
         """The loss of this forward is known."""
-        self._ids = self._mask = self._logits = None
+        self._ids = self._mask = self._decoded = self._logits = None
 
     def facts(self) -> Any:
         """A record, CausalFacts."""
+        asked = self.asked
         facts = CausalFacts(
-            shift=self.shift,
+            shift=asked.shift,
+            decodes=asked.decodes,
             exchanges=list(self.exchanges.values()),
-            labels=self.labels,
-            padded_labels=self.padded_labels,
-            padding_labels=self.padding_labels,
-            rows=self.ends.rows,
-            ends_follow=self.ends.follow,
-            ends_asked=self.ends.asked,
-            loss_line=self.loss_line,
+            labels=asked.labels,
+            padded_labels=asked.padded_labels,
+            padding_labels=asked.padding_labels,
+            rows=asked.ends.rows,
+            ends_follow=asked.ends.follow,
+            ends_asked=asked.ends.asked,
+            loss_line=asked.loss_line,
             model_line=self.model_line,
             failed=self.failed,
         )

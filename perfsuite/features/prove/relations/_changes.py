@@ -10,6 +10,7 @@ import json
 import math
 import weakref
 from collections.abc import Callable, Iterator
+from inspect import unwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -106,7 +107,8 @@ def _rounding(torch: Any, seed: int = 1) -> Callable[..., Any]:
         tf32 = tensor.is_cuda and torch.get_float32_matmul_precision() != "highest"
         unit, adding = torch.finfo(tensor.dtype).eps / 2, DOUBLE if tensor.dtype == torch.float64 else SINGLE
         values = tensor.to(wide)
-        random = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=wide) * 2 - 1
+        rand = unwrap(torch.rand)  # a forward's own may be alike: _draws.py
+        random = rand(tensor.shape, generator=generator, device=tensor.device, dtype=wide) * 2 - 1
         if not terms:
             return (values * (1 + unit * random)).to(tensor.dtype)
         size = values.detach().square().mean(-1, keepdim=True).sqrt()

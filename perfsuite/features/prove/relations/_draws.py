@@ -1,4 +1,5 @@
-"""Random numbers that a forward draws by itself, as dropout of a user's own does: in compared runs, all are alike.
+"""Random numbers that a forward draws by itself, as dropout of a user's own does, or that a script draws for a batch,
+as noise that a model must find again: in compared runs, all are alike.
 
 Two ways to run a script draw different numbers for the same row, so their gradients could not be compared. Dropout
 keeps what is not below a rate, so a number in the middle keeps everything.
@@ -15,7 +16,9 @@ FACTORIES = {"rand": "empty", "randn": "empty", "rand_like": "empty_like", "rand
 
 
 def without_draws(torch: Any, script: ProvedScript) -> None:
-    """Torch's functions of random numbers draw none inside of a forward. A script has imported none of them yet."""
+    """Torch's functions of random numbers draw none inside of a forward, and none for a batch. A script has imported
+    none of them yet.
+    """
     is_compiling = torch.compiler.is_compiling
 
     def alike(owner: Any, name: str, make: Callable[..., Any]) -> None:
@@ -23,7 +26,8 @@ def without_draws(torch: Any, script: ProvedScript) -> None:
             def drawing(*args: Any, **kwargs: Any) -> Any:
                 if not is_compiling():
                     watched = script.watched
-                    if not (watched.is_here and (watched.runs("forward") or watched.recomputing)):
+                    in_forward = watched.runs("forward") or watched.recomputing
+                    if not (watched.is_here and (in_forward or watched.has_batch)):
                         return real(*args, **kwargs)
                     script.dropout = True
                 kwargs.pop("generator", None)

@@ -18,6 +18,7 @@ from perfsuite.features.prove.relations._module_traces import ModuleTraces, Trac
 from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.features.prove.relations._sketches import size, sketch
 from perfsuite.features.prove.relations._statistics import Statistics
+from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.torch_hooks import replace_clips
@@ -271,7 +272,7 @@ class GradientProbe(Probe):
         if not model.training:
             return call()
         self._note_precision(model)
-        self._rows += fingerprints({"args": args, **kwargs})
+        self._rows += fingerprints({"args": args, **kwargs}, getattr(inner_model(model), "config", None))
         before = _random_state(torch)
         calls_modules = not (self.compiles and (graphs() or is_compiled(model)))
         traces = ModuleTraces(self, model, {"args": args, **kwargs}, on=calls_modules and not self.steps)

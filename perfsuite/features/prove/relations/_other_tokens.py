@@ -1,13 +1,29 @@
 """A model's input with other tokens, what hides tokens in it, and its output by token."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from perfsuite.features.prove.relations._rows import IGNORED
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.torch_types import Module
 
-IGNORED = -100  # what is no label, in torch
+FEWEST = 4  # tokens of a row
+
+
+def token_inputs(torch: Any, tensors: Iterable[tuple[str, Any]]) -> tuple[Any, Any]:
+    """The tokens that a model is given, and those for a decoder beside them: by their names, or else the first tensor
+    and the last of token numbers. None if there are none.
+    """
+    found = [(name, one) for name, one in tensors if one.dim() == 2 and one.dtype == torch.int64]
+    found = [(name, one) for name, one in found if one.shape[1] >= FEWEST and not name.endswith("labels")]
+    if not found:
+        return None, None
+    decoded = next((one for name, one in found if name.endswith("decoder_input_ids")), None)
+    named = next((one for name, one in found if name.endswith("input_ids") and one is not decoded), None)
+    if named is None and decoded is None and found[-1][1] is not found[0][1]:
+        decoded = found[-1][1]
+    return (found[0][1] if named is None else named), decoded
 
 
 def by_token(output: Any, seen: Any) -> Any:

@@ -49,5 +49,5 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     by_hand: bool = False
     step_line: str = ""  # the user's, in which gradients are clipped or the optimizer steps
     optimizer_line: str = ""  # in which the first optimizer was made
-    clips: str = ""  # how they are in vain: "late" or "empty"
+    clips: str = ""  # what is wrong with them: "late", "empty" or "scaled"
     clip_line: str = ""

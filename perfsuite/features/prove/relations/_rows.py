@@ -1,7 +1,7 @@
 """What the rows of a batch hold, by which a step with the same rows is known."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfsuite.rank.contents import content_of
@@ -9,12 +9,15 @@ from perfsuite.rank.norms import local
 from perfsuite.rank.script.batch_size import tensors_in
 
 MASK = "attention_mask"
+DECODER = "decoder_"  # begins the names of what a decoder is given
+IGNORED = -100  # what is no label, in torch
 
 
-def fingerprints(inputs: Mapping[str, Any]) -> list[str]:
+def fingerprints(inputs: Mapping[str, Any], config: Any = None) -> list[str]:
     """One for each row of a batch: of all tensors that have as many rows as the first one.
 
-    What a mask hides is padding, which micro-batches of other sizes have more or less of.
+    What a mask hides is padding, which micro-batches of other sizes have more or less of. So are labels that are not
+    asked for, at a row's edges, and what a decoder is given there, by the model's ``config``.
     """
     tensors = [(name, tensor) for name, tensor in sorted(tensors_in(inputs)) if tensor.dim()]
     if not tensors:
@@ -22,7 +25,15 @@ def fingerprints(inputs: Mapping[str, Any]) -> list[str]:
     rows = tensors[0][1].shape[0]
     tensors = [(name, local(tensor.detach()).cpu().contiguous()) for name, tensor in tensors if tensor.shape[0] == rows]
     mask = mask_of(tensors)
-    return [_of_row(tensors, mask, row) for row in range(rows)]
+    paddings = {"labels": IGNORED} | {DECODER + name: of for name, of in _decoded(config)}
+    return [_of_row(tensors, mask, row, paddings) for row in range(rows)]
+
+
+def _decoded(config: Any) -> Iterator[tuple[str, int]]:
+    """What a decoder is given beside an encoder, and what pads it."""
+    padding = getattr(config, "pad_token_id", None)
+    if getattr(config, "is_encoder_decoder", False) and isinstance(padding, int):
+        yield from (("input_ids", padding), (MASK, 0))
 
 
 def mask_of(tensors: Sequence[tuple[str, Any]]) -> Any:
@@ -32,12 +43,22 @@ def mask_of(tensors: Sequence[tuple[str, Any]]) -> Any:
     return next(iter(named or (truths if len(truths) == 1 else [])), None)
 
 
-def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int) -> str:
+def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int, paddings: Mapping[str, int]) -> str:
     digest = hashlib.blake2b(digest_size=8)
+    decodes = any(name.startswith(DECODER) for name in paddings)
     for name, tensor in tensors:
-        hides = mask is not None and tensor.shape[:2] == mask.shape
+        own = decodes and name in paddings
+        hides = mask is not None and tensor.shape[:2] == mask.shape and not own
         values = tensor[row][mask[row]] if hides else tensor[row]
+        if name in paddings and values.dim() == 1:
+            values = without_edges(values, paddings[name])
         digest.update(name.encode())
         plain_values = values.contiguous()
         digest.update(content_of(plain_values))
     return digest.hexdigest()
+
+
+def without_edges(values: Any, padding: int) -> Any:
+    """What is between the padding at both ends of a vector."""
+    real = (values != padding).nonzero()
+    return values[real[0, 0] : real[-1, 0] + 1] if len(real) else values[:0]

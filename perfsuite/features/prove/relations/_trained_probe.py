@@ -201,7 +201,7 @@ class TrainedProbe(Probe):
         }
         strangers = sum(one not in known for one in self.script.optimized)
         engine = self.watched.engine is not None
-        clips, clip_line = self.clips.in_vain()
+        clips, clip_line = self.clips.wrong()
         return msgspec.to_builtins(
             ParameterTraces(
                 parameters=traces,

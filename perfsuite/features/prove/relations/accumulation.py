@@ -24,11 +24,21 @@ from perfsuite.features.prove.relations._compared import (
     own_and_rounded,
 )
 from perfsuite.features.prove.relations._gradients import PROBE
+from perfsuite.features.prove.relations._script_options import name_of, with_defaults
 from perfsuite.records.gradients import Gradients
 
 PARTS = 2  # into which a batch is split where no option says it
 KEYS = (MICRO_BATCH, MICRO_BATCHES)  # of a DeepSpeed config
-BATCH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu", "micro_batch_size", "batch_size")
+BATCH = (
+    "per_device_train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "micro_batch_size",
+    "per_device_batch_size",
+    "device_batch_size",
+    "micro_batch",
+    "batch_size",
+    "batch",
+)
 ACCUMULATION = (
     "gradient_accumulation_steps",
     "gradient_accumulation",
@@ -36,8 +46,12 @@ ACCUMULATION = (
     "accumulation_steps",
     "grad_accumulation_steps",
     "grad_accum_steps",
+    "grad_acc_steps",
     "accum_steps",
+    "grad_accum",
     "accumulate",
+    "accumulation",
+    "accum",
 )
 
 
@@ -111,7 +125,7 @@ def _place(words: Sequence[str], names: Sequence[str]) -> tuple[int, str]:
     for name in names:
         for number, word in enumerate(words):
             option, equals, _ = word.partition("=")
-            if name in (option, option.lstrip("-").replace("-", "_").rpartition(".")[2]):
+            if name in (option, name_of(word)):
                 return (number, f"{option}=") if equals else (number + 1, "")
     raise UsageError(
         f"The command does not say {names[0]}. Write the micro-batch and the accumulation into it, such as "
@@ -123,8 +137,10 @@ def _place(words: Sequence[str], names: Sequence[str]) -> tuple[int, str]:
 def _prove(asked: ProveRequest) -> Proof:
     names = [asked.names[name] for name in ("batch", "accumulate") if name in asked.names]
     try:
-        both = splits(asked.words, names)
-        commands = [with_split(asked.words, split, asked.folder, names) for split in both]
+        known = (names[:1] or BATCH, names[1:] or ACCUMULATION)
+        words = asked.words if not names and _config(asked.words) else with_defaults(asked.words, *known)
+        both = splits(words, names)
+        commands = [with_split(words, split, asked.folder, names) for split in both]
     except UsageError as error:
         return (yield from _by_libraries(asked, error))
     ways = [frozen(asked, words=words) for words in commands]

@@ -6,7 +6,7 @@ it gives for the tokens that must not know.
 """
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, typed
-from perfsuite.features.prove.relations._causal_probe import PADDING, PROBE, CausalFacts
+from perfsuite.features.prove.relations._causal_probe import DECODED, PADDING, PROBE, CausalFacts
 
 FEWEST_ENDS = 4
 SHARE = 0.9  # of the rows that labels ask for
@@ -15,16 +15,18 @@ SHARE = 0.9  # of the rows that labels ask for
 def _judge(seen: Seen) -> Judged:
     facts = typed(seen, CausalFacts)
     first = next((rank for rank in facts if rank.shift >= 0), facts[0])
-    sees_all = any(one.kind == "future" and one.moved > one.allowed for one in first.exchanges)
+    future, other = (DECODED, "future") if first.decodes else ("future", DECODED)
+    exchanges = [one for one in first.exchanges if one.kind != other]
+    sees_all = any(one.kind == future and one.moved > one.allowed for one in exchanges)
     wrong = [
         Remark(
-            what=exchange.kind,
+            what="future" if exchange.kind == future else exchange.kind,
             subject=exchange.module,
             number=exchange.moved,
             expected=exchange.allowed,
             line=first.model_line,
         )
-        for exchange in first.exchanges
+        for exchange in exchanges
         if exchange.moved > exchange.allowed
     ]
     asked = [Remark(what="asked", number=first.padding_labels, line=first.model_line)] if first.padding_labels else []
@@ -34,7 +36,7 @@ def _judge(seen: Seen) -> Judged:
         raise CannotTry(Remark(what="other"))
     if first.shift != 1:
         return RELATION.broken([Remark(what="unshifted" if not first.shift else "twice", line=first.loss_line)])
-    if not first.exchanges:
+    if not exchanges:
         raise CannotTry(Remark(what="uncalled" if first.failed else "short", subject=first.failed))
     if first.padded_labels:
         numbers = {"number": float(first.padded_labels), "expected": float(first.labels)}
@@ -44,7 +46,7 @@ def _judge(seen: Seen) -> Judged:
     if first.ends_follow >= max(FEWEST_ENDS, SHARE * first.rows) and not first.ends_asked:
         about = {"number": first.ends_follow, "expected": float(first.rows)}
         wrong.append(Remark(what="endless", line=first.loss_line, **about))  # type: ignore[arg-type]
-    tried = {exchange.kind for exchange in first.exchanges}
+    tried = {exchange.kind for exchange in exchanges}
     aside = [] if "neighbours" in tried else [Remark(what="no_neighbours")]
     aside += [] if tried.intersection(PADDING) else [Remark(what="no_padding")]
     return RELATION.broken(wrong, aside, Remark(what="held"))

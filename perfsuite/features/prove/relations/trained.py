@@ -155,6 +155,7 @@ RELATION = Relation(
         "clips_late": "gradients are clipped after the optimizer has used them: clip them before optimizer.step()",
         "clips_empty": "no parameter has a gradient where gradients are clipped: DeepSpeed clips by gradient_clipping "
         "of its config, and otherwise clip after backward()",
+        "clips_scaled": "gradients are clipped while a GradScaler scales them: call scaler.unscale_(optimizer) before",
         "unused": "no gradient reaches {subject}: its output does not reach the loss",
     },
     prove=by_own_run(_judge),

@@ -1,0 +1,74 @@
+"""What the labels of a loss ask for: tokens that the model was given, shifted by so many."""
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from perfsuite.features.prove.relations._special_tokens import Ends, edges, ends_of
+from perfsuite.rank.script.probes import ProvedScript
+
+SHARE = 0.9  # of the labels that must be the input's tokens
+SHIFTS = (1, 0, 2)  # the usual one first
+
+
+class Tokens(NamedTuple):
+    """What a forward got: token numbers, [rows, tokens], which of them are no padding, what a decoder beside them got,
+    and the config of a model of transformers. Each of the last three may be None.
+    """
+
+    ids: Any
+    mask: Any
+    decoded: Any
+    config: Any
+
+
+class AskedLabels:
+    """Of all losses of a rank. ``shift`` is -1 as long as no labels are the model's tokens; ``decodes`` if they are
+    those of a decoder. Of ``labels``, ``padded_labels`` are hidden by the mask; ``padding_labels`` ask for padding.
+    """
+
+    def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
+        self.torch, self.script = torch, script
+        self.shift, self.decodes = -1, False
+        self.labels = self.padded_labels = self.padding_labels = 0
+        self.ends = Ends()
+        self.loss_line = ""
+
+    def read(self, tokens: Tokens, target: Any, ignored: int, by_model: int) -> None:
+        """The labels of one loss. A model of transformers shifts them itself, ``by_model``, but not for a decoder."""
+        if target.numel() % len(tokens.ids):
+            return
+        labels = target.detach().reshape(len(tokens.ids), -1)
+        valid = labels != ignored
+        padding = edges(self.torch, labels, getattr(tokens.config, "pad_token_id", None))
+        self.padding_labels += 0 if padding is None else int((padding & valid).sum())
+        if (shift := _shift(labels, valid, tokens.ids)) is not None:
+            self._ask(shift, labels, valid, tokens)
+            self.shift += by_model
+        elif tokens.decoded is not None and (shift := _shift(labels, valid, tokens.decoded)) is not None:
+            self.decodes = True
+            self._ask(shift, labels, valid, tokens._replace(ids=tokens.decoded, mask=None))
+
+    def _ask(self, shift: int, labels: Any, valid: Any, tokens: Tokens) -> None:
+        ids, mask = tokens.ids, tokens.mask
+        there = min(labels.shape[1], ids.shape[1] - shift)
+        counts = valid[:, :there]
+        self.shift = shift
+        self.loss_line = self.loss_line or self.script.line()
+        self.labels += int(counts.sum())
+        if mask is not None:
+            self.padded_labels += int((counts & ~mask[:, shift : shift + there]).sum())
+        asked = self.torch.zeros_like(ids, dtype=self.torch.bool)
+        asked[:, shift : shift + there] = counts
+        self.ends += ends_of(self.torch, ids, mask, asked, getattr(tokens.config, "eos_token_id", None))
+
+
+def _shift(labels: Any, valid: Any, ids: Any) -> int | None:
+    """Of the labels from these tokens; None if they are others."""
+    for shift in SHIFTS:
+        there = min(labels.shape[1], ids.shape[1] - shift)
+        same, counts = labels[:, :there] == ids[:, shift : shift + there], valid[:, :there]
+        if labels.shape[1] > ids.shape[1] or not counts.any():
+            continue
+        if float((same & counts).sum() / counts.sum()) >= SHARE:
+            return shift
+    return None
