@@ -1,6 +1,7 @@
 """What a probe sees in one call of a model, without a launch: right models and wrong ones."""
 
 import copy
+import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -175,6 +176,27 @@ def test_a_load_that_assigns_parts_what_is_tied():
         assert list(ties.parted(model)) == [("embed.weight", "head.weight")]
     finally:
         ties.handle.remove()
+
+
+RISING = [0.5, *(0.5 + 0.5 * math.cos(math.pi * step / 8) for step in range(17))]  # a cosine that is too short
+
+
+@pytest.mark.parametrize(
+    ("rates", "lowest"),
+    [
+        (RISING, 10),
+        (RISING[:10], 0),  # it has fallen
+        ([0.1 + rate for rate in RISING], 0),  # to a tenth, as cycles do
+        ([*RISING, *RISING[1:10]], 0),  # once more
+        ([*RISING[:10], *RISING[1:10]], 0),  # from the top again: a restart
+        ([step / 8 for step in range(9)], 0),
+        ([], 0),
+        ([0.0] * 8, 0),
+    ],
+)
+def test_a_rate_that_rises_again_at_the_end_has_a_length_that_is_too_short(rates, lowest):
+    """Without a jump, after it has fallen to nearly 0."""
+    assert schedule._turn(rates) == lowest
 
 
 def test_an_expert_without_a_token_is_no_fault(script):

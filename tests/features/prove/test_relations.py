@@ -116,6 +116,16 @@ OWN_ORDER = """class Order(torch.utils.data.Sampler):
         pass
 loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=Order())
 """
+OWN_NOISE = """import numpy
+class Noisy(torch.utils.data.TensorDataset):
+    rng = None
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return torch.tensor(self.rng.randint(32, size=8)), y
+data = Noisy(*data.tensors)
+data.rng = numpy.random.RandomState(0)
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, num_workers=2)
+"""
 WARMS = "__import__('transformers').get_linear_schedule_with_warmup(optimizer, 50, 24)"
 slow = pytest.mark.slow
 FAULTS = [  # a relation, the edit, and what is said
@@ -176,6 +186,7 @@ FAULTS = [  # a relation, the edit, and what is said
     ),
     ("data", (SHUFFLE, f"{SHUFFLE}, num_workers=2, worker_init_fn=lambda _: torch.manual_seed(0)"), "workers draw the"),
     ("data", ("optimizer = ", f"{OWN_ORDER}optimizer = "), "epoch 2 reads TensorDataset in the order of the epoch"),
+    ("data", ("optimizer = ", f"{OWN_NOISE}optimizer = "), "same random numbers from Noisy.rng"),
     ("data", ("optimizer = ", f"{STREAM}optimizer = "), "each of 2 workers reads every sample of Stream"),
     ("seeds", ("optimizer = ", "model.head.weight.data.add_(os.getpid())\noptimizer = "), "but head.weight begins"),
     ("seeds", (SHUFFLE, f"{SHUFFLE}, generator=torch.Generator().manual_seed(os.getpid())"), "step 1 reads other rows"),

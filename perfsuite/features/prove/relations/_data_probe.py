@@ -1,11 +1,7 @@
 """Which samples a script's DataLoaders read in each epoch, and what each of their workers would draw next."""
 
 import functools
-import hashlib
-import random
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +12,7 @@ from perfsuite.features.prove.relations._micro_batches import MicroBatches
 from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.features.prove.relations._samplers import covers, is_stream, shuffles
 from perfsuite.features.prove.relations._stored_samples import StoredSamples
+from perfsuite.features.prove.relations._worker_draws import DRAWS, collate, draws_in, init_worker
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
@@ -24,7 +21,6 @@ from perfsuite.rank.torch_types import Module
 PROBE = f"{__name__}:DataProbe"
 FEWEST = 8  # samples of an order that is compared: two random ones are equal once in 40,320 times
 MOST = 100_000  # samples that are kept
-DRAWS = "worker_draws"  # a folder of the cell: what each worker would draw next
 
 
 class _Pass:
@@ -72,13 +68,14 @@ class DataProbe(Probe):
 
     def _with_workers(self, make: Callable[..., None]) -> Callable[..., None]:
         def making(iterator: Any, loader: Any) -> None:
-            before = loader.worker_init_fn
+            begins, collates = loader.worker_init_fn, loader.collate_fn
             self._folder.mkdir(exist_ok=True)
-            vars(loader)["worker_init_fn"] = functools.partial(init_worker, before, str(self._folder))
+            vars(loader)["worker_init_fn"] = functools.partial(init_worker, begins, str(self._folder))
+            vars(loader)["collate_fn"] = functools.partial(collate, collates, str(self._folder))
             try:
                 make(iterator, loader)
             finally:
-                vars(loader)["worker_init_fn"] = before
+                vars(loader).update(worker_init_fn=begins, collate_fn=collates)
 
         return making
 
@@ -171,16 +168,11 @@ class DataProbe(Probe):
         loaders = [_facts_of([one for one in some if one.trains]) for some in training]
         modules = [part for model in self.script.models() for part in model.modules()]
         averaging = max(map(_averages, [self.watched.engine, *modules]))
-        found: dict[str, list[str]] = {}
-        for file in sorted(self._folder.glob("*")):
-            for line in file.read_text().splitlines():
-                package, _, drawn = line.partition(" ")
-                found.setdefault(package, []).append(drawn)
         return msgspec.to_builtins(
             DataFacts(
                 loaders=loaders,
                 parallel=averaging == self.script.world_size,
-                draws=found,
+                draws=draws_in(self._folder),
                 uneven=self.micro_batches.uneven(len(self.watched.optimizers)),
                 backward_line=self.line,
             )
@@ -198,23 +190,6 @@ def _averages(module: Any) -> int:
         return int(group.mesh_info.mesh.size()) if group is not None else 0
     group = getattr(module, "process_group", None)
     return int(group.size()) if group is not None and hasattr(module, "module") else 0
-
-
-def init_worker(before: Callable[[int], None] | None, folder: str, worker: int) -> None:
-    """What a worker begins with: the user's function, and then a note of what it would draw."""
-    import torch
-
-    if before:
-        before(worker)
-    told = torch.utils.data.get_worker_info()
-    seed = getattr(told, "seed", 0) - worker  # one for each epoch of a rank
-    states = {"torch": torch.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
-    if numpy := sys.modules.get("numpy"):
-        states["numpy"] = repr(numpy.random.get_state()[1].tolist()).encode()
-    lines = [f"{name} {hashlib.blake2b(state, digest_size=8).hexdigest()}" for name, state in states.items()]
-    file = Path(folder, f"{seed}.{worker}")
-    if not file.exists():
-        file.write_text("\n".join(lines))
 
 
 def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:

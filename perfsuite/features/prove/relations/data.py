@@ -135,9 +135,11 @@ def _known_to_all(epoch: Epoch, tells: bool) -> list[str]:
 
 
 def _of_workers(draws: dict[str, list[str]], workers: int) -> Iterator[Remark]:
-    for package, some in draws.items():
-        if workers > 1 and len(some) > 1 and len(set(some)) == 1:
-            yield Remark(what="workers_alike", subject=package, number=workers)
+    """Of a data set's own generators, those of an epoch are alike."""
+    for name, some in draws.items():
+        own = "." in name
+        if workers > 1 and len(some) > 1 and len(set(some)) <= (len(some) - 1 if own else 1):
+            yield Remark(what="own_alike" if own else "workers_alike", subject=name, number=workers)
             return
 
 
@@ -170,6 +172,8 @@ RELATION = Relation(
         "{expected}, and not after (number + 1) % {expected}?",
         "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
         "same seed in each?",
+        "own_alike": "workers draw the same random numbers from {subject}, of which each has a copy: seed it by "
+        "worker_init_fn, or draw from torch's",
     },
     prove=by_own_run(_judge),
 )

@@ -15,6 +15,7 @@ from perfsuite.features.prove.relations._schedule_probe import PROBE, Schedule, 
 FEWEST = 3  # updates
 NEAR = 0.25  # of the updates, a length that counts them
 SAME = 0.02  # of a length that counts something else than updates, which may leave some out at the end of an epoch
+NEARLY_ALL, NEARLY_NONE = 0.99, 0.05  # of the highest rate
 FEWEST_OF_ALL = 8  # updates, of which a multiple is no accident
 
 
@@ -59,11 +60,18 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
         return Remark(what="zero", subject=one.kind, step=first, number=zeros, line=one.line or one.made)
     if facts.ended and not stepped:
         return Remark(what="never", subject=one.kind, number=facts.iterations, line=one.made)
+    return _wrong_length(one, facts, stepped)
+
+
+def _wrong_length(one: Schedule, facts: Schedules, stepped: int) -> Remark | None:
+    """Of a scheduler whose steps are right."""
     about: dict[str, Any] = {"number": stepped, "expected": one.length, "line": one.line or one.made}
     if 0 < one.length < one.warmup:
         return Remark(what="warms", subject=one.kind, **about | {"number": one.warmup})
     if one.turns and stepped > one.length + 1:
         return Remark(what="turns", subject=one.kind, **about)
+    if (lowest := _turn(one.rates)) and not 0 < one.position <= one.length + 1:
+        return Remark(what="rises", subject=one.kind, **about | {"number": len(one.rates), "expected": lowest})
     counts_updates = math.isclose(one.length, facts.iterations, rel_tol=NEAR)
     if facts.ended and counts_updates and stepped * 2 < one.length:
         return Remark(what="short", subject=one.kind, **about)
@@ -77,6 +85,20 @@ def _counts_parts(one: Schedule, facts: Schedules) -> bool:
     parts = (facts.backwards, one.position * facts.ranks, facts.backwards * facts.ranks)
     meant = any(math.isclose(one.length, number, rel_tol=SAME) for number in parts)
     return meant and one.position >= FEWEST_OF_ALL and one.length >= one.position * 3 / 2
+
+
+def _turn(rates: Sequence[float]) -> int:
+    """The number of the update, from 1, from which rates rise again that fell to nearly 0 before, without a jump as of
+    a restart. 0 if there is none, or if they have fallen once more since.
+    """
+    top = max(rates, default=0.0)
+    first = next((at for at, rate in enumerate(rates) if rate >= NEARLY_ALL * top), 0)
+    lowest = min(range(first, len(rates)), key=rates.__getitem__, default=0)
+    falls, rises = rates[first : lowest + 1], rates[lowest:]
+    if not top or rates[lowest] > NEARLY_NONE * top or rates[-1] < top / 2 or min(len(falls), len(rises)) < FEWEST:
+        return 0
+    smooth = max(after - before for before, after in itertools.pairwise(rises)) <= top / 2
+    return lowest + 1 if smooth and falls == sorted(falls, reverse=True) and rises == sorted(rises) else 0
 
 
 def _zeros(rates: Sequence[float]) -> tuple[int, int]:
@@ -115,6 +137,8 @@ RELATION = Relation(
         "each micro-batch, or in two places?",
         "turns": "{subject} falls for {expected} steps and then rises again, and it made {number}: does its length "
         "count epochs, and its step() updates?",
+        "rises": "the learning rate of {subject} falls until update {expected} and then rises again until update "
+        "{number}: does its length count other steps than updates?",
         "short": "{subject} is made for {expected} steps, and makes {number} in all of training: does its length count "
         "updates, and its step() epochs?",
         "long": "{subject} is made for {expected} steps, and training ends after {number}: does its length count "
