@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from perfsuite.features.prove.relations import _sketches
 from perfsuite.features.prove.relations._changes import rounding_of
 from perfsuite.features.prove.relations._draws import without_draws
 
@@ -88,3 +89,15 @@ def test_other_rounding_is_measured_beside_it(script):
 
     assert 1e-9 < float((moved - plain).abs().mean()) < 1e-5
     assert (moved - plain).unique().numel() > 10
+
+
+def test_a_sketch_has_random_signs_beside_it(script):
+    """Also one that is made in a forward first of all."""
+    _sketches._signs.cache_clear()
+    script.running.append("forward")
+    inside = _sketches._signs("cpu")
+    script.running.clear()
+    _sketches._signs.cache_clear()
+
+    assert torch.equal(inside, _sketches._signs("cpu"))
+    assert abs(float(inside.mean())) < 0.01
