@@ -14,6 +14,7 @@ from perfsuite.features.prove.relations._special_tokens import edges
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from transformers import (  # noqa: E402
     BertConfig,
+    BertForMaskedLM,
     BertForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
@@ -102,6 +103,33 @@ def test_labels_that_ask_for_padding_are_told(facts, ignored, said):
 
     if said:
         assert [one.what for one in causal._judge([found]).remarks] == said
+    else:
+        with pytest.raises(CannotTry, match="other"):
+            causal._judge([found])
+
+
+MASK = 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("", []), ("all", ["given"]), ("padding", ["asked"]), ("hides text", ["padded"]), ("shows padding", ["unhidden"])],
+)
+def test_tokens_that_a_mask_token_hides(facts, fault, said):
+    """A model that is asked for them sees all others."""
+    torch.manual_seed(0)
+    ids, mask = rows()
+    text = (mask == 0 if fault == "padding" else mask == 1) & (ids > END) | (ids == PAD) & (fault == "padding")
+    chosen = (torch.rand(ids.shape) < 0.4) & text
+    given = ids.masked_fill(chosen, MASK)
+    mask = {"hides text": 1 - mask, "shows padding": torch.ones_like(mask)}.get(fault, (given != PAD).long())
+    labels = ids if fault == "all" else ids.masked_fill(~chosen, -100)
+    if fault == "all":
+        labels = labels.masked_fill(ids == PAD, -100)
+    found = facts(BertForMaskedLM(BERT), input_ids=given, attention_mask=mask, labels=labels)
+
+    if said:
+        assert [one.what for one in causal._judge([found]).remarks][: len(said)] == said
     else:
         with pytest.raises(CannotTry, match="other"):
             causal._judge([found])

@@ -8,6 +8,7 @@ from perfsuite.rank.script.probes import ProvedScript
 
 SHARE = 0.9  # of the labels that must be the input's tokens
 SHIFTS = (1, 0, 2)  # the usual one first
+MASKED = 0.6  # of the tokens that are not as the labels: BERT masks 0.8 of 0.9
 
 
 class Tokens(NamedTuple):
@@ -23,13 +24,14 @@ class Tokens(NamedTuple):
 
 class AskedLabels:
     """Of all losses of a rank. ``shift`` is -1 as long as no labels are the model's tokens; ``decodes`` if they are
-    those of a decoder. Of ``labels``, ``padded_labels`` are hidden by the mask; ``padding_labels`` ask for padding.
+    those of a decoder. Of ``labels``, ``padded_labels`` are hidden by the mask, and ``given_labels`` ask for what the
+    model was given in their place, beside a token that masks others. ``padding_labels`` ask for padding.
     """
 
     def __init__(self, torch: ModuleType, script: ProvedScript) -> None:
         self.torch, self.script = torch, script
         self.shift, self.decodes = -1, False
-        self.labels = self.padded_labels = self.padding_labels = 0
+        self.labels = self.padded_labels = self.padding_labels = self.given_labels = 0
         self.ends = Ends()
         self.loss_line = ""
 
@@ -37,16 +39,33 @@ class AskedLabels:
         """The labels of one loss. A model of transformers shifts them itself, ``by_model``, but not for a decoder."""
         if target.numel() % len(tokens.ids):
             return
+        if _decodes(tokens.config):
+            tokens = tokens._replace(mask=None)  # of what is encoded
         labels = target.detach().reshape(len(tokens.ids), -1)
         valid = labels != ignored
-        padding = edges(self.torch, labels, getattr(tokens.config, "pad_token_id", None))
-        self.padding_labels += 0 if padding is None else int((padding & valid).sum())
+        self.padding_labels += self._of_padding(labels, valid, tokens)
         if (shift := _shift(labels, valid, tokens.ids)) is not None:
             self._ask(shift, labels, valid, tokens)
             self.shift += by_model
         elif tokens.decoded is not None and (shift := _shift(labels, valid, tokens.decoded)) is not None:
             self.decodes = True
             self._ask(shift, labels, valid, tokens._replace(ids=tokens.decoded, mask=None))
+        elif labels.shape == tokens.ids.shape and tokens.decoded is None and not _decodes(tokens.config):
+            self._ask(0, labels, valid, tokens)
+            self.shift = -1
+        if labels.shape == tokens.ids.shape and self.shift < 1:
+            self.given_labels += _given(labels, valid, tokens.ids)
+
+    def _of_padding(self, labels: Any, valid: Any, tokens: Tokens) -> int:
+        """How many labels ask for padding at the edges of rows, but for the first one, which may end a text. Where
+        there are none, the row has what the model was given.
+        """
+        whole = self.torch.where(valid, labels, tokens.ids) if labels.shape == tokens.ids.shape else labels
+        found = edges(self.torch, whole, getattr(tokens.config, "pad_token_id", None))
+        if found is None:
+            return 0
+        inner = found & self.torch.nn.functional.pad(found, (1, 1), value=True).unfold(1, 3, 1).all(2)
+        return int((inner & valid).sum())
 
     def _ask(self, shift: int, labels: Any, valid: Any, tokens: Tokens) -> None:
         ids, mask = tokens.ids, tokens.mask
@@ -72,3 +91,20 @@ def _shift(labels: Any, valid: Any, ids: Any) -> int | None:
         if float((same & counts).sum() / counts.sum()) >= SHARE:
             return shift
     return None
+
+
+def _decodes(config: Any) -> bool:
+    """Whether labels are those of a decoder, beside which the tokens are an encoder's."""
+    return bool(getattr(config, "is_encoder_decoder", False))
+
+
+def _given(labels: Any, valid: Any, ids: Any) -> int:
+    """How many labels ask for the token in their place, where one token masks most of the others. Fewer than half do
+    if each label is of a token that was masked, of which a few stay.
+    """
+    same = labels == ids
+    given, masked = int((same & valid).sum()), ids[~same & valid]
+    if not len(masked) or given < int(valid.sum()) / 2:
+        return 0
+    usual = masked.mode().values
+    return given if float((masked == usual).float().mean()) >= MASKED else 0

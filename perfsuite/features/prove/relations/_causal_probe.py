@@ -52,9 +52,9 @@ class TokenExchange(Record, frozen=True, kw_only=True):
 
 class CausalFacts(Record, frozen=True, kw_only=True):
     """Of one rank. ``shift`` is that of the loss's labels from the input's tokens, -1 if they are others.
-    ``padded_labels`` are those of tokens that the mask hides, and ``padding_labels`` ask for padding. In ``rows``,
-    labels ask for tokens; after those, an end token follows in ``ends_follow``, and ``ends_asked`` labels ask for one.
-    ``decodes``: the tokens are those of a decoder beside an encoder.
+    ``padded_labels`` are those of tokens that the mask hides, ``padding_labels`` ask for padding, and ``given_labels``
+    for what the model was given. In ``rows``, labels ask for tokens; after those, an end token follows in
+    ``ends_follow``, and ``ends_asked`` labels ask for one. ``decodes``: the tokens are those of a decoder.
     """
 
     shift: int
@@ -63,6 +63,7 @@ class CausalFacts(Record, frozen=True, kw_only=True):
     labels: int
     padded_labels: int
     padding_labels: int
+    given_labels: int
     rows: int
     ends_follow: int
     ends_asked: int
@@ -159,8 +160,9 @@ class CausalProbe(Probe):
             wanted["neighbours"] = (~last & real, last & real)
         if self._mask is not None and not bool(self._mask.all()):
             wanted["padding"] = (~real, real)
-        elif (padded := edges(torch, ids, getattr(self._config, "pad_token_id", None))) is not None:
-            wanted["unhidden"] = (padded, ~padded)
+        padded = edges(torch, ids, getattr(self._config, "pad_token_id", None))
+        if padded is not None and bool((padded & real).any()):
+            wanted["unhidden"] = (padded & real, ~padded)
         useful = {kind for kind, (exchanged, seen) in wanted.items() if exchanged.any() and seen.any()}
         for kind in self._on_all_ranks(useful - set(self.exchanges)):
             exchanged, seen = wanted[kind]
@@ -271,6 +273,7 @@ class CausalProbe(Probe):
             labels=asked.labels,
             padded_labels=asked.padded_labels,
             padding_labels=asked.padding_labels,
+            given_labels=asked.given_labels,
             rows=asked.ends.rows,
             ends_follow=asked.ends.follow,
             ends_asked=asked.ends.asked,

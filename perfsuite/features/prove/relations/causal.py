@@ -29,20 +29,15 @@ def _judge(seen: Seen) -> Judged:
         for exchange in exchanges
         if exchange.moved > exchange.allowed
     ]
-    asked = [Remark(what="asked", number=first.padding_labels, line=first.model_line)] if first.padding_labels else []
     if first.shift < 0 or (not first.shift and sees_all):  # an autoencoder is asked for what it was given
-        if padding := [*(one for one in wrong if one.what in PADDING), *asked]:
-            return RELATION.broken(padding)
+        if found := [*_about_labels(first), *(one for one in wrong if one.what in PADDING)]:
+            return RELATION.broken(found)
         raise CannotTry(Remark(what="other"))
     if first.shift != 1:
         return RELATION.broken([Remark(what="unshifted" if not first.shift else "twice", line=first.loss_line)])
     if not exchanges:
         raise CannotTry(Remark(what="uncalled" if first.failed else "short", subject=first.failed))
-    if first.padded_labels:
-        numbers = {"number": float(first.padded_labels), "expected": float(first.labels)}
-        wrong.append(Remark(what="padded", line=first.loss_line, **numbers))  # type: ignore[arg-type]
-    elif asked:
-        wrong += asked
+    wrong += _about_labels(first)
     if first.ends_follow >= max(FEWEST_ENDS, SHARE * first.rows) and not first.ends_asked:
         about = {"number": first.ends_follow, "expected": float(first.rows)}
         wrong.append(Remark(what="endless", line=first.loss_line, **about))  # type: ignore[arg-type]
@@ -50,6 +45,14 @@ def _judge(seen: Seen) -> Judged:
     aside = [] if "neighbours" in tried else [Remark(what="no_neighbours")]
     aside += [] if tried.intersection(PADDING) else [Remark(what="no_padding")]
     return RELATION.broken(wrong, aside, Remark(what="held"))
+
+
+def _about_labels(first: CausalFacts) -> list[Remark]:
+    counts = (("given", first.given_labels), ("padded", first.padded_labels), ("asked", first.padding_labels))
+    line = first.loss_line or first.model_line
+    return [
+        Remark(what=what, number=count, expected=float(first.labels), line=line) for what, count in counts if count
+    ][:1]
 
 
 RELATION = Relation(
@@ -78,6 +81,8 @@ RELATION = Relation(
         "endless": "no label asks for the end token, which follows the last label in {number} of {expected} rows: is "
         "it taken for padding?",
         "padded": "{number} of {expected} labels are of tokens that attention_mask hides: set them to -100",
+        "given": "{number} of {expected} labels ask for a token that the model was given in its place: set those that "
+        "are not masked to -100",
         "no_neighbours": "whether packed neighbours see each other was not tried: no input of the model says "
         "where documents begin",
         "no_padding": "whether padding changes anything was not tried: no attention_mask hides a token",
