@@ -12,8 +12,8 @@ from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
 from perfsuite.features.prove.relation import CannotTry, ProveRequest, RelationOutcome
 from perfsuite.features.prove.relations._compared import STEPS
-from perfsuite.features.prove.relations._script_options import with_defaults
-from perfsuite.features.prove.relations.accumulation import ACCUMULATION, BATCH, RELATION, splits, with_split
+from perfsuite.features.prove.relations._script_options import ACCUMULATION, BATCH, with_defaults
+from perfsuite.features.prove.relations.accumulation import RELATION, splits, with_split
 from perfsuite.records.gradients import Gradients, StepGradients
 
 BOTH = ["--batch-size", "4", "--accum", "2"]

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from perfsuite.features.prove.relation import CannotTry
+from perfsuite.features.prove.relation import CannotTry, ProveRequest
 from perfsuite.features.prove.relations import _causal_probe, _schedule_probe, causal, modes, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
-from perfsuite.features.prove.relations._compared import check_alone, same_steps
+from perfsuite.features.prove.relations._compared import same_steps
 from perfsuite.features.prove.relations._copies import CoarseCopies
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
+from perfsuite.features.prove.relations._one_rank import on_one_rank
 from perfsuite.features.prove.relations._statistics import Statistics
 from perfsuite.features.prove.relations._ties import Ties, in_one_memory
 from perfsuite.features.prove.relations_text import say
@@ -225,14 +226,42 @@ def test_an_optimizer_of_other_parameters_is_told():
         trained._judge([facts])
 
 
-def test_one_rank_alone_is_not_started_where_it_would_wait():
-    """A stage of a pipeline waits for the next one, and without a DataLoader nobody has the rows of all."""
-    known: dict[str, Any] = {"steps": [], "epsilon": 0.0, "weights": 0.0}
-    known |= dict.fromkeys(("dropout", "uncounted", "random"), False)
-    for name, value, reason in (("sends", True, "stages"), ("loads", False, "unread")):
-        with pytest.raises(CannotTry, match=reason):
-            check_alone([Gradients(**known | {name: value})])
-    check_alone([Gradients(**known)])
+KNOWN = {"steps": [], "epsilon": 0.0, "weights": 0.0} | dict.fromkeys(("dropout", "uncounted", "random"), False)
+
+
+@pytest.mark.parametrize(
+    ("words", "about", "names", "alone"),
+    [
+        ("torchrun --nproc-per-node=2 train.py", {}, {}, "torchrun --nproc-per-node=1 train.py"),
+        ("torchrun --nproc-per-node=2 train.py", {"sends": True}, {}, "stages"),
+        ("sh train.sh", {}, {}, "launcher"),
+        ("torchrun --nproc-per-node=2 train.py", {"loads": False}, {}, "unread"),
+        (
+            "torchrun --nproc-per-node=2 train.py --batch-size=4",
+            {"loads": False},
+            {},
+            "torchrun --nproc-per-node=1 train.py --batch-size=8",
+        ),
+        (
+            "torchrun --nproc-per-node 2 train.py --rows 3",
+            {"loads": False},
+            {"batch": "--rows"},
+            "torchrun --nproc-per-node 1 train.py --rows 6",
+        ),
+    ],
+)
+def test_one_rank_gets_the_rows_of_all(tmp_path, words, about, names, alone):
+    """By its loader, or by the option of its batch. A stage of a pipeline would wait for the next one."""
+    asked = ProveRequest(words=tuple(words.split()), names=names, folder=tmp_path, home=tmp_path)
+    own = [Gradients(**KNOWN | about)] * 2
+    if " " not in alone:
+        with pytest.raises(CannotTry, match=alone):
+            on_one_rank(asked, own)
+        return
+    way = on_one_rank(asked, own)
+
+    assert " ".join(way.words) == alone
+    assert any("batch_times" in one.function for one in way.changes) is own[0].loads
 
 
 def test_two_parameters_in_one_memory_are_named():

@@ -20,7 +20,7 @@ from perfsuite.features.prove.relations._other_tokens import (
     token_inputs,
     with_other,
 )
-from perfsuite.features.prove.relations._rows import IGNORED, MASK
+from perfsuite.features.prove.relations._rows import MASK
 from perfsuite.features.prove.relations._sketches import distance, row_sketch, size
 from perfsuite.features.prove.relations._special_tokens import edges
 from perfsuite.rank.memory.whereabouts import inner_model
@@ -28,6 +28,7 @@ from perfsuite.rank.norms import shards_of
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, plain
 from perfsuite.rank.script.watched import replace
+from perfsuite.rank.tasks import IGNORED
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.record import Record
 

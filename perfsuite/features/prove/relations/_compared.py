@@ -36,7 +36,8 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
     "noise": "other rounding changes gradients by so much that nothing else would be seen",
     "statistics": "{subject} has the statistics of each micro-batch",
     "stages": "the ranks send tensors to single ones, as stages of a pipeline do: one rank cannot train alone",
-    "unread": "the script reads no torch.utils.data.DataLoader, so one rank cannot get the rows of all",
+    "unread": "the script reads no torch.utils.data.DataLoader, and no option for its batch is known, so one rank "
+    "cannot get the rows of all. Name it: --names=batch=--rows",
     "values": "a gradient is zero or not finite",
     "dropout": "dropout was taken out, and other random numbers of the forward",
     "begins": "it begins in {subject}: its output differs by {number} of its norm, where rounding explains {expected}",
@@ -132,14 +133,6 @@ def check_steps(*sides: Sequence[Gradients]) -> None:
     """Raise CannotTry if a rank made too few steps."""
     if any(len(rank.steps) < FEWEST for side in sides for rank in side):
         raise CannotTry(Remark(what="steps"))
-
-
-def check_alone(own: Sequence[Gradients]) -> None:
-    """Raise CannotTry if one rank cannot make the steps of all: it would wait for others, or have its own rows."""
-    if any(rank.sends for rank in own):
-        raise CannotTry(Remark(what="stages"))
-    if not all(rank.loads for rank in own):
-        raise CannotTry(Remark(what="unread"))
 
 
 def apart(one: Sequence[Gradients], other: Sequence[Gradients], what: str) -> tuple[float, str]:

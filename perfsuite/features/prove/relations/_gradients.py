@@ -11,14 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace as replaced
 
 from perfsuite.features.prove.relations._accelerate import AskedAccumulation
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
+from perfsuite.features.prove.relations._given_rows import GivenRows
 from perfsuite.features.prove.relations._module_traces import ModuleTraces, TraceSums, graphs, is_compiled
-from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.features.prove.relations._sketches import size, sketch
 from perfsuite.features.prove.relations._statistics import Statistics
-from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.torch_hooks import replace_clips
@@ -48,7 +48,7 @@ class GradientProbe(Probe):
         self.given: dict[str, Sketch] = {}
         self._gradients: dict[str, Sketch] = {}
         self._kept: dict[str, float] = {}  # the least of each gradient that a backward of this step found there
-        self._rows: list[str] = []
+        self._rows = GivenRows(torch)
         self._weights: dict[str, Sketch] = {}  # before the update
         self.skipped = 0  # steps
         self.scale = 1.0  # of the loss, by a GradScaler
@@ -113,7 +113,7 @@ class GradientProbe(Probe):
                 StepGradients(
                     gradients=dict(self._gradients),
                     losses=[loss if math.isfinite(loss) else None for loss in losses],
-                    rows=sorted(self._rows),
+                    rows=[],  # whose padding is known in the end
                     micro_batches=len(losses),
                     uncleared=any(self._kept.get(gradient) for gradient in self._gradients),
                 )
@@ -123,14 +123,14 @@ class GradientProbe(Probe):
             self.modules.clear()
         self._gradients.clear()
         self._kept.clear()
-        self._rows.clear()
+        self._rows.end_step(keeps=not skipped)
 
     def facts(self) -> Any:
         """A record, Gradients."""
         modules = [module for root in self.watched.roots.values() for module in root.modules()]
         return msgspec.to_builtins(
             Gradients(
-                steps=self.steps,
+                steps=[replaced(step, rows=self._rows.of_step(number)) for number, step in enumerate(self.steps)],
                 modules=[one.record(self.scale) for one in self.modules.values()],
                 update=self.update,
                 given=self.given,
@@ -272,7 +272,7 @@ class GradientProbe(Probe):
         if not model.training:
             return call()
         self._note_precision(model)
-        self._rows += fingerprints({"args": args, **kwargs}, getattr(inner_model(model), "config", None))
+        self._rows.read(model, args, kwargs)
         before = _random_state(torch)
         calls_modules = not (self.compiles and (graphs() or is_compiled(model)))
         traces = ModuleTraces(self, model, {"args": args, **kwargs}, on=calls_modules and not self.steps)

@@ -26,11 +26,11 @@ def launcher(words: Sequence[str]) -> tuple[int, tuple[str, ...]] | None:
     return None
 
 
-def with_ranks(words: Sequence[str], ranks: int) -> list[str] | None:
-    """The command on so many ranks; None if its launcher is not known."""
+def with_ranks(words: Sequence[str], ranks: int) -> list[str]:
+    """The command on so many ranks; as it is if its launcher is not known."""
     found = launcher(words)
     if found is None:
-        return list(words) if ranks == 1 else None
+        return list(words)
     at, options = found
     changed = list(words)
     for number, word in enumerate(words[at + 1 :], at + 1):

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from perfsuite.features.prove.relations._rows import IGNORED
 from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.tasks import IGNORED
 from perfsuite.rank.torch_types import Module
 
 FEWEST = 4  # tokens of a row

@@ -7,17 +7,18 @@ from typing import Any
 from perfsuite.rank.contents import content_of
 from perfsuite.rank.norms import local
 from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.tasks import IGNORED
 
 MASK = "attention_mask"
 DECODER = "decoder_"  # begins the names of what a decoder is given
-IGNORED = -100  # what is no label, in torch
 
 
-def fingerprints(inputs: Mapping[str, Any], config: Any = None) -> list[str]:
+def fingerprints(inputs: Mapping[str, Any], config: Any = None, padding: Mapping[str, int] = {}) -> list[str]:
     """One for each row of a batch: of all tensors that have as many rows as the first one.
 
     What a mask hides is padding, which micro-batches of other sizes have more or less of. So are labels that are not
-    asked for, at a row's edges, and what a decoder is given there, by the model's ``config``.
+    asked for, at a row's edges, and what a decoder is given there, by the model's ``config``, or else tokens by the
+    names of their tensors.
     """
     tensors = [(name, tensor) for name, tensor in sorted(tensors_in(inputs)) if tensor.dim()]
     if not tensors:
@@ -25,7 +26,7 @@ def fingerprints(inputs: Mapping[str, Any], config: Any = None) -> list[str]:
     rows = tensors[0][1].shape[0]
     tensors = [(name, local(tensor.detach()).cpu().contiguous()) for name, tensor in tensors if tensor.shape[0] == rows]
     mask = mask_of(tensors)
-    paddings = {"labels": IGNORED} | {DECODER + name: of for name, of in _decoded(config)}
+    paddings = {"labels": IGNORED, **padding} | {DECODER + name: of for name, of in _decoded(config)}
     return [_of_row(tensors, mask, row, paddings) for row in range(rows)]
 
 

@@ -24,35 +24,17 @@ from perfsuite.features.prove.relations._compared import (
     own_and_rounded,
 )
 from perfsuite.features.prove.relations._gradients import PROBE
-from perfsuite.features.prove.relations._script_options import name_of, with_defaults
+from perfsuite.features.prove.relations._script_options import (
+    ACCUMULATION,
+    BATCH,
+    number_of,
+    place_of,
+    with_defaults,
+)
 from perfsuite.records.gradients import Gradients
 
 PARTS = 2  # into which a batch is split where no option says it
 KEYS = (MICRO_BATCH, MICRO_BATCHES)  # of a DeepSpeed config
-BATCH = (
-    "per_device_train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "micro_batch_size",
-    "per_device_batch_size",
-    "device_batch_size",
-    "micro_batch",
-    "batch_size",
-    "batch",
-)
-ACCUMULATION = (
-    "gradient_accumulation_steps",
-    "gradient_accumulation",
-    "accumulate_grad_batches",
-    "accumulation_steps",
-    "grad_accumulation_steps",
-    "grad_accum_steps",
-    "grad_acc_steps",
-    "accum_steps",
-    "grad_accum",
-    "accumulate",
-    "accumulation",
-    "accum",
-)
 
 
 def splits(words: Sequence[str], names: Sequence[str] = ()) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -63,7 +45,7 @@ def splits(words: Sequence[str], names: Sequence[str] = ()) -> tuple[tuple[int, 
     if config := None if names else _config(words):
         batch, accumulation = (config.values[key] for key in KEYS)
     else:
-        batch, accumulation = _number(words, names[:1] or BATCH), _number(words, names[1:] or ACCUMULATION)
+        batch, accumulation = number_of(words, names[:1] or BATCH), number_of(words, names[1:] or ACCUMULATION)
     if accumulation > 1:
         return (batch * accumulation, 1), (batch, accumulation)
     if batch == 1:
@@ -82,7 +64,7 @@ def with_split(words: Sequence[str], split: tuple[int, int], folder: Path, names
         words[config.at] = f"{config.prefix}{file}"
     for value, known in zip(split, (names[:1] or BATCH, names[1:] or ACCUMULATION), strict=True):
         try:
-            at, prefix = _place(words, known)
+            at, prefix = place_of(words, known)
         except UsageError:
             if config:  # the command need not say it again
                 continue
@@ -110,28 +92,6 @@ def _config(words: Sequence[str]) -> _Config | None:
                 if isinstance(values, dict) and all(isinstance(values.get(key), int) for key in KEYS):
                     return _Config(at, f"{option}{equals}", values)
     return None
-
-
-def _number(words: Sequence[str], names: Sequence[str]) -> int:
-    at, prefix = _place(words, names)
-    text = words[at].removeprefix(prefix) if at < len(words) else ""
-    if not text.isascii() or not text.isdecimal() or not int(text):
-        raise UsageError(f"{names[0]} needs a number of 1 or more, not {text!r}.")
-    return int(text)
-
-
-def _place(words: Sequence[str], names: Sequence[str]) -> tuple[int, str]:
-    """Where the value of the first of these options is: the number of its word, and what is before it there."""
-    for name in names:
-        for number, word in enumerate(words):
-            option, equals, _ = word.partition("=")
-            if name in (option, name_of(word)):
-                return (number, f"{option}=") if equals else (number + 1, "")
-    raise UsageError(
-        f"The command does not say {names[0]}. Write the micro-batch and the accumulation into it, such as "
-        "--per_device_train_batch_size 4 --gradient_accumulation_steps 2. Name other options: "
-        "--names=batch=--rows,accumulate=--parts."
-    )
 
 
 def _prove(asked: ProveRequest) -> Proof:

@@ -6,32 +6,26 @@ What the script's own precision rounds is measured, and is no fault.
 from typing import Any
 
 from perfsuite.features.prove.relation import CannotTry, Proof, ProveRequest, Relation, Remark, typed
-from perfsuite.features.prove.relations._changes import batch_times, change, in_float32, unsharded
+from perfsuite.features.prove.relations._changes import change, in_float32, unsharded
 from perfsuite.features.prove.relations._compared import (
     DOUBTS,
     Rounding,
-    check_alone,
     check_steps,
     compared,
-    frozen,
     own_and_rounded,
 )
 from perfsuite.features.prove.relations._gradients import PROBE
-from perfsuite.features.prove.relations._launchers import with_ranks
+from perfsuite.features.prove.relations._one_rank import on_one_rank
 from perfsuite.records.gradients import Gradients
 
 
 def _prove(asked: ProveRequest) -> Proof:
     own, moved = (typed(one, Gradients) for one in (yield own_and_rounded(asked)))
-    count, engine = len(own), own[0].engine
-    one_rank = with_ranks(asked.words, 1)
+    engine = own[0].engine
     if not engine:
         raise CannotTry(Remark(what="none"))
-    if one_rank is None:
-        raise CannotTry(Remark(what="launcher"))
-    check_alone(own)
-    changes = (change(in_float32), change(unsharded), change(batch_times, str(count)))
-    [plain] = [typed(one, Gradients) for one in (yield [frozen(asked, *changes, words=one_rank, ranks=1)])]
+    way = on_one_rank(asked, own, change(in_float32), change(unsharded))
+    [plain] = [typed(one, Gradients) for one in (yield [way])]
     check_steps(own, plain)
     rounding = Rounding(own, moved)
     found, what = compared(plain, own, rounding), "gradients"

@@ -1,37 +1,30 @@
 """ranks: one global batch has one gradient, on all ranks of the command or on one that has all of their rows.
 
-The DataLoader's batch is exchanged, so the command needs no option for it. Ranks must have other rows.
+The DataLoader's batch is exchanged, or else the option for it. Ranks must have other rows.
 """
 
 from collections.abc import Sequence
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Proof, ProveRequest, Relation, Remark, typed
-from perfsuite.features.prove.relations._changes import batch_times, change
 from perfsuite.features.prove.relations._compared import (
     DOUBTS,
     Compared,
     Rounding,
-    check_alone,
     check_steps,
     compared,
-    frozen,
     own_and_rounded,
     rows_of,
 )
 from perfsuite.features.prove.relations._gradients import PROBE
-from perfsuite.features.prove.relations._launchers import with_ranks
+from perfsuite.features.prove.relations._one_rank import on_one_rank
 from perfsuite.records.gradients import Gradients
 
 
 def _prove(asked: ProveRequest) -> Proof:
     own, moved = (typed(one, Gradients) for one in (yield own_and_rounded(asked)))
-    count = len(own)
-    one_rank = with_ranks(asked.words, 1)
-    if count == 1 or one_rank is None:
-        raise CannotTry(Remark(what="one_rank" if count == 1 else "launcher"))
-    check_alone(own)
-    times = change(batch_times, str(count))
-    [alone] = [typed(one, Gradients) for one in (yield [frozen(asked, times, words=one_rank, ranks=1)])]
+    if len(own) == 1:
+        raise CannotTry(Remark(what="one_rank"))
+    [alone] = [typed(one, Gradients) for one in (yield [on_one_rank(asked, own)])]
     check_steps(own, alone)
     return _judge(own, alone, Rounding(own, moved))
 
@@ -41,7 +34,7 @@ def _judge(own: Sequence[Gradients], alone: Sequence[Gradients], rounding: Round
     if twice and twice > sum(count > 1 for count in rows_of(alone, 0).values()):
         return RELATION.broken([Remark(what="same_rows", number=twice)])
     found = compared(alone, own, rounding)
-    if not all(rank.changed for rank in alone):
+    if own[0].loads and not all(rank.changed for rank in alone):
         raise CannotTry(Remark(what="unread"))
     if doubts := found.left_open(len(own)):
         raise CannotTry(doubts[0])

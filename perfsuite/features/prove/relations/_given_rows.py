@@ -1,0 +1,84 @@
+"""The rows that a model gets in each step, of which padding is no part if the model hides it itself.
+
+So it is asked: with one more padding token at the end of each row, it must give the same for all others. Micro-batches
+of other sizes are padded otherwise, and their rows would be others.
+"""
+
+import contextlib
+from typing import Any
+
+from perfsuite.features.prove.relations._other_tokens import by_row, by_token, token_inputs, with_other
+from perfsuite.features.prove.relations._rows import MASK, fingerprints
+from perfsuite.rank.memory.whereabouts import inner_model
+from perfsuite.rank.norms import shards_of
+from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.torch_types import Module
+
+TRIES = 8  # forwards that are looked at for padding
+CLOSE = 100  # times the epsilon of what the model gives
+
+
+class GivenRows:
+    """Of all steps of a rank. Those of tokens are kept until the end, when their padding is known."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self._steps: list[list[Any]] = []
+        self._now: list[Any] = []  # fingerprints, or inputs of which they will be made
+        self._padding: dict[str, int] = {}  # by the name of the tokens' tensor
+        self._tries = 0
+
+    def read(self, model: Module, args: Any, kwargs: Any) -> None:
+        """A training forward is about to begin."""
+        inputs, config = {"args": args, **kwargs}, getattr(inner_model(model), "config", None)
+        ids, decoded = token_inputs(self.torch, tensors_in(inputs))
+        if ids is None or decoded is not None or MASK in kwargs or shards_of(model):
+            self._now += fingerprints(inputs, config)
+            return
+        copies = {name: one.detach().cpu().clone() for name, one in tensors_in(inputs) if one.dim()}
+        self._now.append((copies, config))
+        if not self._padding and self._tries < TRIES:
+            self._look(model, args, kwargs, ids)
+
+    def end_step(self, keeps: bool) -> None:
+        """The rows since the last one are those of a step, or are forgotten."""
+        if keeps:
+            self._steps.append(self._now)
+        self._now = []
+
+    def of_step(self, number: int) -> list[str]:
+        """Fingerprints, sorted."""
+        given = self._steps[number]
+        found = [[one] if isinstance(one, str) else fingerprints(one[0], one[1], self._padding) for one in given]
+        return sorted(one for some in found for one in some)
+
+    def _look(self, model: Module, args: Any, kwargs: Any, ids: Any) -> None:
+        """For a token that ends rows more than once, and that the model hides."""
+        ends = ids[ids[:, -1] == ids[:, -2], -1]
+        if not len(ends):
+            return
+        self._tries += 1
+        padding = int(ends.mode().values)
+        longer = self.torch.nn.functional.pad(ids, (0, 1), value=padding)
+        inner = inner_model(model)
+        buffers = [(buffer, buffer.clone()) for buffer in inner.buffers()]
+        with contextlib.suppress(Exception), self.torch.random.fork_rng(), self.torch.no_grad():
+            own = inner(*args, **kwargs)
+            more = inner(*with_other(args, ids, longer), **with_other(kwargs, ids, longer))
+            if self._is_same(own, more, ids, ids != padding):
+                self._padding[next(name for name, one in tensors_in({"args": args, **kwargs}) if one is ids)] = padding
+        with self.torch.no_grad():
+            for one, old in buffers:
+                one.copy_(old)
+
+    def _is_same(self, own: Any, more: Any, ids: Any, real: Any) -> bool:
+        """For tokens that are no padding, or else for rows."""
+        mine, its = by_token(own, real), by_token(more, self.torch.nn.functional.pad(real, (0, 1)))
+        if mine is not None and its is not None:
+            mine, its = mine[real], its[:, :-1][real]
+        else:
+            mine, its = by_row(own, ids), by_row(more, ids)
+        if mine is None or its is None or mine.shape != its.shape:
+            return False
+        near = CLOSE * self.torch.finfo(mine.dtype).eps
+        return bool((mine - its).abs().max() <= near * mine.abs().max())
