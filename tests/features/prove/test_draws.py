@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perfsuite.features.prove.relations import _sketches
-from perfsuite.features.prove.relations._changes import rounding_of
+from perfsuite.features.prove.relations._changes import other_order, rounding_of
 from perfsuite.features.prove.relations._draws import without_draws
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
@@ -101,3 +101,20 @@ def test_a_sketch_has_random_signs_beside_it(script):
 
     assert torch.equal(inside, _sketches._signs("cpu"))
     assert abs(float(inside.mean())) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("rows", "order"),
+    [
+        (1, [0]),
+        (2, [0, 1]),
+        (4, [1, 0, 3, 2]),
+        (5, [4, 3, 2, 1, 0]),
+        (6, [2, 1, 0, 5, 4, 3]),
+        (8, [2, 3, 0, 1, 6, 7, 4, 5]),
+        (9, [2, 1, 0, 5, 4, 3, 8, 7, 6]),
+    ],
+)
+def test_rows_that_belong_to_each_other_stay_together(rows, order):
+    """Where rounding is measured by another order of a batch."""
+    assert other_order(rows) == order

@@ -134,10 +134,21 @@ def _permuting(torch: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
             tensors = [tensor for _, tensor in tensors_in(batch) if tensor.dim()]
             for tensor in tensors:
                 if tensor.shape[0] == tensors[0].shape[0] and tensor.is_contiguous():
-                    tensor.copy_(tensor.flip(0))
+                    tensor.copy_(tensor[other_order(len(tensor))])
         return batch
 
     return reading
+
+
+def other_order(rows: int) -> list[int]:
+    """Another order of a batch's rows, in which those that belong to each other still do: pairs beside each other, as
+    rows and their positive ones, and the two halves or three thirds of a batch, as chosen and rejected answers.
+    """
+    parts = next((parts for parts in (2, 3) if rows % parts == 0), 1)
+    each = rows // parts
+    block = 2 if each % 2 == 0 and each > 2 else 1
+    inside = [start + at for start in reversed(range(0, each, block)) for at in range(block)]
+    return [part * each + at for part in range(parts) for at in inside]
 
 
 def eager(torch: Any, script: ProvedScript, value: str) -> None:

@@ -46,25 +46,35 @@ def by_row(output: Any, seen: Any) -> Any:
 @contextlib.contextmanager
 def embedded_otherwise(torch: Any, ids: Any, exchanged: Any) -> Iterator[list[Module]]:
     """Inside, tokens that are ``exchanged`` have other embeddings. The modules that embed are put into the list."""
-    embedded: list[Module] = []
+    found: list[Module] = []
 
     def leave(module: Module, args: Any, kwargs: Any, output: Any) -> Any:
-        given = next((tensor for _, tensor in tensors_in([args, kwargs])), None)
-        if given is None or given.dtype != ids.dtype or next(module.children(), None) is not None:
+        given = embedded(torch, module, args, kwargs, output)
+        if given is None or given.shape != ids.shape or not torch.equal(given, ids):
             return None
-        embeds = given.shape == ids.shape == getattr(output, "shape", ())[:2] and output.is_floating_point()
-        if not embeds or not torch.equal(given, ids):
-            return None
-        embedded.append(module)
-        # The embedding of padding is often 0, and a LayerNorm takes away what all features have in common.
-        slope = torch.linspace(-1, 1, output.shape[-1], dtype=output.dtype, device=output.device)
-        return torch.where(exchanged[..., None], output.roll(1, -1) + slope * output.abs().mean(), output)
+        found.append(module)
+        return other_features(torch, output, exchanged)
 
     handle = torch.nn.modules.module.register_module_forward_hook(leave, with_kwargs=True)
     try:
-        yield embedded
+        yield found
     finally:
         handle.remove()
+
+
+def embedded(torch: Any, module: Module, args: Any, kwargs: Any, output: Any) -> Any:
+    """The tokens, [rows, tokens], of which an innermost module has given features; None if it is no such module."""
+    given = next((tensor for _, tensor in tensors_in([args, kwargs])), None)
+    if given is None or given.dtype != torch.int64 or given.dim() != 2 or next(module.children(), None) is not None:
+        return None
+    return given if getattr(output, "shape", ())[:-1] == given.shape and output.is_floating_point() else None
+
+
+def other_features(torch: Any, output: Any, exchanged: Any) -> Any:
+    """An embedding's output with others for the tokens that are ``exchanged``."""
+    # The embedding of padding is often 0, and a LayerNorm takes away what all features have in common.
+    slope = torch.linspace(-1, 1, output.shape[-1], dtype=output.dtype, device=output.device)
+    return torch.where(exchanged[..., None], output.roll(1, -1) + slope * output.abs().mean(), output)
 
 
 def with_other(value: Any, old: Any, new: Any) -> Any:
