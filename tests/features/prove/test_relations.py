@@ -283,8 +283,9 @@ def test_a_right_recomputation_holds(tmp_path):
 
 
 def test_a_right_script_breaks_no_relation(tmp_path):
-    """All of a loop on one rank, where replicas cannot be tried."""
-    status, text = prove(tmp_path, LOOP, "trained,replicas,schedule,modes,data,seeds")
+    """All of a loop on one rank, where replicas cannot be tried. In the end its layers are merged into others."""
+    merged = LOOP + "model.body = nn.Linear(16, 16)\n"
+    status, text = prove(tmp_path, merged, "trained,replicas,schedule,modes,data,seeds")
 
     assert (status, text.count(" holds "), "BROKEN" in text) == (0, 5, False), text
     assert "replicas  not tried  the script trains on one rank" in text

@@ -21,6 +21,7 @@ from perfsuite.rank.torch_types import Module
 PROBE = f"{__name__}:DataProbe"
 FEWEST = 8  # samples of an order that is compared: two random ones are equal once in 40,320 times
 MOST = 100_000  # samples that are kept
+DEPTH = 3  # data sets inside of each other
 
 
 class _Pass:
@@ -34,6 +35,7 @@ class _Pass:
         self.drawn: list[list[str]] = []  # the indices of batches that are not read yet
         self.batches = 0
         self.complete = self.trains = self.tells = False
+        self.name, self.number = _epoch_of(loader.dataset)
         self.writes = ""
 
 
@@ -164,8 +166,10 @@ class DataProbe(Probe):
         by_series: dict[int, list[_Pass]] = {}
         for one in self.passes:
             by_series.setdefault(one.series, []).append(one)
-        training = [some for some in by_series.values() if any(one.trains for one in some)]
-        loaders = [_facts_of([one for one in some if one.trains]) for some in training]
+        training = [[one for one in some if one.trains] for some in by_series.values()]
+        loaders = [_facts_of(some) for some in training if some]
+        evaluating = [some for some in by_series.values() if not any(one.trains for one in some)]
+        loaders += [_facts_of(some, evaluates=True) for some in evaluating if len(some) > 1]
         modules = [part for model in self.script.models() for part in model.modules()]
         averaging = max(map(_averages, [self.watched.engine, *modules]))
         return msgspec.to_builtins(
@@ -192,7 +196,17 @@ def _averages(module: Any) -> int:
     return int(group.size()) if group is not None and hasattr(module, "module") else 0
 
 
-def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
+def _epoch_of(dataset: Any) -> tuple[str, int]:
+    """The attribute in which a data set, or one inside of it, keeps the number of the epoch; empty if none does."""
+    for _ in range(DEPTH):
+        for name, value in getattr(dataset, "__dict__", {}).items():
+            if "epoch" in name and type(value) is int:
+                return f"{type(dataset).__name__}.{name}", value
+        dataset = getattr(dataset, "dataset", None)
+    return "", 0
+
+
+def _facts_of(passes: Sequence[_Pass], evaluates: bool = False) -> LoaderFacts:
     loader = passes[0].loader
     stream = is_stream(loader)
     try:
@@ -214,9 +228,12 @@ def _facts_of(passes: Sequence[_Pass]) -> LoaderFacts:
                 contents=one.contents[:MOST],
                 exact=one.exact[:MOST],
                 complete=one.complete,
+                name=one.name,
+                number=one.number,
             )
             for one in passes
         ],
         writes=next((one.writes for one in passes if one.writes), ""),
         covers=bool(rows) and covers(loader),
+        evaluates=evaluates,
     )

@@ -38,10 +38,27 @@ def _decoded(config: Any) -> Iterator[tuple[str, int]]:
 
 
 def mask_of(tensors: Sequence[tuple[str, Any]]) -> Any:
-    """The attention mask of a batch, or else the only tensor of truth values for each position; None without one."""
+    """The attention mask of a batch, or else the only tensor of truth values for each position, or what lengths say;
+    None without one.
+    """
     named = [tensor != 0 for name, tensor in tensors if name == MASK]
     truths = [tensor for _, tensor in tensors if tensor.dim() == 2 and str(tensor.dtype) == "torch.bool"]
-    return next(iter(named or (truths if len(truths) == 1 else [])), None)
+    found = named or (truths if len(truths) == 1 else [])
+    return found[0] if found else _by_lengths([tensor for _, tensor in tensors])
+
+
+def _by_lengths(tensors: Sequence[Any]) -> Any:
+    """Of features with frames, [rows, frames, …], which are padded to the longest row: another tensor has a length for
+    each row.
+    """
+    for features in tensors:
+        if features.dim() > 1 and features.is_floating_point():
+            rows, frames = features.shape[:2]
+            for lengths in tensors:
+                whole = lengths.shape == (rows,) and not lengths.is_floating_point()
+                if whole and int(lengths.max()) == frames and int(lengths.min()) > 0:
+                    return lengths.new_ones((rows, frames)).cumsum(1) <= lengths[:, None]
+    return None
 
 
 def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int, paddings: Mapping[str, int]) -> str:

@@ -55,6 +55,7 @@ class TrainedProbe(Probe):
         self.outside: list[str] = []  # parameters with a gradient, beside a trained module
         self.fed = False  # an optimizer has a gradient
         self.copies: CoarseCopies | None = None
+        self.parameters: list[tuple[str, Any]] = []  # after the last step: the script may merge them then
         self.line = ""
         self.made_line = ""
         self._read = False  # the gradients of this step
@@ -168,6 +169,7 @@ class TrainedProbe(Probe):
         for name, one in waiting:
             if name in self.before and digest(one) != self.before[name]:
                 self.moved.add(name)
+        self.parameters = list(self.script.parameters())
         self._read = False
         self.nonfinite.clear()
 
@@ -177,8 +179,7 @@ class TrainedProbe(Probe):
         for optimizer in self.watched.optimizers.values():
             holders.update({id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
         runs = runs_of(self.calls, self.gradients)
-        parameters = list(self.script.parameters())
-        known = {id(parameter) for _, parameter in parameters}
+        known = {id(parameter) for _, parameter in self.parameters}
         traces = {
             name: ParameterTrace(
                 trains=parameter.requires_grad,
@@ -196,7 +197,7 @@ class TrainedProbe(Probe):
                 kept=self.kept.get(name, 0),
                 moved_frozen=self.frozen.get(name, 0),
             )
-            for name, parameter in parameters
+            for name, parameter in self.parameters
             if local(parameter).numel()
         }
         strangers = sum(one not in known for one in self.script.optimized)

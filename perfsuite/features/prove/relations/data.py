@@ -16,13 +16,13 @@ from perfsuite.features.prove.relations._data_probe import FEWEST, PROBE
 
 def _judge(seen: Seen) -> Judged:
     ranks = typed(seen, DataFacts)
-    loaders = [rank.loaders for rank in ranks]
+    loaders = [[one for one in rank.loaders if not one.evaluates] for rank in ranks]
     if not loaders[0]:
         raise CannotTry(Remark(what="none"))
     wrong: list[Remark] = []
     aside: list[Remark] = []
     for same in zip(*loaders, strict=False):  # of all ranks
-        wrong += [remark for one in same[:1] for remark in _of_rank(one)]
+        wrong += [remark for one in same[:1] for remark in (*_of_rank(one), *_of_numbers(one))]
         wrong += _unread(same)
         if len(ranks) > 1 and not ranks[0].parallel:
             aside.append(Remark(what="ranks_unknown"))
@@ -32,6 +32,7 @@ def _judge(seen: Seen) -> Judged:
         step, number, usual = uneven
         what = "left_over" if number > usual else "first_step"
         wrong.append(Remark(what=what, step=step, number=number, expected=usual, line=ranks[0].backward_line))
+    wrong += [remark for one in ranks[0].loaders if one.evaluates for remark in _of_evaluation(one)]
     wrong += _of_workers(ranks[0].draws, max(loader.workers for loader in loaders[0]))
     first = loaders[0][0]
     if len(first.epochs) < 2 and not wrong:
@@ -65,6 +66,31 @@ def _of_rank(one: LoaderFacts) -> Iterator[Remark]:
         if one.shuffles and enough and mine[:size] == its[:size] and not _ascends(mine):
             yield Remark(what="same_order", step=number + 2, **about)
             return
+
+
+def _of_numbers(one: LoaderFacts) -> Iterator[Remark]:
+    """A data set that is told the epoch, and gives the same samples in each."""
+    for mine, its in pairwise(one.epochs):
+        before, after = (dict(zip(epoch.samples, _known(epoch), strict=False)) for epoch in (mine, its))
+        both = before.keys() & after.keys()
+        if one.rows and mine.number != its.number and mine.name == its.name and len(both) >= FEWEST:
+            if all(before[row] == after[row] for row in both):
+                yield Remark(what="epoch_unread", subject=mine.name, line=one.line, number=len(both))
+            return
+
+
+def _of_evaluation(one: LoaderFacts) -> Iterator[Remark]:
+    """A data set without training that gives other numbers for the same samples. Tokens may be masked at random."""
+    for mine, its in pairwise(one.epochs):
+        same = one.rows and mine.samples == its.samples and mine.contents == its.contents and mine.complete
+        if same and len(mine.samples) == len(mine.exact) == len(its.exact) >= FEWEST and mine.exact != its.exact:
+            yield Remark(what="eval_random", subject=one.dataset, line=one.line)
+            return
+
+
+def _known(epoch: Epoch) -> list[str]:
+    """The fingerprints of all numbers, or else of the whole ones."""
+    return epoch.exact or epoch.contents
 
 
 def _ascends(samples: Sequence[str]) -> bool:
@@ -172,6 +198,10 @@ RELATION = Relation(
         "{expected}, and not after (number + 1) % {expected}?",
         "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
         "same seed in each?",
+        "epoch_unread": "{subject} is another one in the next epoch, and all of {number} samples stay as they were: do "
+        "persistent workers keep the old data set, or is it not read?",
+        "eval_random": "an evaluation gets other numbers for the same samples of {subject} than the one before: are "
+        "they augmented?",
         "own_alike": "workers draw the same random numbers from {subject}, of which each has a copy: seed it by "
         "worker_init_fn, or draw from torch's",
     },
