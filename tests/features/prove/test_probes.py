@@ -11,11 +11,14 @@ import pytest
 from perfsuite.features.prove.relation import CannotTry, ProveRequest
 from perfsuite.features.prove.relations import _causal_probe, _schedule_probe, causal, modes, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
+from perfsuite.features.prove.relations._changes import DROPOUT
 from perfsuite.features.prove.relations._compared import same_steps
-from perfsuite.features.prove.relations._copies import CoarseCopies
+from perfsuite.features.prove.relations._copies import CoarseCopies, twin_of
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._one_rank import on_one_rank
+from perfsuite.features.prove.relations._references import References
+from perfsuite.features.prove.relations._schedule_lengths import length_of, warmup_of
 from perfsuite.features.prove.relations._statistics import Statistics
 from perfsuite.features.prove.relations._ties import Ties, in_one_memory
 from perfsuite.features.prove.relations_text import say
@@ -177,6 +180,72 @@ def test_a_load_that_assigns_parts_what_is_tied():
         assert list(ties.parted(model)) == [("embed.weight", "head.weight")]
     finally:
         ties.handle.remove()
+
+
+def floored(total: int) -> Any:
+    """A cosine after four steps of warm-up, which never comes to 0."""
+    return lambda step: (step + 1) / 4 if step < 4 else max(0.05, 0.5 + 0.5 * math.cos(math.pi * (step - 4) / total))
+
+
+def test_a_schedule_of_ones_own_says_how_long_it_is_by_its_own_numbers():
+    """Its floor comes before its end. The warm-up ends where it is highest."""
+    scheduler = SimpleNamespace(lr_lambdas=[floored(48)])
+
+    assert length_of(scheduler, 200) == 48
+    assert warmup_of(scheduler, 200) == 3
+    assert warmup_of(SimpleNamespace(lr_lambdas=[lambda step: step]), 90) == 0
+
+
+@pytest.mark.parametrize(("count", "update"), [(12, 4), (6, 0)])
+def test_a_rate_that_vanishes_is_told(count, update):
+    """As one that is multiplied again and again; not one that ends there."""
+    rates = [0.1**step for step in range(count)]
+
+    assert schedule._vanished(rates) == (update + 1 if update else 0)
+    assert schedule._vanished([*[1.0] * count, *rates]) == 0
+    assert schedule._vanished([1e-6] * count) == 0
+
+
+def test_two_trained_models_of_the_same_numbers_are_told():
+    """A reference that an optimizer has, too. Two norms begin alike, and two critics do not."""
+    model, other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    assert twin_of([model, copy.deepcopy(model)]) == "Linear"
+    assert twin_of([model, other]) == ""
+    assert twin_of([nn.LayerNorm(4), nn.LayerNorm(4)]) == ""
+
+
+class Attending(nn.Module):
+    """With dropout of its attention alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        """Of one head."""
+        x = self.layer(x)
+        drops = 0.5 if self.training else 0.0
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=drops)
+
+
+@pytest.mark.parametrize("make", [Attending, lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))])
+@pytest.mark.parametrize(
+    ("trains", "follows", "told"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_a_reference_that_drops_values_is_told(monkeypatch, make, trains, follows, told):
+    """A teacher that follows the model may."""
+    for name in (*DROPOUT, "scaled_dot_product_attention"):
+        monkeypatch.setattr(nn.functional, name, getattr(nn.functional, name))
+    script: Any = SimpleNamespace(line=lambda: "train.py:1")
+    references, model = References(cast(Any, torch), script), make().train(trains)
+    for _ in range(4):
+        references.called(model, lambda: model(torch.ones(1, 2, 4)))
+        if follows:
+            with torch.no_grad():
+                next(model.parameters()).mul_(0.9)
+
+    assert references.dropping() == (([type(model).__name__], "train.py:1") if told else ([], ""))
 
 
 RISING = [0.5, *(0.5 + 0.5 * math.cos(math.pi * step / 8) for step in range(17))]  # a cosine that is too short
@@ -419,7 +488,7 @@ def test_what_follows_each_batch_is_known():
 )
 def test_the_length_of_an_own_schedule_is_where_it_has_fallen(factor, length):
     """A scheduler with a function of the user's says no length."""
-    assert _schedule_probe._fallen(factor, 96) == length
+    assert length_of(SimpleNamespace(lr_lambdas=[factor]), 96) == length
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import local
-from perfsuite.rank.script.probes import plain
+from perfsuite.rank.script.probes import digest, plain
 from perfsuite.rank.torch_types import Module, Tensor
 
 SAMPLE = 4096  # numbers of a parameter that are followed
@@ -22,6 +22,21 @@ def copies_of(models: Sequence[Module]) -> list[Module]:
     same = [one for one in gc.get_objects() if type(one) in {kind for kind, _ in forms} and id(one) not in parts]
     named = ((one, [plain(name) for name, _ in one.named_parameters()]) for one in same)
     return [one for one, names in named if (type(one), names) in forms]
+
+
+def twin_of(models: Sequence[Module]) -> str:
+    """The class of the first model that has the numbers of another one, some of them random; empty if none has."""
+    seen: set[tuple[Any, ...]] = set()
+    for model in map(inner_model, models):
+        form = type(model), *((plain(name), digest(one)) for name, one in model.named_parameters())
+        if form in seen and any(_varies(local(one)) for one in model.parameters()):
+            return type(model).__name__
+        seen.add(form)
+    return ""
+
+
+def _varies(tensor: Tensor) -> bool:
+    return bool(tensor.numel() and tensor.min() != tensor.max())
 
 
 class _Followed(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relations._changes import DROPOUT
+from perfsuite.features.prove.relations._references import References
 from perfsuite.features.prove.relations._swaps import Swaps
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
@@ -34,7 +35,8 @@ class Modes(Record, frozen=True, kw_only=True):
     off: trains modules which trained before, but are in evaluation mode now, or the whole model always. on:
     evaluates in training mode. changed: an evaluation changed parameters or buffers. drops: it called a function of
     dropout. swapped: it put in weights with which training goes on. frozen: it froze parameters, which stay so.
-    again: it left random numbers as an earlier one did. seeded: a step drew those of another one.
+    again: it left random numbers as an earlier one did. seeded: a step drew those of another one. reference: models
+    that are not trained drop values at random.
     """
 
     steps: int
@@ -68,6 +70,7 @@ class ModeProbe(Probe):
         self._quiet = False  # a forward runs in which no module is in training mode
         for name in DROPOUT:
             replace(torch.nn.functional, name, self._dropping)
+        self._references = References(torch, script)
 
     def _dropping(self, drop: Callable[..., Any]) -> Callable[..., Any]:
         def dropping(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +83,7 @@ class ModeProbe(Probe):
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """Training, or an evaluation of the same module."""
         if not self._is_trained(model):
-            return call()
+            return self._references.called(model, call) if self.trained else call()
         if self.torch.is_grad_enabled() and (model.training or not self.trained):
             self._after_evaluation()
         if self.torch.is_grad_enabled():
@@ -184,6 +187,9 @@ class ModeProbe(Probe):
 
     def facts(self) -> Any:
         """A record, Modes."""
+        names, line = self._references.dropping()
+        if names:
+            self._note("reference", names, line)
         trains = len(self._on_steps) >= max(self.script.step - 1, 1)  # what looks like an evaluation in each step
         facts = Modes(
             steps=self.script.step,

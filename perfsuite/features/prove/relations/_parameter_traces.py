@@ -29,8 +29,9 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     """Of one rank. ``hidden`` are the class and line of modules that run in a model which does not have them, for
     each parameter. ``parted`` are names of what was one parameter, ``shared`` of two in one memory, ``lost`` those
     of a model of which no optimizer has any, although all that the optimizers have is without a gradient.
-    ``outside`` are those of a module that has the trained one, with a gradient and in no optimizer.
-    ``undone`` are those that differ from DeepSpeed's copies, ``stuck_copies`` dtypes of a copy's parameters.
+    ``outside`` are those of a module that has the trained one, with a gradient and in no optimizer. ``twin`` is the
+    class of a trained model that began as a copy of another. ``undone`` are those that differ from DeepSpeed's copies,
+    ``stuck_copies`` dtypes of a copy's parameters.
     ``by_hand``: something else than a torch optimizer updates, so what is in one is not known.
     """
 
@@ -43,6 +44,7 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     undone: list[str] = []
     unfrozen: list[str] = []  # modules whose requires_grad is set, which is no module's
     lost: list[str] = []
+    twin: str = ""
     outside: list[str] = []
     stuck_copies: dict[str, str] = {}
     hidden: list[tuple[str, str]] = []

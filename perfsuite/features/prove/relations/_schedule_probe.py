@@ -11,16 +11,14 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relations._changes import DEEPSPEED
+from perfsuite.features.prove.relations._schedule_lengths import length_of, warmup_of
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:ScheduleProbe"
-# Attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR, DeepSpeed's WarmupDecayLR.
-LENGTHS = ("total_steps", "T_max", "total_num_steps")
-LENGTH, WARMUP = "num_training_steps", "num_warmup_steps"  # of the schedules of transformers
 FEWEST_RATES = 3
-BEYOND, MOST_ASKED = 4, 100_000  # times the updates, and steps, of which a factor of the user's own is asked
+BEYOND = 4  # times the updates, of which a factor of the user's own is asked
 TURNS = "T_max"  # of the one that rises again after its end
 ACCELERATE = "accelerate.scheduler"
 DEEPSPEED_SCHEDULES = "deepspeed.runtime.lr_schedules"
@@ -53,7 +51,8 @@ class Schedule(Record, frozen=True, kw_only=True):
 
 class Schedules(Record, frozen=True, kw_only=True):
     """``skipped`` are the iterations without an update, by their number from 0. ``averaged`` is how often an average of
-    weights was updated in one iteration at most. ``backwards`` counts micro-batches.
+    weights was updated in one iteration at most. ``backwards`` counts micro-batches. ``rates`` are the highest ones of
+    each optimizer's updates.
     """
 
     averaged: int
@@ -66,6 +65,7 @@ class Schedules(Record, frozen=True, kw_only=True):
     ranks: int
     left_behind: int = 0  # parameter groups whose rate stays, where the script itself sets that of others
     update_line: str = ""
+    rates: list[list[float]] = []
 
 
 class _Followed:
@@ -93,6 +93,7 @@ class ScheduleProbe(Probe):
         self.skipped: list[int] = []
         self.iterations = self.backwards = 0
         self._groups: dict[int, tuple[float, list[set[float]]]] = {}  # by optimizer: its default, and all of each group
+        self._rates: dict[int, list[float]] = {}  # by optimizer: the highest of each update
         self._update_line = ""
         self._depth = 0
         self._stepped: list[Any] = []  # inside of an outermost call
@@ -188,6 +189,7 @@ class ScheduleProbe(Probe):
         self._update_line = self._update_line or self.script.line()
         default = float(optimizer.defaults.get("lr", 0.0))
         _, groups = self._groups.setdefault(id(optimizer), (default, [set() for _ in optimizer.param_groups]))
+        self._rates.setdefault(id(optimizer), []).append(max(float(group["lr"]) for group in optimizer.param_groups))
         for rates_of_group, group in zip(groups, optimizer.param_groups, strict=False):
             rates_of_group.add(float(group["lr"]))
         for one in self.followed.values():
@@ -218,6 +220,7 @@ class ScheduleProbe(Probe):
 
     def facts(self) -> Any:
         """A record, Schedules. What follows the last update may be cut off."""
+        most = BEYOND * max(self.iterations, self.backwards) * self.script.world_size
         schedulers = [
             Schedule(
                 kind=type(one.scheduler).__name__,
@@ -228,9 +231,9 @@ class ScheduleProbe(Probe):
                 inner=one.inner,
                 steps_known_optimizer=self._is_known(one.scheduler.optimizer),
                 rates=one.rates,
-                length=_length(one.scheduler, max(self.iterations, self.backwards) * self.script.world_size),
+                length=length_of(one.scheduler, most),
                 turns=hasattr(one.scheduler, TURNS),
-                warmup=_told(one.scheduler, WARMUP),
+                warmup=warmup_of(one.scheduler, most),
                 position=int(
                     getattr(one.scheduler, "last_epoch", 0) or getattr(one.scheduler, "last_batch_iteration", 0)
                 ),
@@ -250,6 +253,7 @@ class ScheduleProbe(Probe):
             ranks=self.script.world_size,
             left_behind=0 if self.followed else sum(_left_behind(*one) for one in self._groups.values()),
             update_line=self._update_line,
+            rates=list(self._rates.values()),
         )
         return msgspec.to_builtins(facts)
 
@@ -261,31 +265,6 @@ def _left_behind(default: float, groups: Sequence[set[float]]) -> int:
     """How many groups keep the optimizer's own rate, while that of others changes."""
     stays = sum(rates == {default} for rates in groups)
     return stays if any(len(rates) >= FEWEST_RATES for rates in groups) else 0
-
-
-def _length(scheduler: Any, updates: int) -> int:
-    said = int(max(_told(scheduler, LENGTH), *(getattr(scheduler, name, 0) for name in LENGTHS)))
-    return said or max((_fallen(one, BEYOND * updates) for one in getattr(scheduler, "lr_lambdas", ())), default=0)
-
-
-def _fallen(factor: Callable[[int], float], most: int) -> int:
-    """The step from which a user's factor stays as it is, having fallen by half or more; 0 if it does not within the
-    first half of so many steps: one that falls in stages may stay for some.
-    """
-    try:
-        factors = [float(factor(step)) for step in range(min(most, MOST_ASKED))]
-    except Exception:  # it is asked for steps that training does not come to
-        return 0
-    if not factors or factors[-1] > max(factors) / 2:
-        return 0
-    start = next((len(factors) - after for after, one in enumerate(reversed(factors)) if one != factors[-1]), 0)
-    return start if start <= len(factors) / 2 else 0
-
-
-def _told(scheduler: Any, keyword: str) -> int:
-    """What a schedule of transformers was told."""
-    found = [getattr(one, "keywords", {}).get(keyword, 0) for one in getattr(scheduler, "lr_lambdas", ())]
-    return int(max(found, default=0))
 
 
 def _inner(optimizer: Any) -> Any:

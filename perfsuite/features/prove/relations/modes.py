@@ -59,6 +59,7 @@ RELATION = Relation(
         "requires_grad_(True) after it",
         "seeded": "{subject} draws the random numbers of an earlier step again after step {step}: is a seed set in the "
         "loop?",
+        "reference": "{subject} is not trained, and drops values at random in each step: call its eval()",
         "again": "the evaluation after step {step} sets a seed, so {subject} draws the same random numbers after each: "
         "use a torch.Generator, or torch.random.fork_rng()",
     },

@@ -16,6 +16,7 @@ FEWEST = 3  # updates
 NEAR = 0.25  # of the updates, a length that counts them
 SAME = 0.02  # of a length that counts something else than updates, which may leave some out at the end of an epoch
 NEARLY_ALL, NEARLY_NONE = 0.99, 0.05  # of the highest rate
+VANISHING = 1e-3  # of the highest rate
 FEWEST_OF_ALL = 8  # updates, of which a multiple is no accident
 
 
@@ -24,6 +25,8 @@ def _judge(seen: Seen) -> Judged:
     outer = [scheduler for scheduler in facts.schedulers if not scheduler.inner]
     if facts.averaged > 1:
         return RELATION.broken([Remark(what="averaged", number=facts.averaged, line=facts.average_line)])
+    if any(vanished := [_vanished(one) for one in facts.rates]):
+        return RELATION.broken([Remark(what="vanishes", step=max(vanished), line=facts.update_line)])
     if facts.left_behind:
         return RELATION.broken([Remark(what="left", line=facts.update_line)])
     if not outer:
@@ -68,6 +71,8 @@ def _wrong_length(one: Schedule, facts: Schedules, stepped: int) -> Remark | Non
     about: dict[str, Any] = {"number": stepped, "expected": one.length, "line": one.line or one.made}
     if 0 < one.length < one.warmup:
         return Remark(what="warms", subject=one.kind, **about | {"number": one.warmup})
+    if facts.ended and FEWEST_OF_ALL <= one.position <= one.warmup <= 2 * one.position and _rises(one.rates):
+        return Remark(what="unwarmed", subject=one.kind, **about | {"number": one.warmup, "expected": one.position})
     if one.turns and stepped > one.length + 1:
         return Remark(what="turns", subject=one.kind, **about)
     if (lowest := _turn(one.rates)) and not 0 < one.position <= one.length + 1:
@@ -85,6 +90,17 @@ def _counts_parts(one: Schedule, facts: Schedules) -> bool:
     parts = (facts.backwards, one.position * facts.ranks, facts.backwards * facts.ranks)
     meant = any(math.isclose(one.length, number, rel_tol=SAME) for number in parts)
     return meant and one.position >= FEWEST_OF_ALL and one.length >= one.position * 3 / 2
+
+
+def _rises(rates: Sequence[float]) -> bool:
+    return all(before < after for before, after in itertools.pairwise(rates))
+
+
+def _vanished(rates: Sequence[float]) -> int:
+    """The update, from 1, since which the rate is nearly nothing, for half of all updates or more; 0 if it is not."""
+    top, count = max(rates, default=0.0), len(rates)
+    least = next((count - after for after, rate in enumerate(reversed(rates)) if rate > VANISHING * top), 0)
+    return least + 1 if count >= FEWEST_OF_ALL and rates[-1] and least <= count / 2 else 0
 
 
 def _turn(rates: Sequence[float]) -> int:
@@ -145,6 +161,10 @@ RELATION = Relation(
         "micro-batches, or the batches of all ranks?",
         "warms": "{subject} warms up for {number} steps, and is made for {expected}: it never comes to the learning "
         "rate that was asked for",
+        "unwarmed": "{subject} warms up for {number} steps, and training ends after {expected}: does its length count "
+        "samples or micro-batches?",
+        "vanishes": "the learning rate is less than a thousandth of the highest one from update {step} on: is the "
+        "rate of the update before multiplied, and not the first one?",
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },

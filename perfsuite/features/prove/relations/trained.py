@@ -37,6 +37,8 @@ def _judge(seen: Seen) -> Judged:
     ]
     if first.clips:
         wrong.append(Remark(what=f"clips_{first.clips}", line=first.clip_line))
+    if first.twin:
+        wrong.append(Remark(what="twin", subject=first.twin, line=first.optimizer_line))
     if first.hidden:
         kind, line = first.hidden[0]
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
@@ -150,6 +152,8 @@ RELATION = Relation(
         "the gradient. Give both modules the same parameter",
         "unfrozen": "{subject} has requires_grad = False, which freezes nothing of a module: call "
         "requires_grad_(False)",
+        "twin": "two models of the class {subject} began with the same numbers, and both are trained: freeze the one "
+        "that is a reference",
         "undone": "{subject} is not what DeepSpeed's float32 copy of it is, which the first update puts in its place: "
         "change weights before deepspeed.initialize()",
         "clips_late": "gradients are clipped after the optimizer has used them: clip them before optimizer.step()",
