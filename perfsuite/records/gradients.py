@@ -62,3 +62,4 @@ class Gradients(Record, frozen=True, kw_only=True):
     ignored: int = 0  # an accumulation that accelerate was told, and that no step has
     weights_low: list[str] = []  # parameters that the optimizer moves in such a dtype
     lines: dict[str, str] = {}  # the user's, by what it does: "backward", "clip", "compile", or "parts" that clips some
+    may_have_padding: bool = False  # some row of tokens

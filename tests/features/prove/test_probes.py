@@ -13,7 +13,7 @@ from perfsuite.features.prove.relations import _causal_probe, _schedule_probe, c
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
 from perfsuite.features.prove.relations._changes import DROPOUT
 from perfsuite.features.prove.relations._compared import same_steps
-from perfsuite.features.prove.relations._copies import CoarseCopies, twin_of
+from perfsuite.features.prove.relations._copies import CoarseCopies, Twins
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._one_rank import on_one_rank
@@ -210,9 +210,15 @@ def test_two_trained_models_of_the_same_numbers_are_told():
     """A reference that an optimizer has, too. Two norms begin alike, and two critics do not."""
     model, other = nn.Linear(4, 4), nn.Linear(4, 4)
 
-    assert twin_of([model, copy.deepcopy(model)]) == "Linear"
-    assert twin_of([model, other]) == ""
-    assert twin_of([nn.LayerNorm(4), nn.LayerNorm(4)]) == ""
+    for models, told in (
+        ([model, copy.deepcopy(model)], "Linear"),
+        ([model, other], ""),
+        ([nn.LayerNorm(4), nn.LayerNorm(4)], ""),
+    ):
+        twins = Twins()
+        for one in models:
+            twins.called(one)
+        assert twins.among(models) == told
 
 
 class Attending(nn.Module):

@@ -68,6 +68,9 @@ STEP = "        scheduler.step()\n"
 SHUFFLE = "batch_size=8, shuffle=True"
 BACK = "        loss.backward()\n"
 RANK_MOVES = "        optimizer.step()\n        net[1].bias.data.add_(dist.get_rank())\n"
+SCALED = """scale = globals().setdefault("scale", nn.Parameter(torch.ones(())))
+        len(optimizer.param_groups) < 2 and optimizer.add_param_group({"params": [scale]})
+        nn.functional.cross_entropy(scale * model(x).flatten(0, 1)"""
 OWN_SEED = "shuffle=True, generator=torch.Generator().manual_seed(dist.get_rank())"
 UPDATE = "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n        scheduler.step()\n"
 OF_TWO = """        (loss / 2).backward()
@@ -200,6 +203,7 @@ OF_RANKS = [
         ("nn.parallel.DistributedDataParallel(net)", OWN_WEIGHTS),
         "between ranks before the first step",
     ),
+    ("replicas", ("nn.functional.cross_entropy(model(x).flatten(0, 1)", SCALED), "param_groups[1]['params'][0]"),
     ("replicas", ("        optimizer.step()\n", RANK_MOVES), "1.bias differs between ranks since step"),
     ("data", ("sampler=sampler", "shuffle=True"), "all 2 ranks read the same samples of TensorDataset"),
     ("data", ("    sampler.set_epoch(epoch)\n", ""), "epoch 2 reads TensorDataset in the order of the epoch before"),

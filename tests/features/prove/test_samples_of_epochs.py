@@ -72,8 +72,11 @@ def test_the_epoch_of_a_data_set_inside_of_another_is_found():
 def test_frames_after_the_length_of_a_row_are_padding():
     """Of another number in another micro-batch."""
     frames, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
+    frames[1, 3:] = 0.0
     alone = {"x": frames[1:, :3], "n": torch.tensor([3])}
     both = {"x": frames, "n": lengths}
 
     assert fingerprints(both)[1:] == fingerprints(alone)
     assert fingerprints({"x": frames})[1:] != fingerprints({"x": frames[1:, :3]})
+    frames[1, 4] = 1.0  # so they are no lengths
+    assert fingerprints(both)[1:] != fingerprints(alone)

@@ -87,6 +87,12 @@ class Compared:
         """
         return all(math.isclose(ratio, by, rel_tol=SCALED) for ratio in self.ratios)
 
+    def begins_unscaled(self, count: int) -> list[Remark]:
+        """Where the difference begins, if it is not that of a factor by ``count``: outputs of parts differ otherwise,
+        too, as by their padding.
+        """
+        return [] if self.is_scaled(count) or self.is_scaled(1 / count) else self.begins
+
     def left_open(self, count: int) -> list[Remark]:
         """What forbids an answer about a batch that ``count`` micro-batches or ranks share. A gradient that is so many
         times as large, or as small, has one whatever the doubts are.

@@ -24,15 +24,28 @@ def copies_of(models: Sequence[Module]) -> list[Module]:
     return [one for one, names in named if (type(one), names) in forms]
 
 
-def twin_of(models: Sequence[Module]) -> str:
-    """The class of the first model that has the numbers of another one, some of them random; empty if none has."""
-    seen: set[tuple[Any, ...]] = set()
-    for model in map(inner_model, models):
-        form = type(model), *((plain(name), digest(one)) for name, one in model.named_parameters())
-        if form in seen and any(_varies(local(one)) for one in model.parameters()):
-            return type(model).__name__
-        seen.add(form)
-    return ""
+class Twins:
+    """Models as they were when they were called first of all."""
+
+    def __init__(self) -> None:
+        self._begun: dict[int, tuple[Any, ...]] = {}
+
+    def called(self, model: Module) -> None:
+        """Before the first update."""
+        inner = inner_model(model)
+        if id(inner) not in self._begun:
+            names = (plain(name) for name, _ in inner.named_parameters())
+            self._begun[id(inner)] = (type(inner), *zip(names, map(digest, inner.parameters()), strict=True))
+
+    def among(self, models: Sequence[Module]) -> str:
+        """The class of the first one that had the numbers of another, some of them random; empty if none had."""
+        seen: set[tuple[Any, ...]] = set()
+        for model in map(inner_model, models):
+            form = self._begun.get(id(model), ())
+            if form in seen and any(_varies(local(one)) for one in model.parameters()):
+                return type(model).__name__
+            seen |= {form} if form else set()
+        return ""
 
 
 def _varies(tensor: Tensor) -> bool:

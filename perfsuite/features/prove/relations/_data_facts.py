@@ -7,8 +7,8 @@ from perfsuite.records.record import Record
 class Epoch(Record, frozen=True, kw_only=True):
     """One pass over a loader, as far as it was read. ``samples`` are indices or fingerprints, in their order, and
     ``contents`` fingerprints of each one's whole numbers, which no augmentation changes; of all if it has none.
-    ``exact`` are those of all numbers, where whole ones do not tell which sample it is. ``number`` is what the data set
-    itself has as its epoch, under the ``name``.
+    ``exact`` are those of all numbers, where there are others, or whole ones do not tell which sample it is.
+    ``number`` is what the data set itself has as its epoch, under the ``name``.
     """
 
     samples: list[str]

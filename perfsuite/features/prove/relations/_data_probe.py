@@ -34,7 +34,7 @@ class _Pass:
         self.exact: list[str] = []
         self.drawn: list[list[str]] = []  # the indices of batches that are not read yet
         self.batches = 0
-        self.complete = self.trains = self.tells = False
+        self.complete = self.trains = self.tells = self.has_more = False
         self.name, self.number = _epoch_of(loader.dataset)
         self.writes = ""
 
@@ -133,7 +133,7 @@ class DataProbe(Probe):
                 one.samples += one.drawn.pop(0) if has_indices else fingerprints({"batch": batch})
                 one.writes = one.writes or self._stored.written(one.loader.dataset)
                 one.contents += self._contents(batch, one)
-                one.exact += [] if one.tells else fingerprints({"batch": batch})
+                one.exact += fingerprints({"batch": batch}) if one.has_more else []
                 self._last = one
             return batch
 
@@ -143,6 +143,7 @@ class DataProbe(Probe):
         tensors = dict(tensors_in(batch))
         whole = {name: tensor for name, tensor in tensors.items() if tensor.dim() and not tensor.is_floating_point()}
         one.tells = not whole or max((some[0].numel() for some in whole.values() if len(some)), default=0) >= FEWEST
+        one.has_more = not one.tells or len(whole) < sum(1 for tensor in tensors.values() if tensor.dim())
         return fingerprints(whole or tensors)
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:

@@ -19,7 +19,9 @@ CLOSE = 100  # times the epsilon of what the model gives
 
 
 class GivenRows:
-    """Of all steps of a rank. Those of tokens are kept until the end, when their padding is known."""
+    """Of all steps of a rank. Those of tokens are kept until the end, when their padding is known.
+    ``may_have_padding``: some row has a mask, or ends with one token twice.
+    """
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -27,11 +29,14 @@ class GivenRows:
         self._now: list[Any] = []  # fingerprints, or inputs of which they will be made
         self._padding: dict[str, int] = {}  # by the name of the tokens' tensor
         self._tries = 0
+        self.may_have_padding = False
 
     def read(self, model: Module, args: Any, kwargs: Any) -> None:
         """A training forward is about to begin."""
         inputs, config = {"args": args, **kwargs}, getattr(inner_model(model), "config", None)
         ids, decoded = token_inputs(self.torch, tensors_in(inputs))
+        if ids is not None and not self.may_have_padding:
+            self.may_have_padding = MASK in kwargs or bool((ids[:, -1] == ids[:, -2]).any())
         if ids is None or decoded is not None or MASK in kwargs or shards_of(model):
             self._now += fingerprints(inputs, config)
             return

@@ -152,6 +152,7 @@ class GradientProbe(Probe):
                 weights_low=self.weights_low,
                 ignored=self.asked.ignored(max((step.micro_batches for step in self.steps), default=1)),
                 lines=self.lines,
+                may_have_padding=self._rows.may_have_padding,
             )
         )
 
@@ -269,7 +270,7 @@ class GradientProbe(Probe):
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """Read the rows that a module gets in training mode, and once what its modules give."""
         torch = self.torch
-        if not model.training:
+        if not model.training or next(model.parameters(), None) is None:  # a loss has no rows of its own
             return call()
         self._note_precision(model)
         self._rows.read(model, args, kwargs)

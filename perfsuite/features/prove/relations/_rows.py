@@ -25,9 +25,22 @@ def fingerprints(inputs: Mapping[str, Any], config: Any = None, padding: Mapping
         return []
     rows = tensors[0][1].shape[0]
     tensors = [(name, local(tensor.detach()).cpu().contiguous()) for name, tensor in tensors if tensor.shape[0] == rows]
-    mask = mask_of(tensors)
     paddings = {"labels": IGNORED, **padding} | {DECODER + name: of for name, of in _decoded(config)}
-    return [_of_row(tensors, mask, row, paddings) for row in range(rows)]
+    masks = dict(_masks(tensors, paddings))
+    return [_of_row(tensors, masks, row, paddings) for row in range(rows)]
+
+
+def _masks(tensors: Sequence[tuple[str, Any]], paddings: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
+    """For each tensor with positions, what is no padding. The mask of an encoder is not that of its decoder."""
+    mask = mask_of(tensors)
+    decodes = any(name.startswith(DECODER) for name in paddings)
+    for name, tensor in tensors:
+        if tensor.dim() < 2 or (decodes and name in paddings):
+            continue
+        if mask is not None and tensor.shape[:2] == mask.shape:
+            yield name, mask
+        elif (found := _by_lengths(tensor, tensors)) is not None:
+            yield name, found
 
 
 def _decoded(config: Any) -> Iterator[tuple[str, int]]:
@@ -38,36 +51,33 @@ def _decoded(config: Any) -> Iterator[tuple[str, int]]:
 
 
 def mask_of(tensors: Sequence[tuple[str, Any]]) -> Any:
-    """The attention mask of a batch, or else the only tensor of truth values for each position, or what lengths say;
-    None without one.
-    """
+    """The attention mask of a batch, or else the only tensor of truth values for each position; None without one."""
     named = [tensor != 0 for name, tensor in tensors if name == MASK]
     truths = [tensor for _, tensor in tensors if tensor.dim() == 2 and str(tensor.dtype) == "torch.bool"]
-    found = named or (truths if len(truths) == 1 else [])
-    return found[0] if found else _by_lengths([tensor for _, tensor in tensors])
+    return next(iter(named or (truths if len(truths) == 1 else [])), None)
 
 
-def _by_lengths(tensors: Sequence[Any]) -> Any:
-    """Of features with frames, [rows, frames, …], which are padded to the longest row: another tensor has a length for
-    each row.
+def _by_lengths(padded: Any, tensors: Iterable[tuple[str, Any]]) -> Any:
+    """What is no padding of a tensor, [rows, positions, …], if another one has a length for each row, and all that is
+    beyond is one number. None if there is no such tensor.
     """
-    for features in tensors:
-        if features.dim() > 1 and features.is_floating_point():
-            rows, frames = features.shape[:2]
-            for lengths in tensors:
-                whole = lengths.shape == (rows,) and not lengths.is_floating_point()
-                if whole and int(lengths.max()) == frames and int(lengths.min()) > 0:
-                    return lengths.new_ones((rows, frames)).cumsum(1) <= lengths[:, None]
+    rows, positions = padded.shape[:2]
+    for _, lengths in tensors:
+        if lengths.shape != (rows,) or lengths.is_floating_point():
+            continue
+        if int(lengths.max()) == positions and int(lengths.min()) > 0:
+            mask = lengths.new_ones((rows, positions)).cumsum(1) <= lengths[:, None]
+            beyond = padded[~mask]
+            if not beyond.numel() or bool((beyond == beyond.flatten()[0]).all()):
+                return mask
     return None
 
 
-def _of_row(tensors: Iterable[tuple[str, Any]], mask: Any, row: int, paddings: Mapping[str, int]) -> str:
+def _of_row(tensors: Iterable[tuple[str, Any]], masks: Mapping[str, Any], row: int, paddings: Mapping[str, int]) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    decodes = any(name.startswith(DECODER) for name in paddings)
     for name, tensor in tensors:
-        own = decodes and name in paddings
-        hides = mask is not None and tensor.shape[:2] == mask.shape and not own
-        values = tensor[row][mask[row]] if hides else tensor[row]
+        mask = masks.get(name)
+        values = tensor[row] if mask is None else tensor[row][mask[row]]
         if name in paddings and values.dim() == 1:
             values = without_edges(values, paddings[name])
         digest.update(name.encode())

@@ -11,7 +11,7 @@ import msgspec
 
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, outside_of, runs_of
 from perfsuite.features.prove.relations._clips import Clips
-from perfsuite.features.prove.relations._copies import CoarseCopies, twin_of
+from perfsuite.features.prove.relations._copies import CoarseCopies, Twins
 from perfsuite.features.prove.relations._masters import unlike_masters
 from perfsuite.features.prove.relations._parameter_traces import ParameterTrace, ParameterTraces
 from perfsuite.features.prove.relations._ties import Ties, in_one_memory
@@ -51,7 +51,7 @@ class TrainedProbe(Probe):
         self.parted: list[tuple[str, str]] = []
         self.shared: list[tuple[str, str]] = []
         self.undone: list[str] | None = None  # of DeepSpeed
-        self.twin = ""  # the class of a model that began as a copy of another one, if both are trained
+        self.twins = Twins()
         self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
         self.outside: list[str] = []  # parameters with a gradient, beside a trained module
         self.fed = False  # an optimizer has a gradient
@@ -74,6 +74,8 @@ class TrainedProbe(Probe):
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """Record once which modules run in which order, and whether autograd records them."""
+        if not self.updates and self.torch.is_grad_enabled():
+            self.twins.called(model)
         if not model.training or self.updates != 1 or self._recorded or not self.torch.is_grad_enabled():
             if model.training and self.torch.is_grad_enabled() and not self.untied:
                 self.untied = _untied(model)
@@ -115,8 +117,6 @@ class TrainedProbe(Probe):
             self.lost = [plain(name) for name, parameter in named if parameter.grad is not None]
         if self.updates == 1 and not any(map(shards_of, self.script.models())):
             self.outside = [name for name, one in outside_of(self.script) if self._is_left_out(one)]
-        if not self.updates and not self.twin:
-            self.twin = twin_of(self.script.models())
         if self.strays is not None and not self.hidden:
             self.hidden = list(self.strays.trained())
         self.line = self.line or self.script.line()
@@ -216,7 +216,7 @@ class TrainedProbe(Probe):
                 shared=self.shared,
                 undone=self.undone or [],
                 unfrozen=[name for model in self.script.models() for name in _unfrozen(model)],
-                twin=self.twin,
+                twin=self.twins.among(self.script.models()),
                 lost=[] if self.fed else self.lost,
                 outside=self.outside,
                 stuck_copies=self.copies.stuck(FEWEST) if self.copies else {},

@@ -138,7 +138,7 @@ def _judge(whole: list[Gradients], parts: list[Gradients], times: int, rounding:
     aside += [Remark(what="uncounted")] if any(rank.uncounted for rank in whole) else []
     held = Remark(what="held", number=found.difference, expected=found.allowed)
     wrong = [] if found.agree else [_breach(found, times, whole[0].uncounted, parts[0].lines.get("backward", ""))]
-    return RELATION.broken([*wrong, *found.begins], aside, held)
+    return RELATION.broken([*wrong, *found.begins_unscaled(times)], aside, held)
 
 
 def _breach(found: Compared, times: int, uncounted: bool, line: str) -> Remark:

@@ -14,6 +14,8 @@ from perfsuite.records.gradients import Gradients
 
 def _prove(asked: ProveRequest) -> Proof:
     rounding = Rounding(*(typed(one, Gradients) for one in (yield own_and_rounded(asked))))
+    if not any(rank.may_have_padding for rank in rounding.own):
+        raise CannotTry(Remark(what="unused"))
     [other] = [typed(one, Gradients) for one in (yield [frozen(asked, change(hidden_otherwise))])]
     if not any(rank.changed for rank in other):
         raise CannotTry(Remark(what="unused"))

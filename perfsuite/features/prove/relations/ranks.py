@@ -40,7 +40,7 @@ def _judge(own: Sequence[Gradients], alone: Sequence[Gradients], rounding: Round
         raise CannotTry(doubts[0])
     held = Remark(what="held", number=found.difference, expected=found.allowed, step=len(own))
     wrong = [] if found.agree else [_breach(found, len(own), own[0].lines.get("backward", ""))]
-    return RELATION.broken([*wrong, *found.begins], [], held)
+    return RELATION.broken([*wrong, *found.begins_unscaled(len(own))], [], held)
 
 
 def _breach(found: Compared, ranks: int, line: str) -> Remark:

@@ -4,6 +4,7 @@ DistributedDataParallel and DeepSpeed below ZeRO-3 keep all parameters equal. Wi
 all ranks must stay so. Shards are not compared.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -59,8 +60,17 @@ class ReplicaProbe(Probe):
     def before_backward(self) -> None:
         """The first one sees the parameters before any update."""
         if not self.digests and self.script.models():
-            self.digests[0] = {name: digest(parameter) for name, parameter in self.script.parameters()}
+            self.digests[0] = {name: digest(parameter) for name, parameter in self._parameters()}
             self._look()
+
+    def _parameters(self) -> Iterator[tuple[str, Any]]:
+        """Those of modules, and others that an optimizer has."""
+        return itertools.chain(self.script.parameters(), self._strangers())
+
+    def _strangers(self) -> Iterator[tuple[str, Any]]:
+        """None where parameters are sharded."""
+        sharded = self.watched.engine is not None or any(map(shards_of, self.script.models()))
+        return iter(()) if sharded else strangers_of(self.script)
 
     def _look(self) -> None:
         modules = [part for model in self.script.models() for part in model.modules()]
@@ -84,19 +94,21 @@ class ReplicaProbe(Probe):
         step = self.script.step + 1
         averages = self.keeps in WHOLE or (not self.keeps and self.script.world_size > 1)
         if averages and step <= COMPARED and step not in self.gradients:
-            named = self.script.parameters()
+            named = self._parameters()
             self.gradients[step] = {name: digest(one.grad) for name, one in named if one.grad is not None}
 
     def iterated(self, skipped: bool) -> None:
         """A step has ended on this rank."""
         if self.script.world_size > 1 and self.script.step < COMPARED:
-            self.digests[self.script.step + 1] = self.script.digests()
+            strangers = {name: digest(one) for name, one in self._strangers()}
+            self.digests[self.script.step + 1] = self.script.digests() | strangers
 
     def facts(self) -> Any:
         """A record, Replica."""
         state = {}
         if self.script.world_size > 1:
-            self.digests[self.script.step] = self.script.digests_now()
+            strangers = {name: digest(one) for name, one in self._strangers()}
+            self.digests[self.script.step] = self.script.digests_now() | strangers
             state = dict(self._state())
         replica = Replica(
             keeps=self.keeps,
@@ -117,6 +129,16 @@ class ReplicaProbe(Probe):
                 if id(parameter) in names:
                     for key, tensor in tensors_in(state):
                         yield f"{names[id(parameter)]} ({key})", digest(tensor)
+
+
+def strangers_of(script: ProvedScript) -> Iterator[tuple[str, Any]]:
+    """Parameters that an optimizer has and no trained module, by their place there."""
+    known = {id(one) for _, one in script.parameters()}
+    for optimizer in script.watched.optimizers.values() or script.watched.made:
+        for number, group in enumerate(optimizer.param_groups):
+            for at, one in enumerate(group["params"]):
+                if id(one) not in known:
+                    yield f"{type(optimizer).__name__}.param_groups[{number}]['params'][{at}]", one
 
 
 def _judge(seen: Seen) -> Judged:
