@@ -108,8 +108,9 @@ def test_rows_of_a_decoder_are_the_same_with_more_padding():
     """Micro-batches of other sizes pad them otherwise; without a decoder, a padding token may be text."""
     short = {"input_ids": torch.arange(6)[None], "decoder_input_ids": torch.tensor([[0, 7, 8]])}
     long = short | {"decoder_input_ids": torch.tensor([[0, 7, 8, 0, 0]])}
+    ended = short | {"decoder_input_ids": torch.tensor([[0, 7, 8, 1, 0]])}  # labels that are shifted, of a shorter row
 
-    assert fingerprints(short, T5) == fingerprints(long, T5)
+    assert fingerprints(short, T5) == fingerprints(long, T5) == fingerprints(ended, T5)
     assert fingerprints(short, T5) != fingerprints(short | {"decoder_input_ids": torch.tensor([[0, 8, 7]])}, T5)
     assert fingerprints(short) != fingerprints(long)
     labels = {"labels": torch.tensor([[5, 6]])}

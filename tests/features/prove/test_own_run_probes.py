@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfsuite.features.prove.relations import data
+from perfsuite.features.prove.relations import data, resume
 from perfsuite.features.prove.relations._clips import Clips
 from perfsuite.features.prove.relations._data_facts import DataFacts, Epoch, LoaderFacts
 from perfsuite.features.prove.relations._micro_batches import MicroBatches
+from perfsuite.features.prove.relations._resume_probe import ResumeFacts
 from perfsuite.features.prove.relations._stored_samples import StoredSamples
 from perfsuite.features.prove.relations._swaps import Swaps
 from perfsuite.features.prove.relations.schedule import _counts_parts
@@ -238,3 +239,12 @@ def test_ranks_that_take_parts_by_other_seeds_are_told(shared, outcome):
     judged = data._judge([msgspec.to_builtins(of_rank(rank)) for rank in (0, 1)])
 
     assert judged.outcome == outcome
+
+
+def test_the_first_rank_saves_for_all():
+    """The others begin the step after that save, too."""
+    about: dict[str, Any] = {"steps": [], "made": 9, "ended": True, "checkpoint": "", "options": {}, "library": ""}
+    about |= {"draws": False, "repeats": True, "line": ""}
+    ranks = [ResumeFacts(**about, saved=saved, files="") for saved in (3, 0)]
+
+    assert [rank.saved for rank in resume._with_save(ranks)] == [3, 3]

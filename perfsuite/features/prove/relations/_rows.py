@@ -25,12 +25,12 @@ def fingerprints(inputs: Mapping[str, Any], config: Any = None, padding: Mapping
         return []
     rows = tensors[0][1].shape[0]
     tensors = [(name, local(tensor.detach()).cpu().contiguous()) for name, tensor in tensors if tensor.shape[0] == rows]
-    paddings = {"labels": IGNORED, **padding} | {DECODER + name: of for name, of in _decoded(config)}
+    paddings = {"labels": [IGNORED]} | {name: [token] for name, token in padding.items()} | dict(_decoded(config))
     masks = dict(_masks(tensors, paddings))
     return [_of_row(tensors, masks, row, paddings) for row in range(rows)]
 
 
-def _masks(tensors: Sequence[tuple[str, Any]], paddings: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
+def _masks(tensors: Sequence[tuple[str, Any]], paddings: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Any]]:
     """For each tensor with positions, what is no padding. The mask of an encoder is not that of its decoder."""
     mask = mask_of(tensors)
     decodes = any(name.startswith(DECODER) for name in paddings)
@@ -43,11 +43,14 @@ def _masks(tensors: Sequence[tuple[str, Any]], paddings: Mapping[str, int]) -> I
             yield name, found
 
 
-def _decoded(config: Any) -> Iterator[tuple[str, int]]:
-    """What a decoder is given beside an encoder, and what pads it."""
-    padding = getattr(config, "pad_token_id", None)
+def _decoded(config: Any) -> Iterator[tuple[str, list[int]]]:
+    """What a decoder is given beside an encoder, and what pads it. The end token has a place in shorter rows alone: the
+    longest one's falls away where labels are shifted.
+    """
+    padding, end = (getattr(config, name, None) for name in ("pad_token_id", "eos_token_id"))
     if getattr(config, "is_encoder_decoder", False) and isinstance(padding, int):
-        yield from (("input_ids", padding), (MASK, 0))
+        yield f"{DECODER}input_ids", [padding, *([end] if isinstance(end, int) else [])]
+        yield DECODER + MASK, [0]
 
 
 def mask_of(tensors: Sequence[tuple[str, Any]]) -> Any:
@@ -73,7 +76,9 @@ def _by_lengths(padded: Any, tensors: Iterable[tuple[str, Any]]) -> Any:
     return None
 
 
-def _of_row(tensors: Iterable[tuple[str, Any]], masks: Mapping[str, Any], row: int, paddings: Mapping[str, int]) -> str:
+def _of_row(
+    tensors: Iterable[tuple[str, Any]], masks: Mapping[str, Any], row: int, paddings: Mapping[str, Sequence[int]]
+) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for name, tensor in tensors:
         mask = masks.get(name)
@@ -86,7 +91,8 @@ def _of_row(tensors: Iterable[tuple[str, Any]], masks: Mapping[str, Any], row: i
     return digest.hexdigest()
 
 
-def without_edges(values: Any, padding: int) -> Any:
-    """What is between the padding at both ends of a vector."""
-    real = (values != padding).nonzero()
-    return values[real[0, 0] : real[-1, 0] + 1] if len(real) else values[:0]
+def without_edges(values: Any, paddings: Sequence[int]) -> Any:
+    """What is between padding tokens at both ends of a vector."""
+    real = sum(values == padding for padding in paddings) == 0
+    places = real.nonzero()
+    return values[places[0, 0] : places[-1, 0] + 1] if len(places) else values[:0]

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from perfsuite.features.prove.relation import (
     SECONDS,
     CannotTry,
@@ -79,10 +81,10 @@ def restored(torch: ModuleType, script: ProvedScript, value: str) -> None:
 
 
 def _prove(asked: ProveRequest) -> Proof:
-    [straight] = [typed(one, ResumeFacts) for one in (yield [own_run(asked)])]
+    [straight] = [_with_save(typed(one, ResumeFacts)) for one in (yield [own_run(asked)])]
     if not _is_enough(straight[0]) and straight[0].library == TRAINER:
         soon = Way(asked.words, changes=(change(saves_soon),), seconds=SECONDS)
-        [straight] = [typed(one, ResumeFacts) for one in (yield [soon])]
+        [straight] = [_with_save(typed(one, ResumeFacts)) for one in (yield [soon])]
     first = straight[0]
     if not _is_enough(first):
         raise CannotTry(Remark(what="unsaved" if not first.saved else "late", number=len(first.steps)))
@@ -90,6 +92,12 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what="elsewhere"))
     [resumed] = [typed(one, ResumeFacts) for one in (yield [_resuming(asked, first)])]
     return _judge(straight, resumed)
+
+
+def _with_save(ranks: Sequence[ResumeFacts]) -> list[ResumeFacts]:
+    """The first rank often saves for all."""
+    saved = next((rank.saved for rank in ranks if rank.saved), 0)
+    return [rank if rank.saved else msgspec.structs.replace(rank, saved=saved) for rank in ranks]
 
 
 def _is_enough(facts: ResumeFacts) -> bool:
