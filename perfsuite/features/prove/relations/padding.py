@@ -37,8 +37,8 @@ RELATION = Relation(
     | {
         "held": "hidden tokens change gradients by {number} of their norm (rounding explains {expected})",
         "unused": "no mask that hides tokens was seen",
-        "differ": "hidden tokens change gradients by {number} of their norm, most in {subject}, where rounding "
-        "explains {expected}: does the loss, or a mean over tokens, leave padding out?",
+        "differ": "hidden tokens change gradients by {number} of their norm, most in {subject} (rounding explains "
+        "{expected}). Does the loss, or a mean over tokens, leave padding out?",
     },
     prove=_prove,
 )

@@ -163,8 +163,8 @@ RELATION = Relation(
         "rate that was asked for",
         "unwarmed": "{subject} warms up for {number} steps, and training ends after {expected}: does its length count "
         "samples or micro-batches?",
-        "vanishes": "the learning rate is less than a thousandth of the highest one from update {step} on: is the "
-        "rate of the update before multiplied, and not the first one?",
+        "vanishes": "the learning rate is less than a thousandth of the highest one from update {step} on. Is the rate "
+        "of the update before multiplied, and not the first one?",
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },
