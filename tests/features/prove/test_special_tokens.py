@@ -135,6 +135,33 @@ def test_tokens_that_a_mask_token_hides(facts, fault, said):
             causal._judge([found])
 
 
+def test_labels_whose_losses_are_weighed_afterwards_are_not_judged(facts):
+    """Padding has labels, and the script multiplies their losses with 0."""
+    torch.manual_seed(0)
+    ids, mask = rows()
+    model = GPT2LMHeadModel(GPT2)
+
+    class Weighing(torch.nn.Module):  # type: ignore[misc]
+        """With a loss of its own."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.config = model, model.config
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            """Its logits."""
+            logits = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+            wrong = torch.nn.functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1), input_ids[:, 1:].flatten(), reduction="none"
+            )
+            assert (wrong * attention_mask[:, 1:].flatten()).sum() > 0
+            return logits
+
+    found = facts(Weighing(), input_ids=ids, attention_mask=mask)
+
+    assert (found["shift"], found["padded_labels"], found["padding_labels"]) == (1, 0, 0)
+
+
 def test_a_few_equal_tokens_are_no_padding():
     """Nor is a whole row of them, as data of a benchmark have."""
     text = torch.tensor([[0, 0, 0, 5, 6, 7, 8, 9], [0, 0, 0, 0, 0, 0, 0, 0], [4, 5, 0, 0, 0, 0, 0, 9]])

@@ -35,15 +35,20 @@ class AskedLabels:
         self.ends = Ends()
         self.loss_line = ""
 
-    def read(self, tokens: Tokens, target: Any, ignored: int, by_model: int) -> None:
-        """The labels of one loss. A model of transformers shifts them itself, ``by_model``, but not for a decoder."""
+    def read(self, tokens: Tokens, target: Any, ignored: int, by_model: int, weighed: bool) -> None:
+        """The labels of one loss. A model of transformers shifts them itself, ``by_model``, but not for a decoder.
+        Where each label's loss is ``weighed`` afterwards, which of them count is not known.
+        """
         if target.numel() % len(tokens.ids):
             return
         if _decodes(tokens.config):
             tokens = tokens._replace(mask=None)  # of what is encoded
         labels = target.detach().reshape(len(tokens.ids), -1)
         valid = labels != ignored
-        self.padding_labels += self._of_padding(labels, valid, tokens)
+        if weighed:
+            tokens = tokens._replace(mask=None)
+        else:
+            self.padding_labels += self._of_padding(labels, valid, tokens)
         if (shift := _shift(labels, valid, tokens.ids)) is not None:
             self._ask(shift, labels, valid, tokens)
             self.shift += by_model
@@ -53,7 +58,7 @@ class AskedLabels:
         elif labels.shape == tokens.ids.shape and tokens.decoded is None and not _decodes(tokens.config):
             self._ask(0, labels, valid, tokens)
             self.shift = -1
-        if labels.shape == tokens.ids.shape and self.shift < 1:
+        if labels.shape == tokens.ids.shape and self.shift < 1 and not weighed:
             self.given_labels += _given(labels, valid, tokens.ids)
 
     def _of_padding(self, labels: Any, valid: Any, tokens: Tokens) -> int:

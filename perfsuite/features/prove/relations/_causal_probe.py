@@ -93,15 +93,16 @@ class CausalProbe(Probe):
         def losing(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
             if self._ids is not None and not target.is_floating_point():
                 if self._watches_loss and self.torch.is_grad_enabled():
-                    self._read_labels(target, kwargs.get("ignore_index", IGNORED))
+                    weighed = kwargs.get("reduction") == "none"  # by what the script multiplies it with
+                    self._read_labels(target, kwargs.get("ignore_index", IGNORED), weighed=weighed)
                 self._logits = input
             return loss(input, target, *args, **kwargs)
 
         return losing
 
-    def _read_labels(self, target: Any, ignored: int, by_model: int = 0) -> None:
+    def _read_labels(self, target: Any, ignored: int, by_model: int = 0, weighed: bool = False) -> None:
         tokens = Tokens(self._ids, self._mask, self._decoded, self._config)
-        self.asked.read(tokens, target, ignored, by_model)
+        self.asked.read(tokens, target, ignored, by_model, weighed)
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """A training forward, and then some of other tokens."""

@@ -198,8 +198,8 @@ RELATION = Relation(
         "{expected}, and not after (number + 1) % {expected}?",
         "workers_alike": "all {number} workers draw the same random numbers of {subject}: does worker_init_fn set the "
         "same seed in each?",
-        "epoch_unread": "{subject} changes in the next epoch, and all of {number} samples stay as they were: do persistent "
-        "workers keep the old one?",
+        "epoch_unread": "{subject} changes in the next epoch, and all of {number} samples stay as they were: do "
+        "persistent workers keep the old one?",
         "eval_random": "an evaluation gets other numbers for the same samples of {subject} than the one before: are "
         "they augmented?",
         "own_alike": "workers draw the same random numbers from {subject}, of which each has a copy: seed it by "
