@@ -141,7 +141,7 @@ def test_labels_whose_losses_are_weighed_afterwards_are_not_judged(facts):
     ids, mask = rows()
     model = GPT2LMHeadModel(GPT2)
 
-    class Weighing(torch.nn.Module):  # type: ignore[misc]
+    class Weighing(torch.nn.Module):  # type: ignore[misc, name-defined]
         """With a loss of its own."""
 
         def __init__(self) -> None:
