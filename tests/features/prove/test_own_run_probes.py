@@ -197,6 +197,21 @@ def test_weights_that_an_evaluation_puts_in_must_be_put_back(script, swaps, puts
     assert evaluated(script, average, puts_back, clamps) == (stays, [])
 
 
+@pytest.mark.parametrize(("straight", "told"), [(3, ["bias"]), (1, [])])
+def test_frozen_weights_into_which_an_evaluation_merges_others_are_told(script, straight, told):
+    """Nothing puts them back, and nothing else changes them."""
+    swaps, model = Swaps(torch, script), script.model
+    for _ in range(straight):
+        swaps.step_ends()
+        swaps.goes_straight_on()
+    swaps.step_ends()
+    with torch.no_grad():
+        model.bias.add_(1.0), model.weight.add_(1.0)
+    swaps.evaluation_begins()
+
+    assert swaps.moved({"bias"}, script.digests_now()) == told
+
+
 @pytest.mark.parametrize(
     ("length", "position", "backwards", "ranks", "told"),
     [

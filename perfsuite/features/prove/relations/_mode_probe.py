@@ -156,6 +156,8 @@ class ModeProbe(Probe):
         changed = [name for name, one in self._before.items() if name in now and now[name] != one]
         if changed := self._swaps.not_put_back(changed, now):
             self._note("changed", changed, self._evaluating)
+        elif moved := self._swaps.moved({name for name, one in self.script.parameters() if not one.requires_grad}, now):
+            self._note("changed", moved, self._evaluating)
         elif swapped := self._swaps.stay(now):
             self._note("swapped", swapped, self._evaluating)
         if stays := sorted(self._frozen - self._trainable_now()):

@@ -5,6 +5,7 @@ nothing is evaluated belongs to training, as weights that are clamped do.
 """
 
 import gc
+from collections.abc import Collection
 from types import ModuleType
 
 from perfsuite.rank.norms import local
@@ -62,6 +63,11 @@ class Swaps:
             return []
         swapped = (name for name in self._differing(now) if now[name] == self._in_evaluation.get(name))
         return [name for name in swapped if name not in self._by_hand]
+
+    def moved(self, frozen: Collection[str], now: dict[str, str]) -> list[str]:
+        """Those of parameters that training leaves alone which are no more as they were after the update."""
+        known = self._straight >= FEWEST
+        return [name for name in self._differing(now) if name in frozen and name not in self._by_hand] if known else []
 
     def _differing(self, now: dict[str, str]) -> list[str]:
         before = self._after_update
