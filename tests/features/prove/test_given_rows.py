@@ -62,6 +62,16 @@ def test_padding_that_a_model_hides_is_no_part_of_a_row(kind, hides):
     assert not any(buffer.any() for buffer in model.buffers())
 
 
+def test_text_that_ends_with_a_token_twice_is_no_padding():
+    """Few rows do. A model that sees no later tokens hides any."""
+    torch.manual_seed(0)
+    text = [[*range(1, 7), number % 10, number % 9] for number in range(40)]
+    model = Causal(True)
+
+    assert rows_of(model, text[:20], text[20:]) == rows_of(model, text)
+    assert len(set(rows_of(model, text))) == 40
+
+
 def test_rows_of_a_step_that_is_made_again_are_forgotten():
     """A GradScaler skipped it."""
     rows = GivenRows(torch)

@@ -14,7 +14,8 @@ from perfsuite.rank.norms import shards_of
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.torch_types import Module
 
-TRIES = 8  # forwards that are looked at for padding
+TRIES = 8  # tokens that are tried
+MANY = 0.1  # of all rows
 CLOSE = 100  # times the epsilon of what the model gives
 
 
@@ -27,8 +28,8 @@ class GivenRows:
         self.torch = torch
         self._steps: list[list[Any]] = []
         self._now: list[Any] = []  # fingerprints, or inputs of which they will be made
-        self._padding: dict[str, int] = {}  # by the name of the tokens' tensor
-        self._tries = 0
+        self._hidden: set[tuple[str, int]] = set()  # names of the tokens' tensor, and tokens that are hidden at its end
+        self._tried: set[int] = set()
         self.may_have_padding = False
 
     def read(self, model: Module, args: Any, kwargs: Any) -> None:
@@ -42,7 +43,7 @@ class GivenRows:
             return
         copies = {name: one.detach().cpu().clone() for name, one in tensors_in(inputs) if one.dim()}
         self._now.append((copies, config))
-        if not self._padding and self._tries < TRIES:
+        if len(self._tried) < TRIES:
             self._look(model, args, kwargs, ids)
 
     def end_step(self, keeps: bool) -> None:
@@ -53,17 +54,28 @@ class GivenRows:
 
     def of_step(self, number: int) -> list[str]:
         """Fingerprints, sorted."""
+        padding = self._padding()
         given = self._steps[number]
-        found = [[one] if isinstance(one, str) else fingerprints(one[0], one[1], self._padding) for one in given]
+        found = [[one] if isinstance(one, str) else fingerprints(one[0], one[1], padding) for one in given]
         return sorted(one for some in found for one in some)
+
+    def _padding(self) -> dict[str, int]:
+        """The hidden token that ends many rows of all steps more than once, as no text does, by its tensor's name."""
+        tensors = [one[0] for given in self._steps for one in given if not isinstance(one, str)]
+        found = {}
+        for name, token in sorted(self._hidden):
+            ids = [one[name] for one in tensors if name in one]
+            ends = sum(int((one[:, -2:] == token).all(1).sum()) for one in ids)
+            if ends >= MANY * sum(map(len, ids)):
+                found[name] = token
+        return found
 
     def _look(self, model: Module, args: Any, kwargs: Any, ids: Any) -> None:
         """For a token that ends rows more than once, and that the model hides."""
         ends = ids[ids[:, -1] == ids[:, -2], -1]
-        if not len(ends):
+        if not len(ends) or (padding := int(ends.mode().values)) in self._tried:
             return
-        self._tries += 1
-        padding = int(ends.mode().values)
+        self._tried.add(padding)
         longer = self.torch.nn.functional.pad(ids, (0, 1), value=padding)
         inner = inner_model(model)
         buffers = [(buffer, buffer.clone()) for buffer in inner.buffers()]
@@ -71,7 +83,8 @@ class GivenRows:
             own = inner(*args, **kwargs)
             more = inner(*with_other(args, ids, longer), **with_other(kwargs, ids, longer))
             if self._is_same(own, more, ids, ids != padding):
-                self._padding[next(name for name, one in tensors_in({"args": args, **kwargs}) if one is ids)] = padding
+                name = next(name for name, one in tensors_in({"args": args, **kwargs}) if one is ids)
+                self._hidden.add((name, padding))
         with self.torch.no_grad():
             for one, old in buffers:
                 one.copy_(old)
