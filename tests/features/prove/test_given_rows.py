@@ -1,10 +1,12 @@
 """Rows are the same with more padding, if the model hides it itself."""
 
+import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from perfsuite.features.prove.relations._given_rows import GivenRows
+from perfsuite.features.prove.relations._given_rows import COLLECTIVES, GivenRows
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from torch import nn  # noqa: E402
@@ -38,9 +40,25 @@ class Causal(nn.Module):
         return values.sum(), values.cumsum(1) if self.hides else values.cumsum(1) + values.mean(1, keepdim=True)
 
 
+def given(running: str = "") -> GivenRows:
+    """With a collective that runs in that phase; the first forward only shows whether one does."""
+    watched: Any = SimpleNamespace(runs=running.__eq__)
+    before = {name: getattr(torch.distributed, name) for name in COLLECTIVES}
+    try:
+        rows = GivenRows(torch, watched)
+        with contextlib.suppress(Exception):  # without a group
+            torch.distributed.all_reduce(torch.ones(1))
+    finally:
+        for name, one in before.items():
+            setattr(torch.distributed, name, one)
+    rows.read(nn.Linear(1, 1), (torch.ones(1, 1),), {})
+    rows.end_step(keeps=False)
+    return rows
+
+
 def rows_of(model: nn.Module, *batches: list[list[int]]) -> list[str]:
     """One step of these micro-batches, each padded to its longest row."""
-    rows = GivenRows(torch)
+    rows = given()
     for batch in batches:
         longest = max(map(len, batch))
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in batch])
@@ -72,9 +90,19 @@ def test_text_that_ends_with_a_token_twice_is_no_padding():
     assert len(set(rows_of(model, text))) == 40
 
 
+def test_a_model_that_waits_for_other_ranks_is_asked_for_nothing():
+    """They may have no padding, and not call theirs."""
+    for running, calls in (("forward", 0), ("backward", 2)):
+        model, rows = Causal(True), given(running)
+        seen: list[Any] = []
+        model.register_forward_hook(lambda module, args, output, seen=seen: seen.append(args))
+        rows.read(model, (torch.tensor([[1, 2, 3, 0, 0]]),), {})
+        assert len(seen) == calls
+
+
 def test_rows_of_a_step_that_is_made_again_are_forgotten():
     """A GradScaler skipped it."""
-    rows = GivenRows(torch)
+    rows = given()
     for keeps in (False, True):
         rows.read(Pooling(True), (torch.ones(2, 4),), {})
         rows.end_step(keeps)

@@ -5,6 +5,7 @@ of other sizes are padded otherwise, and their rows would be others.
 """
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from perfsuite.features.prove.relations._other_tokens import by_row, by_token, token_inputs, with_other
@@ -12,8 +13,18 @@ from perfsuite.features.prove.relations._rows import MASK, fingerprints
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import shards_of
 from perfsuite.rank.script.batch_size import tensors_in
+from perfsuite.rank.script.watched import Watched, replace
 from perfsuite.rank.torch_types import Module
 
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "reduce_scatter_tensor",
+    "broadcast",
+)
 TRIES = 8  # tokens that are tried
 MANY = 0.1  # of all rows
 CLOSE = 100  # times the epsilon of what the model gives
@@ -24,8 +35,13 @@ class GivenRows:
     ``may_have_padding``: some row has a mask, or ends with one token twice.
     """
 
-    def __init__(self, torch: Any) -> None:
-        self.torch = torch
+    def __init__(self, torch: Any, watched: Watched) -> None:
+        self.torch, self.watched = torch, watched
+        self._forwards = 0
+        self._meets = False  # a forward waits for other ranks, which may ask their model for nothing
+        for name in COLLECTIVES if torch.distributed.is_available() else ():
+            if hasattr(torch.distributed, name):
+                replace(torch.distributed, name, self._meeting)
         self._steps: list[list[Any]] = []
         self._now: list[Any] = []  # fingerprints, or inputs of which they will be made
         self._hidden: set[tuple[str, int]] = set()  # names of the tokens' tensor, and tokens that are hidden at its end
@@ -34,6 +50,7 @@ class GivenRows:
 
     def read(self, model: Module, args: Any, kwargs: Any) -> None:
         """A training forward is about to begin."""
+        self._forwards += 1
         inputs, config = {"args": args, **kwargs}, getattr(inner_model(model), "config", None)
         ids, decoded = token_inputs(self.torch, tensors_in(inputs))
         if ids is not None and not self.may_have_padding:
@@ -43,8 +60,16 @@ class GivenRows:
             return
         copies = {name: one.detach().cpu().clone() for name, one in tensors_in(inputs) if one.dim()}
         self._now.append((copies, config))
-        if len(self._tried) < TRIES:
+        if len(self._tried) < TRIES and self._forwards > 1 and not self._meets:
             self._look(model, args, kwargs, ids)
+
+    def _meeting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def meeting(*args: Any, **kwargs: Any) -> Any:
+            if not self.torch.compiler.is_compiling():
+                self._meets |= self.watched.runs("forward")
+            return call(*args, **kwargs)
+
+        return meeting
 
     def end_step(self, keeps: bool) -> None:
         """The rows since the last one are those of a step, or are forgotten."""

@@ -48,7 +48,7 @@ class GradientProbe(Probe):
         self.given: dict[str, Sketch] = {}
         self._gradients: dict[str, Sketch] = {}
         self._kept: dict[str, float] = {}  # the least of each gradient that a backward of this step found there
-        self._rows = GivenRows(torch)
+        self._rows = GivenRows(torch, script.watched)
         self._weights: dict[str, Sketch] = {}  # before the update
         self.skipped = 0  # steps
         self.scale = 1.0  # of the loss, by a GradScaler
