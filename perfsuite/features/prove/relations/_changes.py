@@ -90,7 +90,7 @@ def rounding_of(torch: Any, seed: int = 1) -> Iterator[None]:
 
 
 def _rounding(torch: Any, seed: int = 1) -> Callable[..., Any]:
-    """What an innermost module gives is moved by what its arithmetic may round.
+    """What an innermost module gives is moved by what its arithmetic may round, and so is what it gets backward.
 
     Each factor of a product is rounded, and so is the result: together sqrt(3)·u of the size of the sum's terms, where
     u is the unit roundoff of the result's dtype. A sum of n products is off by at most λ·sqrt(n)·u of their size with a
@@ -121,7 +121,10 @@ def _rounding(torch: Any, seed: int = 1) -> Callable[..., Any]:
         weight: Any = getattr(module, "weight", None)
         sums = hasattr(weight, "dim") and weight.dim() > 1 and not isinstance(module, torch.nn.Embedding)
         if isinstance(output, torch.Tensor) and type(output) is torch.Tensor and output.is_floating_point():
-            return noise(output, weight[0].numel() if sums else 0)
+            moved = noise(output, weight[0].numel() if sums else 0)
+            if moved.requires_grad:
+                moved.register_hook(lambda gradient: noise(gradient, weight.shape[0] if sums else 0))
+            return moved
         return None
 
     return leave
