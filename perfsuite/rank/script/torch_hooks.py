@@ -75,6 +75,20 @@ def replace_clips(torch: Any, wrap: Callable[[Callable[..., Any]], Callable[...,
             replace(owner, name, wrap)
 
 
+def watch_scale(torch: Any, tell: Callable[[float], None]) -> None:
+    """Tell by what each GradScaler multiplies a loss, once it has."""
+
+    def make(scale: Callable[..., Any]) -> Callable[..., Any]:
+        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            result = scale(scaler, *args, **kwargs)
+            tell(float(scaler.get_scale()))
+            return result
+
+        return scaling
+
+    replace(torch.amp.GradScaler, "scale", make)
+
+
 def _begun(closure: Callable[[], Any]) -> Callable[[], Any]:
     """A closure whose first call was made already."""
     made = [closure()]

@@ -121,9 +121,9 @@ class Watched:
     @property
     def unstepped(self) -> bool:
         """Whether an optimizer has not stepped yet, and none that has its parameters: a wrapper never steps."""
-        known = {parameter for optimizer in self.optimizers.values() for parameter in _parameters(optimizer)}
+        known = {parameter for optimizer in self.optimizers.values() for parameter in parameters_of(optimizer)}
         waiting = [one for one in self.made if id(one) not in self.optimizers]
-        return any(known.isdisjoint(_parameters(one)) for one in waiting)
+        return any(known.isdisjoint(parameters_of(one)) for one in waiting)
 
     @property
     def has_batch(self) -> bool:
@@ -258,14 +258,15 @@ class Watched:
     def _number(self, optimizer: Any) -> int:
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer
-            updated = _parameters(optimizer)
+            updated = parameters_of(optimizer)
             for key, module in self.frozen.items():
                 if any(id(parameter) in updated for parameter in module.parameters()):
                     self.roots.setdefault(key, module)
         return list(self.optimizers).index(id(optimizer))
 
 
-def _parameters(optimizer: Any) -> set[int]:
+def parameters_of(optimizer: Any) -> set[int]:
+    """The ids of all that an optimizer has."""
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from perfsuite.features.prove.relations._asked_labels import AskedLabels, Tokens
 from perfsuite.features.prove.relations._changes import rounding_of
-from perfsuite.features.prove.relations._compared import ALLOWED
+from perfsuite.features.prove.relations._compared import ALLOWED, UNIT
 from perfsuite.features.prove.relations._other_tokens import (
     asking_tokens,
     by_row,
@@ -34,7 +34,6 @@ from perfsuite.records.record import Record
 
 PROBE = f"{__name__}:CausalProbe"
 TRIES = 3  # forwards whose tokens are exchanged
-ROUNDING = 2.0**-24  # the unit roundoff of float32
 PADDING = ("padding", "unhidden")
 DECODED = "decoded"  # later tokens of what a decoder is given beside an encoder's tokens
 KINDS = ("future", "neighbours", *PADDING, DECODED)
@@ -128,9 +127,8 @@ class CausalProbe(Probe):
                 self.failed = f"{type(error).__name__}: {error}"
         result = call()
         labels = kwargs.get("labels")
-        if (
-            self.asked.shift < 0 and labels is not None and labels.shape == ids.shape
-        ):  # its loss may be a kernel of its own
+        # Its loss may be a kernel of its own.
+        if self.asked.shift < 0 and labels is not None and labels.shape == ids.shape:
             self._read_labels(labels, IGNORED, 1)
         return result
 
@@ -194,7 +192,7 @@ class CausalProbe(Probe):
         other = torch.where(later, torch.where(ids == ids.max(), ids.min(), ids.max()), ids)
         inputs = ((args, kwargs), (with_other(args, ids, other), with_other(kwargs, ids, other)))
         own, moved = (self._called(model, *one, seen=later, pooled=False) for one in inputs)
-        if not own or self._share(own[""], moved[""]) <= ALLOWED * ROUNDING:
+        if not own or self._share(own[""], moved[""]) <= ALLOWED * UNIT:
             return
         self._decoded = ids.detach().clone()
         own, moved = (self._called(model, *one, seen=~later, pooled=False) for one in inputs)

@@ -7,8 +7,8 @@ from typing import Any
 
 from perfsuite.rank.norms import local, norm_of
 from perfsuite.rank.script.probes import ProvedScript
-from perfsuite.rank.script.torch_hooks import replace_clips
-from perfsuite.rank.script.watched import replace
+from perfsuite.rank.script.torch_hooks import replace_clips, watch_scale
+from perfsuite.rank.script.watched import parameters_of, replace
 
 FEWEST = 3  # calls of a line, each of which is wrong
 
@@ -27,7 +27,7 @@ class Clips:
         self._scale = 1.0  # of the last loss, by a GradScaler
         self._unscaled: set[int] = set()  # parameters whose gradient it has divided since
         replace_clips(torch, self._clipping)
-        replace(torch.amp.GradScaler, "scale", self._scaling)
+        watch_scale(torch, self._note_scale)
         replace(torch.amp.GradScaler, "unscale_", self._unscaling)
 
     def goes_backward(self) -> None:
@@ -36,7 +36,7 @@ class Clips:
 
     def updates(self, optimizer: Any) -> None:
         """An optimizer uses the gradients that it has."""
-        self._updated |= _parameters(optimizer)
+        self._updated |= parameters_of(optimizer)
 
     def wrong(self) -> tuple[str, str]:
         """The kind and the line of clips of which each was wrong; empty if there is none."""
@@ -46,18 +46,13 @@ class Clips:
                     return kind, line
         return "", ""
 
-    def _scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            result = scale(scaler, *args, **kwargs)
-            self._scale = float(scaler.get_scale())
-            self._unscaled.clear()
-            return result
-
-        return scaling
+    def _note_scale(self, scale: float) -> None:
+        self._scale = scale
+        self._unscaled.clear()
 
     def _unscaling(self, unscale: Callable[..., Any]) -> Callable[..., Any]:
         def unscaling(scaler: Any, optimizer: Any) -> Any:
-            self._unscaled |= _parameters(optimizer)
+            self._unscaled |= parameters_of(optimizer)
             return unscale(scaler, optimizer)
 
         return unscaling
@@ -88,7 +83,3 @@ class Clips:
 
     def _norms(self, parameters: Iterable[Any]) -> list[float]:
         return [norm_of(local(one.grad)) for one in parameters]
-
-
-def _parameters(optimizer: Any) -> set[int]:
-    return {id(one) for group in optimizer.param_groups for one in group["params"]}

@@ -21,7 +21,7 @@ from perfsuite.features.prove.relations._sketches import size, sketch
 from perfsuite.features.prove.relations._statistics import Statistics
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.probes import Probe, ProvedScript
-from perfsuite.rank.script.torch_hooks import replace_clips
+from perfsuite.rank.script.torch_hooks import replace_clips, watch_scale
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.gradients import Gradients, Sketch, StepGradients
@@ -55,7 +55,7 @@ class GradientProbe(Probe):
         self.asked = AskedAccumulation()
         self._statistics = Statistics(torch)
         self._clipped = ""  # the line that has clipped gradients which no optimizer has used yet
-        replace(torch.amp.GradScaler, "scale", self._scaling)
+        watch_scale(torch, self._note_scale)
         replace(torch, "compile", functools.partial(self._noting, "compiles"))
         for name in ("send", "recv", "batch_isend_irecv") if torch.distributed.is_available() else ():
             replace(torch.distributed, name, functools.partial(self._noting, "sends"))
@@ -81,13 +81,8 @@ class GradientProbe(Probe):
 
         return clipping
 
-    def _scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            result = scale(scaler, *args, **kwargs)
-            self.scale = float(scaler.get_scale())
-            return result
-
-        return scaling
+    def _note_scale(self, scale: float) -> None:
+        self.scale = scale
 
     def imported(self, module: ModuleType) -> None:
         """transformers' Trainer divides the loss by the number of labels that it has counted. In one batch, the model's

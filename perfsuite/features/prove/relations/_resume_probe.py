@@ -20,6 +20,7 @@ from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
+from perfsuite.rank.script.torch_hooks import watch_scale
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.record import Record
@@ -82,7 +83,7 @@ class ResumeProbe(Probe):
         self._folder = Path(copy or ".").resolve()
         self._before = self._contents()
         replace(torch, "save", self._saving)
-        replace(torch.amp.GradScaler, "scale", self._scaling)
+        watch_scale(torch, self._note_scale)
         replace(argparse.ArgumentParser, "parse_known_args", self._parsing)
 
     def imported(self, module: ModuleType) -> None:
@@ -99,13 +100,8 @@ class ResumeProbe(Probe):
 
             replace(module.Trainer, name, make)
 
-    def _scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            result = scale(scaler, *args, **kwargs)
-            self.steps[-1].setdefault("scale", float(scaler.get_scale()))
-            return result
-
-        return scaling
+    def _note_scale(self, scale: float) -> None:
+        self.steps[-1].setdefault("scale", scale)
 
     def _parsing(self, parse: Callable[..., Any]) -> Callable[..., Any]:
         def parsing(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
