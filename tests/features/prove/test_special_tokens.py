@@ -8,6 +8,7 @@ import pytest
 
 from perfsuite.features.prove.relation import CannotTry
 from perfsuite.features.prove.relations import _causal_probe, causal
+from perfsuite.features.prove.relations._asked_labels import AskedLabels, Tokens
 from perfsuite.features.prove.relations._rows import fingerprints
 from perfsuite.features.prove.relations._special_tokens import edges
 
@@ -160,6 +161,17 @@ def test_labels_whose_losses_are_weighed_afterwards_are_not_judged(facts):
     found = facts(Weighing(), input_ids=ids, attention_mask=mask)
 
     assert (found["shift"], found["padded_labels"], found["padding_labels"]) == (1, 0, 0)
+
+
+def test_a_second_loss_of_other_labels_says_nothing_of_the_first():
+    """As one of tags, which has the tokens' shape."""
+    script: Any = SimpleNamespace(line=lambda: "train.py:1")
+    asked, (ids, mask) = AskedLabels(torch, script), rows()
+    tokens = Tokens(ids, mask.bool(), None, GPT2)
+    for labels in (ids[:, 1:], (ids + 7) % 50):
+        asked.read(tokens, labels.flatten(), -100, 0, False)
+
+    assert asked.shift == 1
 
 
 def test_a_few_equal_tokens_are_no_padding():

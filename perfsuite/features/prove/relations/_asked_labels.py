@@ -41,23 +41,21 @@ class AskedLabels:
         """
         if target.numel() % len(tokens.ids):
             return
-        if _decodes(tokens.config):
-            tokens = tokens._replace(mask=None)  # of what is encoded
+        decodes = bool(getattr(tokens.config, "is_encoder_decoder", False))
+        if decodes or weighed:  # the mask is that of what is encoded, or not the last word
+            tokens = tokens._replace(mask=None)
         labels = target.detach().reshape(len(tokens.ids), -1)
         valid = labels != ignored
-        if weighed:
-            tokens = tokens._replace(mask=None)
-        else:
+        if not weighed:
             self.padding_labels += self._of_padding(labels, valid, tokens)
         if (shift := _shift(labels, valid, tokens.ids)) is not None:
+            self.shift = shift + by_model
             self._ask(shift, labels, valid, tokens)
-            self.shift += by_model
         elif tokens.decoded is not None and (shift := _shift(labels, valid, tokens.decoded)) is not None:
-            self.decodes = True
+            self.shift, self.decodes = shift, True
             self._ask(shift, labels, valid, tokens._replace(ids=tokens.decoded, mask=None))
-        elif labels.shape == tokens.ids.shape and tokens.decoded is None and not _decodes(tokens.config):
+        elif labels.shape == tokens.ids.shape and tokens.decoded is None and not decodes:
             self._ask(0, labels, valid, tokens)
-            self.shift = -1
         if labels.shape == tokens.ids.shape and self.shift < 1 and not weighed:
             self.given_labels += _given(labels, valid, tokens.ids)
 
@@ -76,7 +74,6 @@ class AskedLabels:
         ids, mask = tokens.ids, tokens.mask
         there = min(labels.shape[1], ids.shape[1] - shift)
         counts = valid[:, :there]
-        self.shift = shift
         self.loss_line = self.loss_line or self.script.line()
         self.labels += int(counts.sum())
         if mask is not None:
@@ -96,11 +93,6 @@ def _shift(labels: Any, valid: Any, ids: Any) -> int | None:
         if float((same & counts).sum() / counts.sum()) >= SHARE:
             return shift
     return None
-
-
-def _decodes(config: Any) -> bool:
-    """Whether labels are those of a decoder, beside which the tokens are an encoder's."""
-    return bool(getattr(config, "is_encoder_decoder", False))
 
 
 def _given(labels: Any, valid: Any, ids: Any) -> int:
