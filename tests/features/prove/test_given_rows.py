@@ -64,7 +64,7 @@ def rows_of(model: nn.Module, *batches: list[list[int]]) -> list[str]:
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in batch])
         rows.read(model, (ids,), {})
     rows.end_step(keeps=True)
-    return rows.of_step(0)
+    return rows.of_steps()[0]
 
 
 @pytest.mark.parametrize("kind", [Pooling, Causal])
@@ -107,4 +107,4 @@ def test_rows_of_a_step_that_is_made_again_are_forgotten():
         rows.read(Pooling(True), (torch.ones(2, 4),), {})
         rows.end_step(keeps)
 
-    assert len(rows.of_step(0)) == 2
+    assert len(rows.of_steps()[0]) == 2

@@ -18,7 +18,7 @@ from perfsuite.features.prove.relations._flat import flat_parameters, whole_grad
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._one_rank import on_one_rank
 from perfsuite.features.prove.relations._references import References
-from perfsuite.features.prove.relations._schedule_lengths import length_of, warmup_of
+from perfsuite.features.prove.relations._schedule_lengths import lengths_of
 from perfsuite.features.prove.relations._statistics import Statistics
 from perfsuite.features.prove.relations._ties import Ties, in_one_memory
 from perfsuite.features.prove.relations_text import say
@@ -191,9 +191,9 @@ def test_a_schedule_of_ones_own_says_how_long_it_is_by_its_own_numbers():
     """Its floor comes before its end. The warm-up ends where it is highest."""
     scheduler = SimpleNamespace(lr_lambdas=[floored(48)])
 
-    assert length_of(scheduler, 200) == 48
-    assert warmup_of(scheduler, 200) == 3
-    assert warmup_of(SimpleNamespace(lr_lambdas=[lambda step: step]), 90) == 0
+    assert lengths_of(scheduler, 200).whole == 48
+    assert lengths_of(scheduler, 200).warmup == 3
+    assert lengths_of(SimpleNamespace(lr_lambdas=[lambda step: step]), 90).warmup == 0
 
 
 @pytest.mark.parametrize(("count", "update"), [(12, 4), (6, 0)])
@@ -494,7 +494,7 @@ def test_what_follows_each_batch_is_known():
 )
 def test_the_length_of_an_own_schedule_is_where_it_has_fallen(factor, length):
     """A scheduler with a function of the user's says no length."""
-    assert length_of(SimpleNamespace(lr_lambdas=[factor]), 96) == length
+    assert lengths_of(SimpleNamespace(lr_lambdas=[factor]), 96).whole == length
 
 
 @pytest.mark.parametrize(

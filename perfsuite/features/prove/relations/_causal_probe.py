@@ -17,6 +17,7 @@ from perfsuite.features.prove.relations._other_tokens import (
     by_token,
     documents_of,
     embedded_otherwise,
+    left_alone,
     token_inputs,
     with_other,
 )
@@ -134,17 +135,13 @@ class CausalProbe(Probe):
 
     @contextlib.contextmanager
     def _left_alone(self, model: Module, state: Any) -> Iterator[None]:
-        """Inside, the model may be called: random numbers and buffers are as before."""
-        torch = self.torch
-        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        """Inside, the model may be called with these random numbers, and its loss says nothing."""
         self._random, self._watches_loss = state, False
-        with torch.random.fork_rng(), torch.no_grad():
+        with left_alone(self.torch, model):
             try:
                 yield
             finally:
                 self._watches_loss = True
-                for one, old in buffers:
-                    one.copy_(old)
 
     def _exchange(self, model: Module, args: Any, kwargs: Any, ids: Any, tensors: Mapping[str, Any]) -> None:
         torch = self.torch

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from perfsuite.features.prove.relations._other_tokens import by_row, by_token, token_inputs, with_other
+from perfsuite.features.prove.relations._other_tokens import by_row, by_token, left_alone, token_inputs, with_other
 from perfsuite.features.prove.relations._rows import MASK, fingerprints
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import shards_of
@@ -77,12 +77,15 @@ class GivenRows:
             self._steps.append(self._now)
         self._now = []
 
-    def of_step(self, number: int) -> list[str]:
-        """Fingerprints, sorted."""
+    def of_steps(self) -> list[list[str]]:
+        """Fingerprints, sorted, for each step."""
         padding = self._padding()
-        given = self._steps[number]
-        found = [[one] if isinstance(one, str) else fingerprints(one[0], one[1], padding) for one in given]
-        return sorted(one for some in found for one in some)
+
+        def of(given: list[Any]) -> list[str]:
+            found = [[one] if isinstance(one, str) else fingerprints(one[0], one[1], padding) for one in given]
+            return sorted(one for some in found for one in some)
+
+        return [of(given) for given in self._steps]
 
     def _padding(self) -> dict[str, int]:
         """The hidden token that ends many rows of all steps more than once, as no text does, by its tensor's name."""
@@ -103,16 +106,12 @@ class GivenRows:
         self._tried.add(padding)
         longer = self.torch.nn.functional.pad(ids, (0, 1), value=padding)
         inner = inner_model(model)
-        buffers = [(buffer, buffer.clone()) for buffer in inner.buffers()]
-        with contextlib.suppress(Exception), self.torch.random.fork_rng(), self.torch.no_grad():
+        with contextlib.suppress(Exception), left_alone(self.torch, inner):
             own = inner(*args, **kwargs)
             more = inner(*with_other(args, ids, longer), **with_other(kwargs, ids, longer))
             if self._is_same(own, more, ids, ids != padding):
                 name = next(name for name, one in tensors_in({"args": args, **kwargs}) if one is ids)
                 self._hidden.add((name, padding))
-        with self.torch.no_grad():
-            for one, old in buffers:
-                one.copy_(old)
 
     def _is_same(self, own: Any, more: Any, ids: Any, real: Any) -> bool:
         """For tokens that are no padding, or else for rows."""

@@ -125,7 +125,7 @@ class GradientProbe(Probe):
         modules = [module for root in self.watched.roots.values() for module in root.modules()]
         return msgspec.to_builtins(
             Gradients(
-                steps=[replaced(step, rows=self._rows.of_step(number)) for number, step in enumerate(self.steps)],
+                steps=[replaced(step, rows=rows) for step, rows in zip(self.steps, self._rows.of_steps(), strict=True)],
                 modules=[one.record(self.scale) for one in self.modules.values()],
                 update=self.update,
                 given=self.given,

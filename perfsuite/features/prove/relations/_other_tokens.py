@@ -11,6 +11,18 @@ from perfsuite.rank.torch_types import Module
 FEWEST = 4  # tokens of a row
 
 
+@contextlib.contextmanager
+def left_alone(torch: Any, model: Module) -> Iterator[None]:
+    """Inside, the model may be called without gradients: random numbers and buffers are as before."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng(), torch.no_grad():
+        try:
+            yield
+        finally:
+            for one, old in buffers:
+                one.copy_(old)
+
+
 def token_inputs(torch: Any, tensors: Iterable[tuple[str, Any]]) -> tuple[Any, Any]:
     """The tokens that a model is given, and those for a decoder beside them: by their names, or else the first tensor
     and the last of token numbers. None if there are none.

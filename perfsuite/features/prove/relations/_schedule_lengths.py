@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 # Attributes of schedulers that fall to the end: OneCycleLR, CosineAnnealingLR, DeepSpeed's WarmupDecayLR.
 LENGTHS = ("total_steps", "T_max", "total_num_steps")
@@ -12,17 +12,23 @@ MOST_ASKED = 100_000  # steps, of which a factor of the user's own is asked
 FLOOR = 1.3  # times the step at which a factor is at its least: a cosine comes to a floor before its end
 
 
-def length_of(scheduler: Any, most: int) -> int:
-    """In steps; 0 if it does not say, or falls after so many steps."""
+class Lengths(NamedTuple):
+    """In steps: of the whole schedule, 0 if it does not say or falls later than it was asked, and of its warm-up, in
+    which the rate rises before it falls, 0 if it does neither.
+    """
+
+    whole: int
+    warmup: int
+
+
+def lengths_of(scheduler: Any, most: int) -> Lengths:
+    """A factor of the user's own is asked for so many steps."""
+    own = [(one, _factors(one, most)) for one in getattr(scheduler, "lr_lambdas", ())]
     said = int(max(_told(scheduler, LENGTH), *(getattr(scheduler, name, 0) for name in LENGTHS)))
-    found = (fallen(one, _factors(one, most)) for one in getattr(scheduler, "lr_lambdas", ()))
-    return said or max(found, default=0)
-
-
-def warmup_of(scheduler: Any, most: int) -> int:
-    """The steps in which the rate rises, before it falls; 0 if it does neither."""
-    told = _told(scheduler, WARMUP)
-    return told or max((risen(_factors(one, most)) for one in getattr(scheduler, "lr_lambdas", ())), default=0)
+    return Lengths(
+        whole=said or max((fallen(*one) for one in own), default=0),
+        warmup=_told(scheduler, WARMUP) or max((risen(factors) for _, factors in own), default=0),
+    )
 
 
 def risen(factors: Sequence[float]) -> int:

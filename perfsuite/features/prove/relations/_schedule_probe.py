@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relations._changes import DEEPSPEED
-from perfsuite.features.prove.relations._schedule_lengths import length_of, warmup_of
+from perfsuite.features.prove.relations._schedule_lengths import lengths_of
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.records.record import Record
@@ -231,9 +231,9 @@ class ScheduleProbe(Probe):
                 inner=one.inner,
                 steps_known_optimizer=self._is_known(one.scheduler.optimizer),
                 rates=one.rates,
-                length=length_of(one.scheduler, most),
+                length=lengths.whole,
                 turns=hasattr(one.scheduler, TURNS),
-                warmup=warmup_of(one.scheduler, most),
+                warmup=lengths.warmup,
                 position=int(
                     getattr(one.scheduler, "last_epoch", 0) or getattr(one.scheduler, "last_batch_iteration", 0)
                 ),
@@ -241,6 +241,7 @@ class ScheduleProbe(Probe):
                 got=len(one.got),
             )
             for one in self.followed.values()
+            for lengths in [lengths_of(one.scheduler, most)]
         ]
         facts = Schedules(
             averaged=max(self.averages.values(), default=0),
