@@ -11,9 +11,9 @@ import pytest
 from perfsuite.features.prove.relation import CannotTry, ProveRequest
 from perfsuite.features.prove.relations import _causal_probe, _schedule_probe, causal, modes, schedule, trained
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, runs_of
-from perfsuite.features.prove.relations._changes import DROPOUT
 from perfsuite.features.prove.relations._compared import same_steps
 from perfsuite.features.prove.relations._copies import CoarseCopies, Twins
+from perfsuite.features.prove.relations._dropouts import DROPOUT
 from perfsuite.features.prove.relations._flat import flat_parameters, whole_gradients, whole_weights
 from perfsuite.features.prove.relations._gradients import GradientProbe
 from perfsuite.features.prove.relations._one_rank import on_one_rank

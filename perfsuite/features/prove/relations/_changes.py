@@ -16,13 +16,13 @@ from types import ModuleType
 from typing import Any
 
 from perfsuite.features.prove.relations._draws import without_draws
+from perfsuite.features.prove.relations._dropouts import DROPOUT
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import ProvedScript
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.job import LibraryChange
 
-DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 TRAINER = "transformers.trainer"
 ACCUMULATION = {  # module of a library → its class that is told how many micro-batches a step has, and by what

@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from perfsuite.features.prove.relations._changes import DROPOUT
+from perfsuite.features.prove.relations._dropouts import watch_dropouts
 from perfsuite.features.prove.relations._references import References
 from perfsuite.features.prove.relations._swaps import Swaps
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
-from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.record import Record
 
@@ -68,17 +67,12 @@ class ModeProbe(Probe):
         self._left: set[str] = set()  # states with which training went on
         self._first: dict[str, int] = {}  # states with which a step began, and the first of these steps
         self._quiet = False  # a forward runs in which no module is in training mode
-        for name in DROPOUT:
-            replace(torch.nn.functional, name, self._dropping)
+        watch_dropouts(torch, self._drops)
         self._references = References(torch, script)
 
-    def _dropping(self, drop: Callable[..., Any]) -> Callable[..., Any]:
-        def dropping(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
-            if self._quiet and training and p:
-                self._note("drops", [drop.__name__], self.script.line())
-            return drop(input, p, training, *args, **kwargs)
-
-        return dropping
+    def _drops(self, name: str) -> None:
+        if self._quiet:
+            self._note("drops", [name], self.script.line())
 
     def around_forward(self, model: Module, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """Training, or an evaluation of the same module."""

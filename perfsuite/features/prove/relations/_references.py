@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from perfsuite.features.prove.relations._changes import DROPOUT
+from perfsuite.features.prove.relations._dropouts import watch_dropouts
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.probes import ProvedScript, digest
 from perfsuite.rank.script.watched import replace
@@ -22,10 +22,8 @@ class References:
         self._script = script
         self._found: dict[int, tuple[Module, str, str, int]] = {}  # with a digest, a line, and how many calls dropped
         self._drops: bool | None = None  # in the call that runs; None if none does
-        functional = torch.nn.functional
-        for name in DROPOUT:
-            replace(functional, name, self._dropping)
-        replace(functional, "scaled_dot_product_attention", self._attending)
+        watch_dropouts(torch, self._drop)
+        replace(torch.nn.functional, "scaled_dot_product_attention", self._attending)
 
     def called(self, model: Module, call: Callable[[], Any]) -> Any:
         """A call of a model that is not trained."""
@@ -45,13 +43,9 @@ class References:
         stays = [one for one in self._found.values() if one[3] >= FEWEST and _digest(one[0]) == one[1]]
         return [type(inner_model(one[0])).__name__ for one in stays], next((one[2] for one in stays), "")
 
-    def _dropping(self, drop: Callable[..., Any]) -> Callable[..., Any]:
-        def dropping(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
-            if self._drops is not None:
-                self._drops |= bool(p and training)
-            return drop(input, p, training, *args, **kwargs)
-
-        return dropping
+    def _drop(self, name: str) -> None:
+        if self._drops is not None:
+            self._drops = True
 
     def _attending(self, attend: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(attend)
