@@ -84,7 +84,6 @@ class Way:
     changes: tuple[LibraryChange, ...] = ()
     frozen: bool = False
     ranks: int = 0  # 0: as the script says
-    number: int = 0  # of several launches of the same
     steps: int = field(default=STEPS, compare=False)
     seconds: float = field(default=0.0, compare=False)
 

@@ -258,7 +258,7 @@ def test_ranks_that_take_parts_by_other_seeds_are_told(shared, outcome):
 
 def test_the_first_rank_saves_for_all():
     """The others begin the step after that save, too."""
-    about: dict[str, Any] = {"steps": [], "made": 9, "ended": True, "checkpoint": "", "options": {}, "library": ""}
+    about: dict[str, Any] = {"steps": [], "made": 9, "ended": True, "checkpoints": [], "options": {}, "library": ""}
     about |= {"draws": False, "repeats": True, "line": ""}
     ranks = [ResumeFacts(**about, saved=saved, files="") for saved in (3, 0)]
 

@@ -465,7 +465,7 @@ class Normalised(nn.Module):
 
 
 def test_what_follows_each_batch_is_known():
-    """A buffer that each forward changes does, and so does BatchNorm. A table that is filled once does not."""
+    """A buffer that each forward changes does, and BatchNorm that keeps none. A table that is filled once does not."""
 
     def followed(model: nn.Module) -> str:
         found = Statistics(torch)
@@ -475,7 +475,8 @@ def test_what_follows_each_batch_is_known():
         return found.of(cast(Any, list(model.modules())))
 
     assert followed(nn.Sequential(Normalised())) == "0.mean"
-    assert followed(nn.Sequential(nn.BatchNorm1d(4))) == "BatchNorm1d"
+    assert followed(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False))) == "BatchNorm1d"
+    assert followed(nn.Sequential(nn.BatchNorm1d(4))) == "0.running_mean"
     assert followed(nn.Sequential(Normalised().eval(), nn.LayerNorm(4))) == ""
 
 

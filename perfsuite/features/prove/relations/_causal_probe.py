@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from perfsuite.features.prove.relations._other_tokens import (
     with_other,
 )
 from perfsuite.features.prove.relations._rows import MASK
-from perfsuite.features.prove.relations._sketches import distance, row_sketch, size
+from perfsuite.features.prove.relations._sketches import position_sketches
 from perfsuite.features.prove.relations._special_tokens import edges
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.norms import shards_of
@@ -41,8 +42,8 @@ KINDS = ("future", "neighbours", *PADDING, DECODED)
 
 
 class TokenExchange(Record, frozen=True, kw_only=True):
-    """Tokens of one kind were exchanged: by how much what must not know them moved, as a share of its norm, how much
-    rounding explains, and where it began.
+    """Tokens of one kind were exchanged: by how much a token that must not know them moved at most, as a share of
+    the norm of all, how much rounding explains, and where it began.
     """
 
     kind: str
@@ -137,7 +138,8 @@ class CausalProbe(Probe):
     def _left_alone(self, model: Module, state: Any) -> Iterator[None]:
         """Inside, the model may be called with these random numbers, and its loss says nothing."""
         self._random, self._watches_loss = state, False
-        with left_alone(self.torch, model):
+        # In float32, no rounding hides a token that is seen. A model may autocast inside of its forward.
+        with left_alone(self.torch, model), self.torch.autocast(self._ids.device.type, enabled=False):
             try:
                 yield
             finally:
@@ -220,19 +222,21 @@ class CausalProbe(Probe):
         )
 
     def _share(self, one: Any, other: Any) -> float:
-        mine, its = one.tolist(), other.tolist()
-        return distance(mine, its) / (size(mine) or 1.0)
+        """By how much the token that differs most does, as a share of the norm that tokens have."""
+        norm = one.norm(dim=1).square().mean().sqrt().item()
+        share = (one - other).norm(dim=1).max().item() / (norm or 1.0)
+        return math.inf if math.isnan(share) else share
 
     def _called(self, model: Module, args: Any, kwargs: Any, seen: Any, pooled: bool) -> dict[str, Any]:
-        """What each module gives for the tokens that are ``seen``, as sums, and last what the model gives: for these
-        tokens, or ``pooled`` for a row.
+        """What each module gives for each token that is ``seen``, and last what the model gives: for these tokens, or
+        ``pooled`` for each row.
         """
         found: dict[str, Any] = {}
 
         def leave(name: str) -> Callable[..., None]:
             def note(module: Module, args: Any, output: Any) -> None:
                 if (values := by_token(output, seen)) is not None:
-                    found[name] = row_sketch(values, seen)
+                    found[name] = position_sketches(values, seen)
 
             return note
 
@@ -249,9 +253,9 @@ class CausalProbe(Probe):
         if values is None and self._logits is not None and self._logits.shape[0] == seen.numel():
             values = self._logits.reshape(*seen.shape, -1)
         if values is not None:
-            found[""] = row_sketch(values, seen)
+            found[""] = position_sketches(values, seen)
         elif pooled and (values := by_row(output, seen)) is not None:
-            found[""] = row_sketch(values)
+            found[""] = position_sketches(values, self.torch.ones_like(seen[:, 0], dtype=self.torch.bool))
         elif found:  # a loss alone: its last module speaks for it
             found[""] = found[list(found)[-1]]
         return found

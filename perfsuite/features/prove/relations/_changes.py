@@ -17,6 +17,7 @@ from typing import Any
 
 from perfsuite.features.prove.relations._draws import without_draws
 from perfsuite.features.prove.relations._dropouts import DROPOUT
+from perfsuite.features.prove.relations._statistics import without_batch_statistics
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import ProvedScript
 from perfsuite.rank.script.watched import replace
@@ -39,6 +40,7 @@ TF32 = 2.0**-11
 
 def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
     """Torch's functions for it are called with a probability of 0, and dropout of the user's own drops nothing.
+    BatchNorm computes with its running statistics.
 
     Dropout of a compiled step is not noted: a change of an object's attribute breaks the graph that holds it. The other
     ways to run the script are eager.
@@ -66,6 +68,7 @@ def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
 
     functional.scaled_dot_product_attention = attention
     without_draws(torch, script)
+    without_batch_statistics(torch, script)
 
 
 def rounded(torch: Any, script: ProvedScript, value: str) -> None:
@@ -230,6 +233,8 @@ def batch_times(torch: Any, script: ProvedScript, value: str) -> None:
     def larger(config: dict[str, Any]) -> None:
         if isinstance(micro_batch := config.get(MICRO_BATCH), int):
             config[MICRO_BATCH] = max(1, int(micro_batch * factor))
+            if MICRO_BATCHES in config:
+                config.pop(GLOBAL_BATCH, None)  # their product, which a script may have computed
 
     replace(DataLoader, "__init__", make)
     _change_deepspeed(script, larger)

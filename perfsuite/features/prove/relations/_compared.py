@@ -39,7 +39,7 @@ DOUBTS = {  # why gradients may differ although training is right, or cannot be 
     "unread": "the script reads no torch.utils.data.DataLoader, and no option for its batch is known, so one rank "
     "cannot get the rows of all. Name it: --names=batch=--rows",
     "values": "a gradient is zero or not finite",
-    "dropout": "dropout was taken out, and other random numbers of the forward",
+    "dropout": "dropout was taken out, and other random numbers and statistics of batches",
     "begins": "it begins in {subject}: its output differs by {number} of its norm, where rounding explains {expected}",
     "begins_back": "all outputs agree. It begins at {subject}: what the loss sends back to it differs by {number} of "
     "its norm, where rounding explains {expected}",

@@ -16,7 +16,7 @@ SINGLE = 2.0**-23  # the epsilon of float32
 
 def copies_of(models: Sequence[Module]) -> list[Module]:
     """Other modules of the same classes, with parameters of the same names."""
-    trained = [inner_model(one) for one in models]
+    trained = [getattr(inner_model(one), "_orig_mod", inner_model(one)) for one in models]  # of a compiled one, too
     parts = {id(part) for parameter in trained for part in parameter.modules()}
     forms = [(type(parameter), [plain(name) for name, _ in parameter.named_parameters()]) for parameter in trained]
     same = [one for one in gc.get_objects() if type(one) in {kind for kind, _ in forms} and id(one) not in parts]

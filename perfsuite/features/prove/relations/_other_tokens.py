@@ -110,14 +110,17 @@ def asking_tokens(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
 def documents_of(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
     """The number of each token's document in its row, if the model is told where documents begin: by positions that
     begin again, by numbers of documents, or by where sequences begin (``cu_seqlens``). None if there is one alone.
+    Padding is -1 where positions say so.
     """
     for name, tensor in tensors.items():
         if tensor is ids or tensor.is_floating_point():
             continue
         found = None
         if tensor.shape == ids.shape and "position" in name:
-            found = (tensor[:, 1:] != tensor[:, :-1] + 1).cumsum(1)
-            found = torch.nn.functional.pad(found, (1, 0))
+            pad = torch.nn.functional.pad
+            found = pad((tensor[:, 1:] != tensor[:, :-1] + 1).cumsum(1), (1, 0))
+            repeated = tensor[:, 1:] == tensor[:, :-1]  # as padding is
+            found = found.masked_fill(pad(repeated, (1, 0)) | pad(repeated, (0, 1)), -1)
         elif tensor.shape == ids.shape and ("seq" in name or "doc" in name or "segment" in name):
             found = tensor
         elif (

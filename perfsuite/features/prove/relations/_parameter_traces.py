@@ -42,6 +42,7 @@ class ParameterTraces(Record, frozen=True, kw_only=True):
     parted: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
     undone: list[str] = []
+    base: list[str] = []  # parameters that train beneath adapters
     unfrozen: list[str] = []  # modules whose requires_grad is set, which is no module's
     lost: list[str] = []
     twin: str = ""

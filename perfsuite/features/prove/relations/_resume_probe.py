@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ import msgspec
 
 from perfsuite.features.prove.relations._copies import copies_of
 from perfsuite.features.prove.relations._rows import fingerprints
+from perfsuite.features.prove.relations._statistics import sent_anew
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
@@ -50,8 +51,8 @@ class ResumeStep(Record, frozen=True, kw_only=True):
 class ResumeFacts(Record, frozen=True, kw_only=True):
     """Of one rank. ``steps`` are the first of all that it ``made``, and ``ended``: the script, by itself. ``saved`` is
     the number of steps before the first checkpoint, 0 if none was written. ``files`` has a copy of it, and
-    ``checkpoint`` is its path for the script. ``options`` of the script's parser say whether they take a value.
-    ``library`` is what can resume by itself.
+    ``checkpoints`` are paths that the script may want to be told, the likely one first. ``options`` of the script's
+    parser say whether they take a value. ``library`` is what can resume by itself.
     """
 
     steps: list[ResumeStep]
@@ -59,7 +60,7 @@ class ResumeFacts(Record, frozen=True, kw_only=True):
     ended: bool
     saved: int
     files: str
-    checkpoint: str
+    checkpoints: list[str]
     options: dict[str, bool]
     library: str
     draws: bool  # the forward draws random numbers
@@ -74,7 +75,8 @@ class ResumeProbe(Probe):
         super().__init__(torch, script)
         self.steps: list[dict[str, Any]] = [{}]
         self.saved = 0
-        self.files = self.checkpoint = self.library = self.line = ""
+        self.files = self.library = self.line = ""
+        self.checkpoints: list[str] = []
         self.options: dict[str, bool] = {}
         self.draws = False
         self._saves = False
@@ -138,7 +140,7 @@ class ResumeProbe(Probe):
         step = self.steps[-1]
         if "rows" not in step:  # an optimizer may step after another one has ended the step before
             with self.watched.away():
-                step |= {"weights": self.script.digests_now(), "state": self._state(), "random": _random(self.torch)}
+                step |= {"weights": self._weights(), "state": self._state(), "random": _random(self.torch)}
                 step |= {"copies": self._digests_of_copies()}
             step |= {"rows": [], "rates": []}
         step["rows"] += fingerprints({"args": args, **kwargs})
@@ -146,6 +148,17 @@ class ResumeProbe(Probe):
         result = call()
         self.draws |= not self.torch.equal(before, self.torch.get_rng_state())
         return result
+
+    def _weights(self) -> dict[str, str]:
+        """With the buffers, but those that the first rank is about to send."""
+        found = self.script.digests_now()
+        dist = self.torch.distributed
+        if self.script.world_size > 1 and dist.is_initialized() and dist.get_rank():
+            sent = sent_anew(part for model in self.script.models() for part in model.modules())
+            for name, buffer in self.script.buffers():
+                if id(buffer) in sent:
+                    found.pop(name, None)
+        return found
 
     def _digests_of_copies(self) -> dict[str, str]:
         """They are looked for once, when the first step begins."""
@@ -194,7 +207,8 @@ class ResumeProbe(Probe):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
         whole = [path for path in written if self.library in LIGHTNING and path.endswith(".ckpt")]  # each is one
-        self.checkpoint = os.path.relpath(max(whole, key=lambda path: now[path], default=os.path.commonpath(written)))
+        newest = max(whole, key=lambda path: now[path], default="")
+        self.checkpoints = [os.path.relpath(newest)] if newest else _paths(written)
 
     def facts(self) -> Any:
         """A record, ResumeFacts."""
@@ -204,7 +218,7 @@ class ResumeProbe(Probe):
             ended=self.script.ended,
             saved=self.saved,
             files=self.files,
-            checkpoint=self.checkpoint,
+            checkpoints=self.checkpoints,
             options=self.options,
             library=self.library,
             draws=self.draws,
@@ -212,6 +226,19 @@ class ResumeProbe(Probe):
             line=self.line,
         )
         return msgspec.to_builtins(facts)
+
+
+def _paths(written: Sequence[str]) -> list[str]:
+    """What has all that was written, and what a script may call its checkpoint, too: the folder of a file, or the only
+    folder inside, as DeepSpeed writes one beside the name of the last.
+    """
+    whole = os.path.commonpath(written)
+    if whole in written:
+        return [os.path.relpath(path) for path in (whole, os.path.dirname(whole))]
+    inside = {Path(path).relative_to(whole).parts[0] for path in written if os.path.dirname(path) != whole}
+    return [
+        os.path.relpath(path) for path in (whole, *(os.path.join(whole, one) for one in inside if len(inside) == 1))
+    ]
 
 
 def _random(torch: Any) -> str:

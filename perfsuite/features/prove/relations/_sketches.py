@@ -49,6 +49,17 @@ def row_sketch(values: Any, mask: Any = None) -> Any:
         return padded.reshape(2, -1, SUMS).sum(1).reshape(-1).cpu()
 
 
+def position_sketches(values: Any, mask: Any) -> Any:
+    """The tensor, [positions, SUMS], of the sketch of each position's features. ``mask`` leaves out positions."""
+    import torch
+
+    with torch.no_grad():
+        features = values.detach()[mask].double().flatten(1)[:, :CHUNK]
+        signed = features * _signs(str(features.device))[: features.shape[1]]
+        padded = torch.nn.functional.pad(signed, (0, -features.shape[1] % SUMS))
+        return padded.reshape(len(padded), -1, SUMS).sum(1).float().cpu()
+
+
 @functools.cache
 def _signs(device: str) -> Any:
     import torch

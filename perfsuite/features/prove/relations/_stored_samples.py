@@ -36,7 +36,8 @@ class StoredSamples:
     def written(self, dataset: Any) -> str:
         """They have been read: the class of the data set whose stored numbers have changed; empty if none have.
 
-        Only numbers that were there before and have the same shape count, and a single number is a counter.
+        Only numbers that were there before and have the same shape count, but that of a list, which may have grown. A
+        single number is a counter.
         """
         before, after = self._before, self._digests(dataset)
         self._samples, self._before = [], {}  # workers read the batches of another loader
@@ -48,9 +49,10 @@ class StoredSamples:
         with contextlib.suppress(Exception):  # a user's class may do anything
             for sample in self._samples:
                 for name, place, value in _stored(dataset, sample, ""):
-                    for number, tensor in enumerate(_tensors(self._torch, value)):
+                    for number, (tensor, grows) in enumerate(_tensors(self._torch, value)):
                         if tensor.numel() > 1:
-                            found[name, sample, place, number, tuple(tensor.shape), tensor.dtype] = digest(tensor)
+                            form = () if grows else (tuple(tensor.shape), tensor.dtype)
+                            found[name, sample, place, number, *form] = digest(tensor)
         return found
 
 
@@ -78,17 +80,17 @@ def _length(value: Any) -> int:
     return -1
 
 
-def _tensors(torch: Any, value: Any) -> Iterator[Any]:
-    """The numbers of a stored sample as tensors."""
+def _tensors(torch: Any, value: Any) -> Iterator[tuple[Any, bool]]:
+    """The numbers of a stored sample as tensors, and whether they are a list."""
     if isinstance(value, torch.Tensor):
-        yield value
+        yield value, False
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from _tensors(torch, part)
     elif isinstance(value, list | tuple) and value and all(isinstance(part, int | float) for part in value):
-        yield torch.tensor(value)
+        yield torch.tensor(value), isinstance(value, list)
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _tensors(torch, part)
     elif hasattr(value, "__array__") and hasattr(value, "dtype") and value.dtype.kind in "iufb":
-        yield torch.from_numpy(value.copy()) if value.shape else torch.tensor(value.item())
+        yield torch.from_numpy(value.copy()) if value.shape else torch.tensor(value.item()), False

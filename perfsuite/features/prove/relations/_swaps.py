@@ -52,9 +52,11 @@ class Swaps:
     def not_put_back(self, names: list[str], now: dict[str, str]) -> list[str]:
         """Those that an evaluation has changed, and that are not as they were after the update either.
 
-        If it has swapped weights that training has changed by hand since then, nobody knows what must come back.
+        Nobody knows what must come back of weights that it has swapped and that training changes by hand, or of a
+        buffer that the loop sets before each step.
         """
-        unknown = self._by_hand if self._elsewhere else set()
+        weights = {name for name, _ in self.script.parameters()}
+        unknown = self._by_hand if self._elsewhere else self._by_hand - weights
         return [name for name in names if self._after_update.get(name) != now[name] and name not in unknown]
 
     def stay(self, now: dict[str, str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.features.prove.relations._adapters import trained_base
 from perfsuite.features.prove.relations._calls import CallHooks, ModuleCall, Strays, outside_of, runs_of
 from perfsuite.features.prove.relations._clips import Clips
 from perfsuite.features.prove.relations._copies import CoarseCopies, Twins
@@ -215,6 +216,7 @@ class TrainedProbe(Probe):
                 parted=self.parted,
                 shared=self.shared,
                 undone=self.undone or [],
+                base=[name for model in self.script.models() for name in trained_base(model)],
                 unfrozen=[name for model in self.script.models() for name in _unfrozen(model)],
                 twin=self.twins.among(self.script.models()),
                 lost=[] if self.fed else self.lost,

@@ -1,8 +1,13 @@
-"""compiled: torch.compile changes loss and gradients by no more than other rounding does."""
+"""compiled: torch.compile changes loss and gradients by no more than other rounding does.
 
-from perfsuite.features.prove.relation import CannotTry, Proof, ProveRequest, Relation, Remark, typed
-from perfsuite.features.prove.relations._changes import change, eager
-from perfsuite.features.prove.relations._compared import DOUBTS, Rounding, compared, frozen, own_and_rounded
+A script of another precision is compared in float32, too.
+"""
+
+from collections.abc import Generator, Sequence
+
+from perfsuite.features.prove.relation import CannotTry, Proof, ProveRequest, Relation, Remark, Seen, Way, typed
+from perfsuite.features.prove.relations._changes import change, eager, in_float32, rounded
+from perfsuite.features.prove.relations._compared import DOUBTS, Compared, Rounding, compared, frozen, own_and_rounded
 from perfsuite.features.prove.relations._gradients import PROBE
 from perfsuite.records.gradients import Gradients
 
@@ -13,6 +18,8 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what="unused"))
     [plain] = [typed(one, Gradients) for one in (yield [frozen(asked, change(eager))])]
     found = compared(plain, own, Rounding(plain, moved))
+    if any(rank.low for rank in own) and found.agree:
+        found = (yield from _in_float32(asked)) or found
     if found.undoubted:
         raise CannotTry(found.undoubted[0])
     differ = Remark(
@@ -24,6 +31,18 @@ def _prove(asked: ProveRequest) -> Proof:
     )
     held = Remark(what="held", number=found.difference, expected=found.allowed)
     return RELATION.broken([] if found.agree else [differ], [], held)
+
+
+def _in_float32(asked: ProveRequest) -> Generator[Sequence[Way], list[Seen], Compared | None]:
+    """Its rounding hides less. None if nothing can be compared there."""
+    whole = change(in_float32)
+    ways = [frozen(asked, whole, *changes) for changes in ((), (change(rounded),), (change(eager),))]
+    try:
+        own, moved, plain = (typed(one, Gradients) for one in (yield ways))
+        found = compared(plain, own, Rounding(plain, moved))
+    except CannotTry:
+        return None
+    return None if found.undoubted else found
 
 
 RELATION = Relation(

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.features.prove.relation import CannotTry, Judged, Relation, Remark, Seen, by_own_run, grouped
+from perfsuite.features.prove.relations._statistics import WHOLE, sent_anew
 from perfsuite.rank.norms import local, shards_of
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest
@@ -20,7 +21,6 @@ from perfsuite.records.record import Record
 
 COMPARED = 8  # steps, and the last one
 NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")  # whose running statistics a rank has of its own
-WHOLE = ("DistributedDataParallel",)
 SHARDED_FROM = 3  # the stage of ZeRO whose parameters are shards
 
 
@@ -84,9 +84,7 @@ class ReplicaProbe(Probe):
         statistics = {
             id(buffer) for part in modules if type(part).__name__ in NORMS for buffer in part.buffers(recurse=False)
         }
-        for part in modules:
-            if type(part).__name__ in WHOLE and getattr(part, "broadcast_buffers", False):  # as its next forward begins
-                statistics |= {id(buffer) for buffer in part.buffers()}
+        statistics |= sent_anew(modules)
         self.apart |= {name for name, buffer in self.script.buffers() if id(buffer) in statistics}
 
     def before_optimizer(self) -> None:

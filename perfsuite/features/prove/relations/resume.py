@@ -90,8 +90,15 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what="unsaved" if not first.saved else "late", number=len(first.steps)))
     if not first.files:
         raise CannotTry(Remark(what="elsewhere"))
-    [resumed] = [typed(one, ResumeFacts) for one in (yield [_resuming(asked, first)])]
-    return _judge(straight, resumed)
+    failed: CannotTry | None = None
+    for path in first.checkpoints:
+        try:
+            [resumed] = [typed(one, ResumeFacts) for one in (yield [_resuming(asked, first, path)])]
+        except CannotTry as error:
+            failed = failed or error
+        else:
+            return _judge(straight, resumed)
+    raise failed or CannotTry(Remark(what="elsewhere"))
 
 
 def _with_save(ranks: Sequence[ResumeFacts]) -> list[ResumeFacts]:
@@ -104,17 +111,17 @@ def _is_enough(facts: ResumeFacts) -> bool:
     return 0 < facts.saved <= len(facts.steps) - COMPARED
 
 
-def _resuming(asked: ProveRequest, first: ResumeFacts) -> Way:
-    """The script as it resumes. Raises CannotTry if it has no option for that."""
+def _resuming(asked: ProveRequest, first: ResumeFacts, path: str) -> Way:
+    """The script as it resumes from a path. Raises CannotTry if it has no option for that."""
     changes = [change(restored, first.files)]
     words = list(asked.words)
     own = asked.names.get("resume") or next((name for name in first.options if WORD in name), "")
     if own and ("=" in own or not first.options.get(own, True)):
         words.append(own)
     elif own:
-        words += [own, first.checkpoint]
+        words += [own, path]
     elif first.library:
-        changes.append(change(resumes, first.checkpoint))
+        changes.append(change(resumes, path))
     else:
         raise CannotTry(Remark(what="no_option"))
     steps = first.made - first.saved + 1 if first.ended else COMPARED  # one more than there ought to be

@@ -1,9 +1,11 @@
 """seeds: two launches of a script that sets a seed are the same: weights, rows, losses.
 
-A script that sets none claims nothing. Texts have other hashes in the second launch, as in a shell. On a GPU, kernels
-may add in any order unless the script asks for deterministic ones, so losses are compared there only if it does.
+A script that sets none claims nothing. In the second launch, texts have other hashes, and generators draw other numbers
+before the script seeds them, as in a shell. On a GPU, kernels may add in any order unless the script asks for
+deterministic ones, so losses are compared there only if it does.
 """
 
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -22,13 +24,16 @@ from perfsuite.features.prove.relation import (
     own_run,
     typed,
 )
+from perfsuite.features.prove.relations._changes import change
 from perfsuite.features.prove.relations._rows import fingerprints
+from perfsuite.rank.build_model import seed_script
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest
 from perfsuite.rank.script.watched import replace
 from perfsuite.rank.torch_types import Module
 from perfsuite.records.record import Record
 
 OTHER_HASHES = ("PYTHONHASHSEED=1",)  # as each start of Python has: sets of texts have another order
+OTHER_SEED = 20_020_707
 
 
 class SeedFacts(Record, frozen=True, kw_only=True):
@@ -111,8 +116,15 @@ class SeedProbe(Probe):
         return msgspec.to_builtins(facts)
 
 
+def with_other_seeds(torch: ModuleType, script: ProvedScript, value: str) -> None:
+    """Generators that the script does not seed draw other numbers than in its own run."""
+    seed_script(OTHER_SEED + int(os.environ.get("RANK", "0")))
+
+
 def _prove(asked: ProveRequest) -> Proof:
-    again = Way((*OTHER_HASHES, *asked.words), number=1)  # what a command assigns itself comes after it
+    again = Way(
+        (*OTHER_HASHES, *asked.words), changes=(change(with_other_seeds),)
+    )  # what a command assigns itself comes after it
     one, other = (typed(some, SeedFacts) for some in (yield [own_run(asked), again]))
     returning = next((rank for rank in one if rank.returns), None)
     if returning:

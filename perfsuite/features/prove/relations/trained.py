@@ -43,6 +43,7 @@ def _judge(seen: Seen) -> Judged:
         kind, line = first.hidden[0]
         wrong.append(Remark(what="hidden", subject=kind, number=len(first.hidden), line=line))
     wrong += grouped("undone", first.undone, line=first.step_line)
+    wrong += grouped("base", first.base)
     wrong += grouped("unfrozen", first.unfrozen)
     if first.untied:
         wrong.append(Remark(what="untied", subject=first.untied))
@@ -150,6 +151,7 @@ RELATION = Relation(
         "to_empty() or load_state_dict(assign=True)",
         "shared": "{subject} and {other} are two parameters in one memory: it is updated twice, each time by a part of "
         "the gradient. Give both modules the same parameter",
+        "base": "{subject} trains beneath the adapters, which are saved without it: did something unfreeze it?",
         "unfrozen": "{subject} has requires_grad = False, which freezes nothing of a module: call "
         "requires_grad_(False)",
         "twin": "two models of the class {subject} began with the same numbers, and both are trained: freeze the one "
