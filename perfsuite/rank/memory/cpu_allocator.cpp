@@ -24,6 +24,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -59,7 +60,7 @@ std::unordered_set<void*> adopted;  // those of them that somebody else allocate
 int64_t step = 0;
 std::vector<Event> events;
 std::unordered_map<std::string, int64_t> numbers = {{"", 0}};
-std::vector<std::string> names = {""};
+std::deque<std::string> names = {""};  // which stay where they are
 int64_t live = 0, peak = 0, capacity = -1;
 int64_t refused = -1, live_then = 0;  // the last allocation that exceeded the capacity; -1 if none has
 bool recording = false;
@@ -417,7 +418,15 @@ int64_t perfsuite_blocks(int64_t* to, int64_t most) {
     if (count++ < most) *to++ = (int64_t)address, *to++ = block.bytes;
   return (int64_t)blocks.size();
 }
-int64_t perfsuite_event_count() { return (int64_t)events.size(); }
-void perfsuite_copy_events(int64_t* to) { std::memcpy(to, events.data(), events.size() * sizeof(Event)); }
-const char* perfsuite_operation(int64_t number) { return names.at(number).c_str(); }
+// The log so far, as many of its first events as `most`. Returns how many there are: another thread may log more, and so
+// may the caller, whose garbage has tensors.
+int64_t perfsuite_events(int64_t* to, int64_t most) {
+  std::lock_guard<std::mutex> hold(guard);
+  std::memcpy(to, events.data(), std::min<int64_t>(most, events.size()) * sizeof(Event));
+  return (int64_t)events.size();
+}
+const char* perfsuite_operation(int64_t number) {
+  std::lock_guard<std::mutex> hold(guard);
+  return names.at(number).c_str();
+}
 }

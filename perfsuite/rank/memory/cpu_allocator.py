@@ -81,7 +81,7 @@ class CpuAllocator(MemorySource):
     def __init__(self) -> None:
         self._library: Any = load()
         for name in (
-            *("peak", "live", "event_count", "refused", "live_at_refusal", "capacity", "live_since", "blocks"),
+            *("peak", "live", "events", "refused", "live_at_refusal", "capacity", "live_since", "blocks"),
             "adopt",
         ):
             getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
@@ -204,6 +204,7 @@ class CpuAllocator(MemorySource):
         return list(self._log()[FIELDS - 1 :: FIELDS])
 
     def _log(self) -> Any:
-        buffer = (ctypes.c_int64 * (FIELDS * self._library.perfsuite_event_count()))()
-        self._library.perfsuite_copy_events(buffer)
+        count = int(self._library.perfsuite_events(None, ctypes.c_int64(0)))
+        buffer = (ctypes.c_int64 * (FIELDS * count))()  # which may collect garbage, and so log more
+        self._library.perfsuite_events(buffer, ctypes.c_int64(count))
         return buffer
