@@ -173,13 +173,14 @@ def compared(
         raise CannotTry(Remark(what="no_update"))
     difference, worst = apart(one, other, what)
     allowed, doubts = rounding.allowed(what), list(_doubts(one, other))
+    others = [doubt for doubt in doubts if doubt.what != "random"]  # which both may have alike
     return Compared(
         difference=difference,
         allowed=allowed,
         worst=worst,
         ratios=[_ratio(*both) for both in zip(_tensors(one[0], what), _tensors(other[0], what), strict=False)],
         doubts=doubts,
-        begins=list(_begins(one, other, rounding)) if difference > allowed and not doubts else [],
+        begins=_begins(one, other, rounding) if difference > allowed and not others else [],
     )
 
 
