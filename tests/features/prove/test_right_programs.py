@@ -57,6 +57,7 @@ def test_rare_ways_to_train_break_nothing(tmp_path):
 def test_a_right_program_breaks_nothing(tmp_path, path):
     """Of no relation."""
     text = path.read_text()
-    _, said = prove(tmp_path, text, "", TORCHRUN if "init_process_group" in text else ("python",))
+    distributed = "init_process_group" in text or "import Accelerator" in text
+    _, said = prove(tmp_path, text, "", TORCHRUN if distributed else ("python",))
 
     assert "holds" in said and "BROKEN" not in said, said
