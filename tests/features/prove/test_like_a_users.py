@@ -16,7 +16,7 @@ from perfsuite.features.prove.relations._causal_probe import CausalProbe
 from perfsuite.features.prove.relations._changes import GLOBAL_BATCH, MICRO_BATCH, MICRO_BATCHES, batch_times
 from perfsuite.features.prove.relations._copies import copies_of
 from perfsuite.features.prove.relations._other_tokens import documents_of
-from perfsuite.features.prove.relations._resume_probe import ResumeFacts, _paths
+from perfsuite.features.prove.relations._resume_probe import _paths
 from perfsuite.features.prove.relations._statistics import sent_anew, without_batch_statistics
 from perfsuite.features.prove.relations._stored_samples import StoredSamples
 from perfsuite.features.prove.relations._swaps import Swaps
@@ -117,13 +117,15 @@ def test_padding_at_the_end_of_a_packed_row_is_no_document():
 
 
 class Peeking(nn.Module):
-    """Token ``at`` reads the next one, and no other does."""
+    """Token ``at`` reads the next one, and no other does. It may need autocast, as a kernel without float32 does."""
 
-    def __init__(self, at):
+    def __init__(self, at, autocast=False):
         super().__init__()
-        self.embed, self.at = nn.Embedding(50, 16), at
+        self.embed, self.at, self.autocast = nn.Embedding(50, 16), at, autocast
 
     def forward(self, input_ids):
+        if self.autocast and not torch.is_autocast_enabled("cpu"):
+            raise TypeError("no float32")
         features = self.embed(input_ids)
         peeked = torch.zeros_like(features)
         if self.at is not None:
@@ -131,8 +133,9 @@ class Peeking(nn.Module):
         return features + peeked
 
 
+@pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize(("at", "told"), [(None, False), (15, True)])
-def test_one_token_that_sees_the_next_one_is_told_in_bfloat16(at, told):
+def test_one_token_that_sees_the_next_one_is_told_in_bfloat16(at, told, autocast):
     """Its share of all tokens is small, and autocast would round it away."""
     torch.manual_seed(0)
     script: Any = SimpleNamespace(
@@ -141,7 +144,7 @@ def test_one_token_that_sees_the_next_one_is_told_in_bfloat16(at, told):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(nn.functional, "cross_entropy", nn.functional.cross_entropy)
         probe = CausalProbe(torch, script)
-        model, ids = Peeking(at).train(), torch.randint(1, 50, (4, 32))
+        model, ids = Peeking(at, autocast).train(), torch.randint(1, 50, (4, 32))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             probe.around_forward(model, (ids,), {}, lambda: model(ids))
 
@@ -165,27 +168,46 @@ def test_a_script_may_call_a_folder_its_checkpoint(monkeypatch, tmp_path, writte
     assert _paths([str(tmp_path / path) for path in written]) == told
 
 
-@pytest.mark.parametrize("second", [True, False])
-def test_a_resumption_that_fails_is_tried_from_the_other_path(second):
-    """If that fails too, the first failure is said."""
-    about: dict[str, Any] = {"made": 9, "ended": True, "options": {"--resume": True}, "library": "", "line": ""}
-    about |= {"draws": False, "repeats": True, "steps": [{"losses": ["1"]}] * 9, "saved": 3, "files": "copy"}
-    straight = ResumeFacts(**about | {"steps": [], "checkpoints": ["a/b.pt", "a"]})
-    facts = {**about, "checkpoints": ["a/b.pt", "a"]}
+def begins(weights, steps):
+    """What a run saw that makes so many steps."""
+    about: dict[str, Any] = {"made": steps, "ended": True, "options": {"--resume": True}, "library": "", "line": ""}
+    about |= {"draws": False, "repeats": True, "saved": 3, "files": "copy", "checkpoints": ["a/b.pt", "a"]}
+    return [[about | {"steps": [{"weights": {"w": one}, "losses": ["1"]} for one in weights]}]]
+
+
+STRAIGHT, RESTORED, ANEW = begins("0123456789", 10), begins("3456", 7), begins("0123", 7)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome"),
+    [(None, RESTORED, "holds"), (ANEW, RESTORED, "holds"), (ANEW, None, "broken"), (ANEW, ANEW, "broken")],
+)
+def test_a_resumption_that_fails_or_begins_anew_is_tried_from_the_other_path(first, second, outcome):
+    """A script may look for a folder, and begin anew if it gets a file."""
     proof = resume.RELATION.prove(ProveRequest(("python", "train.py"), {}, Path(), Path()))
     next(proof)
-    assert straight.checkpoints == ["a/b.pt", "a"]
-    ways = [proof.send([[facts]])[0]]
-    ways += proof.throw(CannotTry(Remark(what="failed", subject="no file")))
+    error = CannotTry(Remark(what="failed", subject="no file"))
 
+    def seen(facts):
+        return proof.send(facts) if facts else proof.throw(error)
+
+    ways = [*proof.send(STRAIGHT), *seen(first)]
     assert [way.words[-2:] for way in ways] == [("--resume", "a/b.pt"), ("--resume", "a")]
-    if second:
-        with pytest.raises(StopIteration) as end:
-            proof.send([[facts | {"made": 6, "steps": [{"losses": ["1"]}] * 3}]])
-        assert end.value.value.outcome == "holds"
-    else:
-        with pytest.raises(CannotTry, match="failed"):
-            proof.throw(CannotTry(Remark(what="failed", subject="another")))
+    with pytest.raises(StopIteration) as end:
+        seen(second)
+
+    assert end.value.value.outcome == outcome
+
+
+def test_a_resumption_that_fails_from_all_paths_says_why_the_first_did():
+    """That is what the script was meant to get."""
+    proof = resume.RELATION.prove(ProveRequest(("python", "train.py"), {}, Path(), Path()))
+    next(proof)
+    proof.send(STRAIGHT)
+    proof.throw(CannotTry(Remark(what="first")))
+
+    with pytest.raises(CannotTry, match="first"):
+        proof.throw(CannotTry(Remark(what="second")))
 
 
 def test_a_list_that_grows_with_each_reading_is_told():

@@ -120,13 +120,19 @@ class CausalProbe(Probe):
         self.model_line = self.model_line or self.script.line()
         # Before the forward: one between it and its backward would gather shards again.
         self._sharded = bool(shards_of(model))
-        with self.watched.away(), self._left_alone(model, self.torch.get_rng_state()):
-            try:
-                whole = model if self._sharded else inner_model(model)
-                self._exchange(whole, args, kwargs, ids, dict(tensors_in([args, kwargs])))
-                self._exchange_decoded(whole, args, kwargs, decoded)
-            except Exception as error:  # a model may be called in one way only
-                self.failed = f"{type(error).__name__}: {error}"
+        state, kind = self.torch.get_rng_state(), ids.device.type
+        # In float32, no rounding hides a token that is seen. Some kernels have no float32.
+        exact = [self.torch.autocast(kind, enabled=False)] if self.torch.is_autocast_enabled(kind) else []
+        for precision in (*exact, contextlib.nullcontext()):
+            with self.watched.away(), self._left_alone(model, state), precision:
+                try:
+                    whole = model if self._sharded else inner_model(model)
+                    self._exchange(whole, args, kwargs, ids, dict(tensors_in([args, kwargs])))
+                    self._exchange_decoded(whole, args, kwargs, decoded)
+                    self.failed = ""
+                    break
+                except Exception as error:  # a model may be called in one way only
+                    self.failed = f"{type(error).__name__}: {error}"
         result = call()
         labels = kwargs.get("labels")
         # Its loss may be a kernel of its own.
@@ -138,8 +144,7 @@ class CausalProbe(Probe):
     def _left_alone(self, model: Module, state: Any) -> Iterator[None]:
         """Inside, the model may be called with these random numbers, and its loss says nothing."""
         self._random, self._watches_loss = state, False
-        # In float32, no rounding hides a token that is seen. A model may autocast inside of its forward.
-        with left_alone(self.torch, model), self.torch.autocast(self._ids.device.type, enabled=False):
+        with left_alone(self.torch, model):
             try:
                 yield
             finally:

@@ -90,15 +90,21 @@ def _prove(asked: ProveRequest) -> Proof:
         raise CannotTry(Remark(what="unsaved" if not first.saved else "late", number=len(first.steps)))
     if not first.files:
         raise CannotTry(Remark(what="elsewhere"))
-    failed: CannotTry | None = None
+    failed: list[CannotTry] = []
+    begun: list[Judged] = []  # that began anew: a script may do so if the path is not what it looks for
     for path in first.checkpoints:
         try:
             [resumed] = [typed(one, ResumeFacts) for one in (yield [_resuming(asked, first, path)])]
+            judged = _judge(straight, resumed)
         except CannotTry as error:
-            failed = failed or error
-        else:
-            return _judge(straight, resumed)
-    raise failed or CannotTry(Remark(what="elsewhere"))
+            failed.append(error)
+            continue
+        if not any(remark.what == "anew" for remark in judged.remarks):
+            return judged
+        begun.append(judged)
+    if begun:
+        return begun[0]
+    raise failed[0]
 
 
 def _with_save(ranks: Sequence[ResumeFacts]) -> list[ResumeFacts]:

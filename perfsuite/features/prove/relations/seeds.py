@@ -122,9 +122,8 @@ def with_other_seeds(torch: ModuleType, script: ProvedScript, value: str) -> Non
 
 
 def _prove(asked: ProveRequest) -> Proof:
-    again = Way(
-        (*OTHER_HASHES, *asked.words), changes=(change(with_other_seeds),)
-    )  # what a command assigns itself comes after it
+    words = (*OTHER_HASHES, *asked.words)  # what a command assigns itself comes after it
+    again = Way(words, changes=(change(with_other_seeds),))
     one, other = (typed(some, SeedFacts) for some in (yield [own_run(asked), again]))
     returning = next((rank for rank in one if rank.returns), None)
     if returning:
