@@ -89,7 +89,7 @@ def evaluate(model, loader, accelerator):
     return right / seen
 
 
-def main():  # noqa: PLR0915, as people write it
+def main():  # noqa: PLR0915  as people write it
     args = parse_args()
     accelerator = Accelerator(
         cpu=True,

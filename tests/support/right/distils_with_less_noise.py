@@ -132,7 +132,7 @@ def accuracy(model, loader):
     return right / len(loader.dataset)
 
 
-def main():  # noqa: PLR0915, as people write it
+def main():  # noqa: PLR0915  as people write it
     args = parse_args()
     teacher = build_teacher()
     torch.manual_seed(args.seed)

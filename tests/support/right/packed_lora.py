@@ -135,7 +135,7 @@ def evaluate(model, loader):
     return loss
 
 
-def main():  # noqa: PLR0915, as people write it
+def main():  # noqa: PLR0915  as people write it
     args = parse_args()
     model = build_model(args)
     train_set, eval_set = Packed(make_pairs(600, seed=1)), Packed(make_pairs(60, seed=2))
