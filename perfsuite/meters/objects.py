@@ -26,7 +26,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.processes import OF_STEPS
-from perfsuite.meters._growth import BLOCK, goes_on, is_asked_at, least_growth
+from perfsuite.meters._growth import BLOCK, BLOCKS, ends_block, goes_on, is_asked_at, least_growth
 from perfsuite.rank.garbage import Garbage
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
@@ -105,7 +105,7 @@ class Objects(Meter):
             before, self.alive = self.alive, len(gc.get_objects())
             more = self.alive - before if step else 0
             self.counted_from = step if self.has_grown or 2 * more >= BLOCK else None
-        if self.counted_from is not None and is_asked_at(step - self.counted_from):
+        if self.counted_from is not None and ends_block(step) and step - self.counted_from <= BLOCK * (BLOCKS + 1):
             self.later_counts.add(count(self.session.garbage)[0])
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
@@ -115,7 +115,8 @@ class Objects(Meter):
         later = self.later_counts.since_first
         leaked, cached = dict[str, int](), Counter(self.held)
         for name in later[-1]:
-            if number := least_growth([one.get(name, 0) for one in later]):
+            last = [one.get(name, 0) for one in later[-BLOCKS - 1 :]]  # what grows late may begin in the first block
+            if number := least_growth(last):
                 leaked[_in_package(name)] = number
         for call, number in self.left.items():
             name = call.partition(": ")[2]

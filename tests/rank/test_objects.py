@@ -4,13 +4,15 @@ import functools
 import gc
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sampling import slow_unless
 
-from perfsuite.meters.objects import count, is_bounded
+from perfsuite.meters.objects import Objects, count, is_bounded
 from perfsuite.rank.garbage import Garbage
+from perfsuite.records.sample import Reading
 
 ENGINES = ["gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp+acc2+hf_trainer-cpu_x2", "t5_tiny-zero3+bf16-cpu_x2"]
 
@@ -125,3 +127,17 @@ def test_an_object_is_not_asked_for_its_class():
             raise AssertionError
 
     assert not is_bounded(Proxy())
+
+
+@pytest.mark.parametrize(("rows", "told"), [([0, 5, 15, 25, 35], 1), ([0, 5, 15, 25], 0), ([0, 10, 20, 30, 30], 0)])
+def test_what_begins_within_the_first_later_block_is_told(rows, told):
+    """Three whole blocks of ten steps say that it goes on."""
+    session: Any = SimpleNamespace(strategy=SimpleNamespace(engine=SimpleNamespace(own=True)))
+    objects = Objects(session)
+    objects.counted_from = 0
+    for number in rows:
+        objects.later_counts.add({"train.Row": 100 + number})
+
+    found = objects.later_readings({"leaked_objects": Reading(value=0)})
+
+    assert found["leaked_objects"].value == told
