@@ -258,11 +258,15 @@ def test_a_base_that_trains_beneath_its_adapters_is_told(unfreezes, count):
     assert len(trained_base(model)) == count
 
 
-def test_copies_of_a_compiled_model_are_known():
-    """Its wrapper is of another class."""
+@pytest.mark.parametrize("wrapped", ["compiled", "compiled, then in DDP", "in DDP, then compiled"])
+def test_copies_of_a_compiled_model_are_known(wrapped):
+    """Its wrappers are of other classes."""
     model, average = Noisy(), Noisy()
+    ddp: Any = type("DistributedDataParallel", (nn.Module,), {})()
+    ddp.module = torch.compile(model) if wrapped == "compiled, then in DDP" else model
+    made = {"compiled": torch.compile(model), "in DDP, then compiled": torch.compile(ddp)}.get(wrapped, ddp)
 
-    assert any(one is average for one in copies_of([torch.compile(model)]))
+    assert any(one is average for one in copies_of([made]))
 
 
 def test_generators_that_a_script_leaves_alone_draw_others_in_its_second_launch(monkeypatch):

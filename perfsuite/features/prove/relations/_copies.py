@@ -16,12 +16,18 @@ SINGLE = 2.0**-23  # the epsilon of float32
 
 def copies_of(models: Sequence[Module]) -> list[Module]:
     """Other modules of the same classes, with parameters of the same names."""
-    trained = [getattr(inner_model(one), "_orig_mod", inner_model(one)) for one in models]  # of a compiled one, too
+    trained = [_as_written(one) for one in models]
     parts = {id(part) for parameter in trained for part in parameter.modules()}
     forms = [(type(parameter), [plain(name) for name, _ in parameter.named_parameters()]) for parameter in trained]
     same = [one for one in gc.get_objects() if type(one) in {kind for kind, _ in forms} and id(one) not in parts]
     named = ((one, [plain(name) for name, _ in one.named_parameters()]) for one in same)
     return [one for one, names in named if (type(one), names) in forms]
+
+
+def _as_written(model: Module) -> Module:
+    """What is inside of wrappers and of what torch.compile made, whichever comes first."""
+    inner = inner_model(model)
+    return inner_model(getattr(inner, "_orig_mod", inner))
 
 
 class Twins:

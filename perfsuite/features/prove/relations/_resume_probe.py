@@ -235,10 +235,9 @@ def _paths(written: Sequence[str]) -> list[str]:
     whole = os.path.commonpath(written)
     if whole in written:
         return [os.path.relpath(path) for path in (whole, os.path.dirname(whole))]
-    inside = {Path(path).relative_to(whole).parts[0] for path in written if os.path.dirname(path) != whole}
-    return [
-        os.path.relpath(path) for path in (whole, *(os.path.join(whole, one) for one in inside if len(inside) == 1))
-    ]
+    inside = {Path(whole, Path(path).relative_to(whole).parts[0]) for path in written if os.path.dirname(path) != whole}
+    only = inside if len(inside) == 1 else ()
+    return [os.path.relpath(path) for path in (whole, *only)]
 
 
 def _random(torch: Any) -> str:
