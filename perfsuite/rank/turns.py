@@ -10,6 +10,7 @@ batches for nothing, and take the cores of the other side.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import threading
@@ -27,6 +28,8 @@ from perfsuite.system.waits import wait_readable
 TELL_SECONDS = 1.0  # how often a rank that waits for its turn reports that it does not hang
 SCRIPT = "PERFSUITE_SCRIPT"  # the variable with the folder of a script's cell
 MOST_BYTES = 65536  # the capacity of a pipe
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+MAPPED, KEPT = 32 << 20, 1 << 30  # bytes: glibc's own largest threshold, and more than a step frees there at once
 
 
 def turns_of(session: Session) -> Callable[[StepKind], None]:
@@ -62,6 +65,19 @@ def _stay_on_cores(rank: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended since
             os.sched_setaffinity(int(thread), cores)
             as_batch(int(thread))  # a script's own, too
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what a step frees, instead of giving it back to the kernel and getting it anew, page by page.
+
+    How much it gives back depends on where the heap happens to end, so one process is slower than the next, for as long
+    as it lives. Six equal processes on one core had steps of 9.4 to 11.4 ms, and of 9.6 to 9.7 ms with this. Both sides
+    have it, and nothing but times is measured in turns.
+    """
+    with contextlib.suppress(AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, MAPPED)
+        mallopt(M_TRIM_THRESHOLD, KEPT)
 
 
 def started_by(process: int, ranks: set[int]) -> set[int]:
@@ -125,6 +141,7 @@ class _Taker:
             self.begun = True
             if self.session.job.device == "cpu":
                 _stay_on_cores(self.session.rank)
+                keep_freed_memory()
         if not self.begun:
             return
         self.made += 1

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -172,6 +174,38 @@ def test_a_launch_that_only_times_is_merged_with_one_that_counts(runner, catalog
 def test_a_rank_stays_on_as_many_cores_as_compute(rank, threads, cores, own):
     """Threads that wait for each other on one core make a step's time a matter of luck."""
     assert cores_of(rank, threads, cores) == own
+
+
+STEPS_THAT_FREE = """
+import ctypes, resource
+from perfsuite.rank.turns import keep_freed_memory
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+libc.mallopt(-3, 128 << 10)  # as in a process in which nothing large was freed yet
+def step():
+    blocks = [libc.malloc(size) for size in (1 << 20, 24 << 20, 256 << 10)]
+    for block in blocks:
+        libc.memset(block, 1, 256 << 10)
+        libc.free(block)
+def faults():
+    step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults())
+keep_freed_memory()
+print(faults())
+"""
+
+
+def test_a_step_in_turns_gets_no_page_anew():
+    """How many it gets depends on where the heap ends: equal processes differed by a fifth."""
+    said = subprocess.run([sys.executable, "-c", STEPS_THAT_FREE], capture_output=True, text=True, check=True)
+    usual, kept = map(int, said.stdout.split())
+    assert usual > 20 * 3 * 10  # a page or more of each block in each step
+    assert kept < 20
 
 
 @pytest.mark.parametrize(
