@@ -6,6 +6,7 @@ import tomllib
 import pytest
 import yaml
 
+from perfsuite.cli.commands import init
 from perfsuite.cli.main import main
 
 TRAINS = "for batch in data:\n    loss.backward()\n"
@@ -38,6 +39,22 @@ def test_the_one_script_that_trains_is_found(folder, capsys):
     assert "pytest --perf test_perf.py" in (folder / ".github/workflows/perf.yml").read_text()
     assert "merge=union" in (folder / "baselines/.gitattributes").read_text()
     assert "pytest --perf test_perf.py --perf-update=new" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("environment", [".venv/lib", "env/lib", "node_modules/one"])
+def test_files_of_others_are_not_looked_at(environment, folder, monkeypatch):
+    """An environment has more Python files than are read of a project."""
+    monkeypatch.setattr(init, "MOST_FILES", 2)
+    theirs = folder / environment
+    theirs.mkdir(parents=True)
+    (theirs.parent / "pyvenv.cfg").touch()
+    for number in range(3):
+        (theirs / f"a{number}.py").write_text(TRAINS)
+    (folder / "train.py").write_text(TRAINS)
+
+    assert main(["init"]) == 0
+
+    assert 'train = "python train.py"' in (folder / "pyproject.toml").read_text()
 
 
 def test_a_command_is_taken_as_it_is(folder):

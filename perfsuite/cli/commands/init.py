@@ -5,12 +5,14 @@ It changes no file but pyproject.toml, at whose end it puts a table.
 
 import argparse
 import ast
+import itertools
 import json
+import os
 import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perfsuite.baselines.ledger import ATTRIBUTES, let_git_merge
@@ -119,7 +121,7 @@ def with_table(path: Path, name: str, command: str) -> str:
 
 def found(folder: Path) -> list[str]:
     """The command of the one script that trains. Raises UsageError if there are several, or none."""
-    files = [path for path in sorted(folder.rglob("*.py"))[:MOST_FILES] if not _left_out(path.relative_to(folder))]
+    files = sorted(itertools.islice(_sources(folder), MOST_FILES))
     texts = {str(path.relative_to(folder)): path.read_text(errors="replace") for path in files}
     trains = [name for name, text in texts.items() if TRAINS.search(text) and is_program(text)]
     if len(trains) != 1:
@@ -142,6 +144,13 @@ def is_program(text: str) -> bool:
     return calls or any(isinstance(node, ast.For | ast.While | ast.With | ast.If) for node in body)
 
 
-def _left_out(path: Path) -> bool:
-    folders = set(path.parts[:-1])
-    return bool(folders & LEFT_OUT) or any(part.startswith(".") for part in path.parts) or path.name.startswith("test_")
+def _sources(folder: Path) -> Iterator[Path]:
+    """The Python files of a project, without those of its environments, tests and builds."""
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not (name in LEFT_OUT or name.startswith(".")))
+        if "pyvenv.cfg" in names and Path(here) != folder:  # a virtual environment
+            folders.clear()
+            continue
+        for name in names:
+            if name.endswith(".py") and not name.startswith((".", "test_")):
+                yield Path(here, name)
