@@ -43,9 +43,8 @@ def recorded(
     ours = {file: path for path, file in places.items()}
     resolved = {Path(file).resolve() for file in (*files, *opened) if Path(file).is_absolute()}
     installed = {ours[file] for file in resolved & ours.keys()}
-    opened = [file for file in opened if not _in_packages(file)]
     read = [file for file in _below(opened, root) if not _is_in(root / file, kept) and ".git" not in Path(file).parts]
-    paths = _below((file for file in files if not _in_packages(file)), root)
+    paths = _below(files, root)
     paths |= installed | {file for file in read if (root / file).is_file()}
     own, definitions = definitions_of(cell, catalog, root), _definitions(catalog, root)
     others = definitions - own
@@ -206,6 +205,8 @@ def _definitions(catalog: Catalog, root: Path) -> set[str]:
 
 
 def _below(files: Iterable[str], root: Path) -> set[str]:
-    """Paths relative to ``root``; files elsewhere are left out."""
-    paths = {Path(file).resolve() for file in files if Path(file).is_absolute()}
+    """Paths relative to ``root``. Files elsewhere are left out, and those of an environment that lies there, such as
+    perfsuite's own definitions in a project's .venv.
+    """
+    paths = {Path(file).resolve() for file in files if Path(file).is_absolute() and not _in_packages(file)}
     return {path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)}

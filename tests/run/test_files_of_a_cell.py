@@ -16,7 +16,7 @@ import pytest
 from test_changes import commit
 from test_changes import repository as in_git  # noqa: F401  a fixture
 
-from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since, run_of
@@ -31,9 +31,9 @@ from perfsuite.records.packed import own_files, unpack
 from perfsuite.run import changed
 from perfsuite.run.changed import Changed
 from perfsuite.run.environment_changes import code_change
-from perfsuite.run.imports import MOST_LISTED, hash_of, outside, present, recorded
+from perfsuite.run.imports import MOST_LISTED, definitions_of, hash_of, outside, present, recorded
 from perfsuite.run.runner import Runner, Settings
-from perfsuite.system.paths import cache_folder
+from perfsuite.system.paths import PACKAGE, cache_folder
 
 MODEL = """\
 import ctypes
@@ -237,6 +237,25 @@ def test_what_git_and_perfsuite_keep_is_no_data(tmp_path: Path) -> None:
     found = recorded([], parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, tmp_path, opened)
     assert unpack(found).keys() == {"data"}
     assert own_files(found).keys() == {"data"}
+
+
+def test_an_environment_in_the_repository_is_not_the_users(tmp_path: Path) -> None:
+    """A project's .venv has perfsuite's own engines; the environment of the next machine is elsewhere."""
+    catalog, packages = Catalog(), tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
+    cell = parse_cell("gpt2_tiny-ddp+bf16-cpu_x2", catalog)
+    assert own_names(cell, catalog, PACKAGE.parent) >= {"ddp.py", "precision.py"}
+    shutil.copytree(PACKAGE / "engines", packages / "perfsuite" / "engines")
+    shutil.copytree(PACKAGE / "techniques", packages / "perfsuite" / "techniques")
+    (tmp_path / "mine.py").touch()
+    for name, origin in catalog.origins.items():
+        catalog.origins[name] = str(packages / Path(origin).relative_to(PACKAGE.parent))
+    files = [*catalog.origins.values(), str(packages / "torch" / "nn.py"), str(tmp_path / "mine.py")]
+
+    assert unpack(recorded(files, cell, catalog, tmp_path, files)).keys() == {"mine.py"}
+
+
+def own_names(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
+    return {Path(path).name for path in definitions_of(cell, catalog, root)}
 
 
 def test_a_very_large_file_is_not_read_whole(tmp_path: Path) -> None:
