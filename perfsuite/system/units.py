@@ -278,6 +278,10 @@ def show(number: float, unit: str) -> str:
     return known(number) if known else f"{show_number(number)} {unit}".rstrip()
 
 
+def _exact(number: float) -> float:
+    return int(number) if float(number).is_integer() else number
+
+
 def show_both(old: float | None, new: float | None, unit: str, nothing: str = "none") -> tuple[str, str]:
     """Two numbers beside each other. If they differ but read alike, all digits are shown; of a time or a rate they mean
     nothing.
@@ -285,5 +289,5 @@ def show_both(old: float | None, new: float | None, unit: str, nothing: str = "n
     before, after = (nothing if number is None else show(number, unit) for number in (old, new))
     if before == after and old != new and unit not in _ROUNDED:
         shown = {BYTES: " B", FLOP: " FLOP"}.get(unit, "" if unit in _SHOW else f" {unit}".rstrip())
-        before, after = (nothing if number is None else f"{number:,}{shown}" for number in (old, new))
+        before, after = (nothing if number is None else f"{_exact(number):,}{shown}" for number in (old, new))
     return before, after
