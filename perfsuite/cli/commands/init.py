@@ -24,6 +24,7 @@ from perfsuite.launch.programs import check_command
 from perfsuite.records import codec
 from perfsuite.settings.ini import ini_of
 from perfsuite.system.changing import changing
+from perfsuite.system.paths import is_left_out
 from perfsuite.system.units import listed
 
 HELP = "Write what guards a training script: its name, its test and its workflow."
@@ -147,10 +148,8 @@ def is_program(text: str) -> bool:
 def _sources(folder: Path) -> Iterator[Path]:
     """The Python files of a project, without those of its environments, tests and builds."""
     for here, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not (name in LEFT_OUT or name.startswith(".")))
-        if "pyvenv.cfg" in names and Path(here) != folder:  # a virtual environment
-            folders.clear()
-            continue
+        own = (name for name in folders if name not in LEFT_OUT and not name.startswith("."))
+        folders[:] = sorted(name for name in own if not is_left_out(Path(here, name)))
         for name in names:
             if name.endswith(".py") and not name.startswith((".", "test_")):
                 yield Path(here, name)
