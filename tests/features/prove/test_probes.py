@@ -21,6 +21,7 @@ from perfsuite.features.prove.relations._references import References
 from perfsuite.features.prove.relations._schedule_lengths import lengths_of
 from perfsuite.features.prove.relations._statistics import Statistics
 from perfsuite.features.prove.relations._ties import Ties, in_one_memory
+from perfsuite.features.prove.relations.resume import option_of
 from perfsuite.features.prove.relations_text import say
 from perfsuite.rank.script.torch_hooks import CLIPPING
 from perfsuite.records.gradients import Gradients, StepGradients
@@ -511,3 +512,17 @@ def test_the_length_of_an_own_schedule_is_where_it_has_fallen(factor, length):
 def test_a_group_whose_rate_nobody_sets_is_known(groups, left):
     """It keeps the one that the optimizer was made with."""
     assert _schedule_probe._left_behind(1.0, groups) == left
+
+
+@pytest.mark.parametrize(
+    ("options", "own"),
+    [
+        (["--lr", "--resume_from", "--restore"], "--resume_from"),
+        (["--save-dir", "--from-checkpoint"], "--from-checkpoint"),
+        (["--load_ckpt"], "--load_ckpt"),
+        (["--init_from_checkpoint", "--pretrained-from-ckpt", "--checkpoint_every"], ""),
+    ],
+)
+def test_the_option_that_resumes(options: list[str], own: str) -> None:
+    """One that gives weights to begin with does not."""
+    assert option_of(options) == own

@@ -6,7 +6,7 @@ the script's own option. Its first step must begin like the step after the save.
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,11 +28,13 @@ from perfsuite.features.prove.relation import (
 )
 from perfsuite.features.prove.relations._changes import change
 from perfsuite.features.prove.relations._resume_probe import LIGHTNING, PROBE, TRAINER, ResumeFacts
+from perfsuite.features.prove.relations._script_options import plain
 from perfsuite.rank.script.boot import started_with
 from perfsuite.rank.script.probes import ProvedScript
 from perfsuite.rank.script.watched import replace
 
-WORD = "resume"  # in the name of the option
+WORDS = ("resume", "restore", "continue", "from_checkpoint", "from_ckpt", "load_checkpoint", "load_ckpt")  # in its name
+OTHER_WORDS = ("init", "pretrained")  # in that of an option for weights to begin with
 SAVE_EVERY = 3  # steps, where the Trainer is asked to save sooner
 COMPARED = 2  # steps after the save
 
@@ -121,7 +123,7 @@ def _resuming(asked: ProveRequest, first: ResumeFacts, path: str) -> Way:
     """The script as it resumes from a path. Raises CannotTry if it has no option for that."""
     changes = [change(restored, first.files)]
     words = list(asked.words)
-    own = asked.names.get("resume") or next((name for name in first.options if WORD in name), "")
+    own = asked.names.get("resume") or option_of(first.options)
     if own and ("=" in own or not first.options.get(own, True)):
         words.append(own)
     elif own:
@@ -132,6 +134,13 @@ def _resuming(asked: ProveRequest, first: ResumeFacts, path: str) -> Way:
         raise CannotTry(Remark(what="no_option"))
     steps = first.made - first.saved + 1 if first.ended else COMPARED  # one more than there ought to be
     return Way(tuple(words), changes=tuple(changes), steps=steps)
+
+
+def option_of(options: Iterable[str]) -> str:
+    """The one that resumes; empty if there is none."""
+    names = {option: plain(option).lower() for option in options}
+    known = [option for option, name in names.items() if not any(word in name for word in OTHER_WORDS)]
+    return next((option for word in WORDS for option in known if word in names[option]), "")
 
 
 def _judge(straight: Sequence[ResumeFacts], resumed: Sequence[ResumeFacts]) -> Judged:
@@ -204,7 +213,7 @@ RELATION = Relation(
         "late": "the script saved only after the last of {number} steps: let it save sooner",
         "elsewhere": "the checkpoint is not in the script's folder, or larger than 2 GiB: let the script write into a "
         "relative path",
-        "no_option": "no option of the script has resume in its name: name it, as --names=resume=--go-on or "
+        "no_option": "no option of the script resumes by its name: name it, as --names=resume=--go-on or "
         "--names=resume=--load=last.pt",
         "no_steps": "the script makes no step when it resumes: let it train longer",
         "anew": "the script does not load the weights: {subject} is as at the start, and not as when step {step} began",
