@@ -1,15 +1,19 @@
 """Dropout of a user's own is taken out where gradients are compared."""
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
 from perfsuite.features.prove.relations import _sketches
 from perfsuite.features.prove.relations._changes import other_order, rounding_of
 from perfsuite.features.prove.relations._draws import without_draws
+from perfsuite.features.prove.relations._sample_draws import with_own_draws
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from torch.utils.data._utils import fetch  # noqa: E402
 
 FUNCTIONS = ("rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli")
 METHODS = ("bernoulli", "bernoulli_", "uniform_", "normal_", "exponential_")
@@ -118,3 +122,32 @@ def test_a_sketch_has_random_signs_beside_it(script):
 def test_rows_that_belong_to_each_other_stay_together(rows, order):
     """Where rounding is measured by another order of a batch."""
     assert other_order(rows) == order
+
+
+class Augmented(torch.utils.data.Dataset):  # type: ignore[misc]
+    """Each sample is its index beside what three generators draw."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor([index, random.random(), numpy.random.rand(), torch.rand(()).item()])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("data", [Augmented(), torch.utils.data.Subset(Augmented(), range(8))])
+def test_a_sample_decides_what_is_drawn_for_it(monkeypatch, data, workers):
+    """However a batch is split, and without a change of what the loop draws."""
+    monkeypatch.setattr(fetch._MapDatasetFetcher, "fetch", fetch._MapDatasetFetcher.fetch)
+
+    def rows(size: int) -> Any:
+        loader = torch.utils.data.DataLoader(data, batch_size=size, num_workers=workers)
+        return torch.cat(list(loader))
+
+    assert not torch.equal(rows(2), rows(4))
+    with_own_draws(torch)
+    before = random.getstate(), repr(numpy.random.get_state())
+
+    assert torch.equal(rows(2), rows(4))
+    assert len(set(rows(4)[:, 3].tolist())) == 8
+    assert (random.getstate(), repr(numpy.random.get_state())) == before

@@ -17,6 +17,7 @@ from typing import Any
 
 from perfsuite.features.prove.relations._draws import without_draws
 from perfsuite.features.prove.relations._dropouts import DROPOUT
+from perfsuite.features.prove.relations._sample_draws import with_own_draws
 from perfsuite.features.prove.relations._statistics import without_batch_statistics
 from perfsuite.rank.script.batch_size import tensors_in
 from perfsuite.rank.script.probes import ProvedScript
@@ -40,7 +41,7 @@ TF32 = 2.0**-11
 
 def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
     """Torch's functions for it are called with a probability of 0, and dropout of the user's own drops nothing.
-    BatchNorm computes with its running statistics.
+    BatchNorm computes with its running statistics. What is drawn for a sample depends on the sample alone.
 
     Dropout of a compiled step is not noted: a change of an object's attribute breaks the graph that holds it. The other
     ways to run the script are eager.
@@ -68,6 +69,7 @@ def without_dropout(torch: Any, script: ProvedScript, value: str) -> None:
 
     functional.scaled_dot_product_attention = attention
     without_draws(torch, script)
+    with_own_draws(torch)
     without_batch_statistics(torch, script)
 
 
