@@ -124,7 +124,7 @@ def test_rows_that_belong_to_each_other_stay_together(rows, order):
     assert other_order(rows) == order
 
 
-class Augmented(torch.utils.data.Dataset):  # type: ignore[misc]
+class Augmented:
     """Each sample is its index beside what three generators draw."""
 
     def __len__(self):
