@@ -236,6 +236,23 @@ class Attending(nn.Module):
         return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=drops)
 
 
+@pytest.mark.parametrize(
+    ("rates", "update"),
+    [
+        pytest.param([1.0, 2, 3, 4, 3.5, 3.2] * 3, 7, id="a schedule that each epoch begins anew"),
+        pytest.param([1.0, 2, 3, 4, 5] * 2, 6, id="before its warm-up ends"),
+        pytest.param([1.0, 2, 3, 4, 3, 2] * 3, 0, id="a cycle"),
+        pytest.param([4.0, 3, 2, 1] * 3, 0, id="restarts without a warm-up"),
+        pytest.param([1.0, 2, 3, 3, 3, 3, 3, 3], 0, id="a warm-up"),
+        pytest.param([1.0, 2, 3, 2, 1, 0.5, 1, 2, 3], 0, id="a restart from nearly nothing"),
+        pytest.param([1.0, 1.0], 0, id="two updates"),
+    ],
+)
+def test_a_warm_up_that_begins_again_is_told(rates, update):
+    """As where the scheduler is made in the loop of the epochs."""
+    assert schedule._warms_again(rates) == update
+
+
 @pytest.mark.parametrize("make", [Attending, lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))])
 @pytest.mark.parametrize(
     ("trains", "follows", "told"), [(True, False, True), (False, False, False), (True, True, False)]

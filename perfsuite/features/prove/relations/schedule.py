@@ -17,6 +17,7 @@ NEAR = 0.25  # of the updates, a length that counts them
 SAME = 0.02  # of a length that counts something else than updates, which may leave some out at the end of an epoch
 NEARLY_ALL, NEARLY_NONE = 0.99, 0.05  # of the highest rate
 VANISHING = 1e-3  # of the highest rate
+JUMP = 3  # times all falls before it
 FEWEST_OF_ALL = 8  # updates, of which a multiple is no accident
 
 
@@ -27,6 +28,8 @@ def _judge(seen: Seen) -> Judged:
         return RELATION.broken([Remark(what="averaged", number=facts.averaged, line=facts.average_line)])
     if any(vanished := [_vanished(one) for one in facts.rates]):
         return RELATION.broken([Remark(what="vanishes", step=max(vanished), line=facts.update_line)])
+    if any(again := [_warms_again(one) for one in facts.rates]):
+        return RELATION.broken([Remark(what="again", step=max(again), line=facts.update_line)])
     if facts.left_behind:
         return RELATION.broken([Remark(what="left", line=facts.update_line)])
     if not outer:
@@ -103,6 +106,20 @@ def _vanished(rates: Sequence[float]) -> int:
     return least + 1 if count >= FEWEST_OF_ALL and rates[-1] and least <= count / 2 else 0
 
 
+def _warms_again(rates: Sequence[float]) -> int:
+    """The update, from 1, at which the rate jumps down to what it was at first, and rises as it did then; 0 if there is
+    none. Restarts of a cosine jump up, and cycles fall by steps that are alike.
+    """
+    first = rates[:FEWEST]
+    if len(first) < FEWEST or not _rises(first):
+        return 0
+    falls = [before - after for before, after in itertools.pairwise(rates)]
+    for at in range(FEWEST, len(rates)):
+        if rates[at : at + FEWEST] == first and falls[at - 1] > JUMP * max(0.0, *falls[: at - 1]):
+            return at + 1
+    return 0
+
+
 def _turn(rates: Sequence[float]) -> int:
     """The number of the update, from 1, from which rates rise again that fell to nearly 0 before, without a jump as of
     a restart. 0 if there is none, or if they have fallen once more since.
@@ -165,6 +182,8 @@ RELATION = Relation(
         "samples or micro-batches?",
         "vanishes": "the learning rate is less than a thousandth of the highest one from update {step} on. Is the rate "
         "of the update before multiplied, and not the first one?",
+        "again": "from update {step} on the learning rate is that of the first updates again, and rises as then: does "
+        "the schedule begin anew in each epoch?",
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },
