@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 RISES, FEWEST = 0.9, 20  # share of the steps that need more than the step before, and of how many
+ONE_BY_ONE, FEWEST_ONE_BY_ONE = 30, 12  # later steps that are asked each for itself
 BLOCK, BLOCKS = 10, 3  # later steps in a block, and the blocks: fixed, so that each launch asks the same
 
 
@@ -36,6 +37,15 @@ def least_growth(counts: Sequence[int]) -> int:
         return 0
     blocks = itertools.pairwise(counts[: BLOCKS + 1])
     return max(0, min((after - before) // BLOCK for before, after in blocks))
+
+
+def nearly_each(counts: Sequence[int]) -> int:
+    """By how much three of four steps have grown at least, by the counts at their ends; 0 if a tenth of them or more
+    have shrunk by more than that, as a buffer does that is emptied again and again, or if there are few.
+    """
+    steps = sorted(after - before for before, after in itertools.pairwise(counts[: ONE_BY_ONE + 1]))
+    rate = steps[len(steps) // 4] if len(steps) >= FEWEST_ONE_BY_ONE else 0
+    return rate if rate > 0 and sum(step < -rate for step in steps) * 10 < len(steps) else 0
 
 
 def each_step(sums: Sequence[int]) -> list[int]:

@@ -49,9 +49,7 @@ class LeftOpen(Meter):
         there = processes() if self.session.rank == 0 else Counter[str]()  # names depend on the machine
         return {
             "open_files_left": Reading(value=sum(left.values()), parts=left),
-            "processes_at_end": Reading(
-                value=there.total(), suspects={f"{PROCESSES}: {name}": number for name, number in there.items()}
-            ),
+            "processes_at_end": Reading(value=there.total(), suspects=dict(_of_processes(there))),
         }
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
@@ -67,15 +65,18 @@ class LeftOpen(Meter):
         left = {kind: max(before.get(kind, 0), number) for kind, number in (before | grown).items()}
         left = {kind: number for kind, number in left.items() if number > 0}
         # Workers of an evaluation come and go, and those of the data are others in each epoch.
-        first, *_ = self.later_processes
-        more = functools.reduce(operator.and_, self.later_processes[-LAST:]) - first
-        there = Counter(readings["processes_at_end"].suspects) + Counter(
-            {f"{PROCESSES}: {name}": number for name, number in more.items()}
-        )
+        before_later, *_ = looks = [_of_processes(one) for one in self.later_processes]
+        more = functools.reduce(operator.and_, looks[-LAST:]) - before_later
+        stayed = functools.reduce(operator.and_, looks, Counter(readings["processes_at_end"].suspects))
+        there = stayed + more
         return {
             "open_files_left": Reading(value=sum(left.values()), parts=left),
             "processes_at_end": Reading(value=there.total(), suspects=dict(there)),
         }
+
+
+def _of_processes(names: Mapping[str, int]) -> Counter[str]:
+    return Counter({f"{PROCESSES}: {name}": number for name, number in names.items()})
 
 
 def descriptors() -> Counter[str]:

@@ -6,16 +6,18 @@ of phases in the warm-up steps, without what was there when the script imported 
 libraries have allocated since then: a script may import torch first or last, and libraries import more when used.
 A leak grows in each step, and what is made once grows in one. So the least growth counts: that of a timed step in the
 mean, and that of each single step after them. Three blocks of later steps know better: a cache has ended, what is freed
-in measured steps hides nothing, and something may begin to grow late. What all later steps add is compared, too.
+in measured steps hides nothing, and something may begin to grow late. An epoch that ends within a block frees more than
+a leak adds, so the later steps are also asked one by one. What all of them add is compared, too.
 """
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.meters._growth import BLOCKS, ends_block, is_asked_at, least_growth
+from perfsuite.meters._growth import BLOCKS, ONE_BY_ONE, ends_block, is_asked_at, least_growth, nearly_each
 from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script import boot
@@ -27,6 +29,7 @@ from perfsuite.system.units import BYTES
 
 LEAST = 16384  # bytes per step: less is what logs of losses, queues and caches of libraries, and this recording keep
 SLACK = 4 * 2**20  # bytes: garbage that imports leave is freed in a later step, 1.6 MiB of pandas's on Python 3.13
+SMALLEST = 32  # bytes of what Python's own allocator gives out for a number; a string has more
 FLOOR = 2**26  # private maps: what Python's own allocator and stacks of threads have is not known exactly
 COUNTED = (StepKind.WARMUP, StepKind.UNFENCED, StepKind.CALLED)  # counted at their beginning, and at the first timed
 
@@ -46,6 +49,8 @@ class OwnHost(Meter):
         self.kind = ""
         self.steps = 0  # so far
         self.later_bytes: list[int] = []  # before the later steps, and after each of their blocks
+        self.each_later: list[int] = []  # bytes after each of the first later steps, with what was garbage
+        self.garbage_bytes = 0  # of these steps
         self.counts: list[tuple[str, int, int]] = []  # kind of the step that begins, steps before it, bytes
         session.phases.listen(self._mark)
         if boot.started:
@@ -53,11 +58,18 @@ class OwnHost(Meter):
 
     def _bytes(self) -> int:
         """Of malloc and maps, but for tensors on a CPU."""
-        memory, now, before = self.session.memory, self._mapped(), self.mapped_before
-        on_cpu = memory and self.session.job.device == "cpu"
-        tensors = memory.source.live_bytes - memory.source.adopted_bytes if memory and on_cpu else 0
+        now, before = self._mapped(), self.mapped_before
         maps = now.shared - before.shared + max(0, now.private - before.private - FLOOR)
-        return malloced() + maps - tensors
+        return malloced() + maps - self._tensors()
+
+    def _tensors(self) -> int:
+        memory = self.session.memory
+        on_cpu = memory and self.session.job.device == "cpu"
+        return memory.source.live_bytes - memory.source.adopted_bytes if memory and on_cpu else 0
+
+    def _given_out(self) -> int:
+        """Of malloc, and at least of Python's allocator, but for tensors."""
+        return malloced() + SMALLEST * sys.getallocatedblocks() - self._tensors()
 
     def _mapped(self) -> Mapped:
         return mapped() if self.session.job.device == "cpu" else Mapped()
@@ -86,6 +98,8 @@ class OwnHost(Meter):
         return {"host_memory_bytes": Reading(value=self.peak), **self._growth(grown)}
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
+        if step <= ONE_BY_ONE:
+            self._ask_one(step)
         if not ends_block(step):
             return
         if self.has_grown and is_asked_at(step):
@@ -95,11 +109,18 @@ class OwnHost(Meter):
             self.session.garbage.collect()
             self.later_bytes[-1] = self._bytes()
 
+    def _ask_one(self, step: int) -> None:
+        self.each_later.append(self._given_out() + self.garbage_bytes)
+        if step and ends_block(step) and _or_none(nearly_each(self.each_later)):
+            self.session.garbage.collect()
+            self.garbage_bytes = self.each_later[-1] - self._given_out()
+
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         if not malloced():
             return {}
         knows_better = len(self.later_bytes) > BLOCKS
-        return self._growth(grown_later(self.later_bytes) if knows_better else grown_measured(self.counts))
+        grown = grown_later(self.later_bytes) if knows_better else grown_measured(self.counts)
+        return self._growth(grown or grown_one_by_one(self.each_later, self.garbage_bytes))
 
     def _growth(self, grown: int) -> dict[str, Reading]:
         added = [float(max(0, after - self.later_bytes[0])) for after in self.later_bytes]
@@ -119,6 +140,12 @@ def grown_measured(counts: Sequence[tuple[str, int, int]]) -> int:
 def grown_later(counts: Sequence[int]) -> int:
     """The same of later steps, by the bytes before their first block and after each."""
     return _or_none(least_growth(counts))
+
+
+def grown_one_by_one(counts: Sequence[int], garbage: int) -> int:
+    """The same by the bytes after each later step; 0 if half of it was ``garbage``, which the next collection frees."""
+    rate = nearly_each(counts)
+    return _or_none(rate) if 2 * garbage < rate * (len(counts) - 1) else 0
 
 
 def _or_none(rate: int) -> int:

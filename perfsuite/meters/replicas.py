@@ -102,13 +102,15 @@ def _differing(ranks: Iterable[Mapping[tuple[str, str], str]]) -> list[tuple[str
 def _parameters(roots: Iterable[Module]) -> Iterator[tuple[str, Tensor]]:
     for root in roots:
         for name, parameter in root.named_parameters():
-            yield f"{type(root).__name__}.{name}", next(stored(unwrapped(parameter)))
+            tensor = next(stored(unwrapped(parameter)))
+            if not tensor.is_meta:  # a layer whose output's shape was asked for
+                yield f"{type(root).__name__}.{name}", tensor
 
 
 def _buffers(roots: Iterable[Module]) -> Iterator[tuple[str, Tensor]]:
     for root in roots:
         for name, buffer in root.named_buffers():
-            if buffer.is_floating_point():
+            if buffer.is_floating_point() and not buffer.is_meta:
                 yield f"{type(root).__name__}.{name}", local(unwrapped(buffer))
 
 

@@ -1,9 +1,11 @@
 """A leak goes on to grow in later steps, and a cache ends."""
 
+import itertools
+
 import pytest
 
 from perfsuite.meters._growth import goes_on, rising
-from perfsuite.meters.own_host import grown_later, grown_measured
+from perfsuite.meters.own_host import grown_later, grown_measured, grown_one_by_one
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,24 @@ def test_what_changes_one_count_is_no_growth_of_each_measured_step(mebibytes, gr
 def test_what_grows_in_three_later_blocks_is_growth_of_each_step(kibibytes, grown):
     """Of ten steps each."""
     assert grown_later([number * 1024 for number in kibibytes]) == grown * 1024
+
+
+@pytest.mark.parametrize(
+    ("kibibytes", "garbage", "grown"),
+    [
+        pytest.param([64] * 30, 0, 64, id="a leak"),
+        pytest.param([64] * 9 + [-4141] + [64] * 15 + [-2529, 2896, 64, 64], 0, 64, id="beside an epoch's end"),
+        pytest.param([64, 64, 0, 64] * 7, 0, 64, id="in three of four steps"),
+        pytest.param([64, 0] * 15, 0, 0, id="in every second step, whose blocks tell"),
+        pytest.param(([64] * 9 + [-576]) * 3, 0, 0, id="a buffer that is emptied"),
+        pytest.param([64] * 15 + [0] * 15, 0, 0, id="a cache that ends"),
+        pytest.param([64] * 30, 1000, 0, id="garbage"),
+        pytest.param([64] * 11, 0, 0, id="few steps"),
+        pytest.param([8] * 30, 0, 0, id="too little"),
+    ],
+)
+def test_what_grows_in_nearly_each_later_step(kibibytes, garbage, grown):
+    """What one step frees hides no leak."""
+    counts = list(itertools.accumulate((number * 1024 for number in kibibytes), initial=2**20))
+
+    assert grown_one_by_one(counts, garbage * 1024) == grown * 1024
