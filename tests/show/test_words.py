@@ -223,3 +223,12 @@ def test_an_equal_number_of_other_parts_is_no_change_of_nothing():
     verdict = Verdict(cell=CELL, status=Status.REGRESSED, lines=[line])
 
     assert worst_text(verdict) == "Python calls/step 11,180 as before, but in other parts: trl +209"
+
+
+def test_a_mean_that_moved_has_no_equal_sides():
+    """The median step is as before: less than half of the steps are slow."""
+    line = Line(metric="step_time_seconds", title="step time", unit=SECONDS, status=Status.REGRESSED, compared=True)
+    line = msgspec.structs.replace(line, old=0.00126, new=0.001262, ratio=1.216)
+    verdict = Verdict(cell=CELL, status=Status.REGRESSED, lines=[line])
+
+    assert worst_text(verdict) == "step time +21.6 %"

@@ -96,7 +96,8 @@ def _moved_text(line: Line) -> str:
         return leak
     if line.change is None:
         return f"{line.title} {before} → {now}"
-    return f"{line.title} {change_text(line)} ({before} → {now})"
+    sides = f" ({before} → {now})" if before != now else ""  # of a mean that moved, the median steps read alike
+    return f"{line.title} {change_text(line)}{sides}"
 
 
 def leak_text(lines: Sequence[Line]) -> str:
