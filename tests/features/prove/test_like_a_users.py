@@ -116,6 +116,12 @@ def test_padding_at_the_end_of_a_packed_row_is_no_document():
     assert found.tolist() == [[0, 0, 0, 0, 1, 1, 1, -1, -1, -1, -1, -1]]
 
 
+@pytest.mark.parametrize("positions", [[0, 0, 0, 0, 1, 2, 3, 3], [0, 1, 2, 3, 4, 5, 5, 5]])
+def test_a_text_between_padding_is_no_packed_row(positions):
+    """The first token of a text has the position that clamped padding has."""
+    assert documents_of(torch, torch.arange(8)[None], {"position_ids": torch.tensor([positions])}) is None
+
+
 class Peeking(nn.Module):
     """Token ``at`` reads the next one, and no other does. It may need autocast, as a kernel without float32 does."""
 

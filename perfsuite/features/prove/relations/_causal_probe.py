@@ -12,6 +12,7 @@ import msgspec
 from perfsuite.features.prove.relations._asked_labels import AskedLabels, Tokens
 from perfsuite.features.prove.relations._changes import rounding_of
 from perfsuite.features.prove.relations._compared import ALLOWED, UNIT
+from perfsuite.features.prove.relations._gathered_labels import CLAMPED, watch_gathers
 from perfsuite.features.prove.relations._other_tokens import (
     asking_tokens,
     by_row,
@@ -89,6 +90,7 @@ class CausalProbe(Probe):
         self._logits: Any = None  # of the loss inside of a model
         self._watches_loss, self._sharded = True, False
         replace(torch.nn.functional, "cross_entropy", self._losing)
+        watch_gathers(torch, self._gathered)
 
     def _losing(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         def losing(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,6 +102,11 @@ class CausalProbe(Probe):
             return loss(input, target, *args, **kwargs)
 
         return losing
+
+    def _gathered(self, labels: Any, first: int) -> None:
+        if self._ids is not None and self._watches_loss and len(labels) == len(self._ids):
+            tokens = Tokens(self._ids[:, first:], None, self._decoded, self._config)
+            self.asked.read(tokens, labels, CLAMPED, 0, True)
 
     def _read_labels(self, target: Any, ignored: int, by_model: int = 0, weighed: bool = False) -> None:
         tokens = Tokens(self._ids, self._mask, self._decoded, self._config)
@@ -161,7 +168,7 @@ class CausalProbe(Probe):
         wanted = {"future": ((at >= split) & real, (at < split) & asking)}
         if (documents := documents_of(torch, ids, tensors)) is not None:
             last = documents == documents.max(1, keepdim=True).values
-            wanted["neighbours"] = (~last & real, last & real)
+            wanted["neighbours"] = ((documents >= 0) & ~last & real, last & real)
         if self._mask is not None and not bool(self._mask.all()):
             wanted["padding"] = (~real, real)
         padded = edges(torch, ids, getattr(self._config, "pad_token_id", None))

@@ -127,6 +127,8 @@ def documents_of(torch: Any, ids: Any, tensors: Mapping[str, Any]) -> Any:
             tensor.dim() == 1 and len(ids) == 1 and tensor.numel() > 2 and tensor[0] == 0 and tensor[-1] == ids.shape[1]
         ):
             found = torch.bucketize(torch.arange(ids.shape[1], device=ids.device), tensor.long(), right=True)[None]
-        if found is not None and bool((found.max(1).values > found.min(1).values).any()):
-            return found
+        if found is not None:
+            least = found.masked_fill(found < 0, found.max()).min(1).values
+            if bool((found.max(1).values > least).any()):
+                return found
     return None
