@@ -182,8 +182,8 @@ RELATION = Relation(
         "samples or micro-batches?",
         "vanishes": "the learning rate is less than a thousandth of the highest one from update {step} on. Is the rate "
         "of the update before multiplied, and not the first one?",
-        "again": "from update {step} on the learning rate is that of the first updates again, and rises as then: does "
-        "the schedule begin anew in each epoch?",
+        "again": "from update {step} on, learning rates are those of the first updates again: does the schedule begin "
+        "anew in each epoch?",
         "zero": "the learning rate of {subject} is 0 in {number} updates from update {step} on: does the schedule "
         "count other steps than updates?",
     },
