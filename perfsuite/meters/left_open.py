@@ -46,16 +46,21 @@ class LeftOpen(Meter):
         # Tensors on their way from a worker have descriptors as well, and how many there are is chance.
         grown = (descriptors() - self.before).items()
         left = {kind: number // self.steps for kind, number in grown if number >= self.steps}
-        there = processes() if self.session.rank == 0 else Counter[str]()  # names depend on the machine
+        there = self._there()
         return {
             "open_files_left": Reading(value=sum(left.values()), parts=left),
-            "processes_at_end": Reading(value=there.total(), suspects=dict(_of_processes(there))),
+            "processes_at_end": Reading(value=there.total(), suspects=dict(there)),
         }
+
+    def _there(self) -> Counter[str]:
+        """The processes that are there, as suspects; only the first rank looks. Names depend on the machine."""
+        there = processes() if self.session.rank == 0 else Counter[str]()
+        return Counter({f"{PROCESSES}: {name}": number for name, number in there.items()})
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
         if step % BLOCK == 0:
             self.later_files.append(descriptors())
-            self.later_processes.append(processes() if self.session.rank == 0 else Counter())
+            self.later_processes.append(self._there())
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         if len(self.later_files) <= LAST:
@@ -65,18 +70,14 @@ class LeftOpen(Meter):
         left = {kind: max(before.get(kind, 0), number) for kind, number in (before | grown).items()}
         left = {kind: number for kind, number in left.items() if number > 0}
         # Workers of an evaluation come and go, and those of the data are others in each epoch.
-        before_later, *_ = looks = [_of_processes(one) for one in self.later_processes]
-        more = functools.reduce(operator.and_, looks[-LAST:]) - before_later
+        first, *_ = looks = self.later_processes
+        more = functools.reduce(operator.and_, looks[-LAST:]) - first
         stayed = functools.reduce(operator.and_, looks, Counter(readings["processes_at_end"].suspects))
         there = stayed + more
         return {
             "open_files_left": Reading(value=sum(left.values()), parts=left),
             "processes_at_end": Reading(value=there.total(), suspects=dict(there)),
         }
-
-
-def _of_processes(names: Mapping[str, int]) -> Counter[str]:
-    return Counter({f"{PROCESSES}: {name}": number for name, number in names.items()})
 
 
 def descriptors() -> Counter[str]:

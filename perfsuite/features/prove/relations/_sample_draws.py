@@ -52,15 +52,15 @@ class _Samples:
 def _drawing_by(torch: Any, seed: int) -> Iterator[None]:
     """Inside, the generators of torch, numpy and Python begin with a seed."""
     numpy = sys.modules.get("numpy")
-    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    if numpy:
-        numpy.random.seed(seed % LARGEST)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
+    states = random.getstate(), numpy.random.get_state() if numpy else None
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
         if numpy:
-            numpy.random.set_state(states[2])
+            numpy.random.seed(seed % LARGEST)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            if numpy:
+                numpy.random.set_state(states[1])
