@@ -17,7 +17,7 @@ def _look() -> None:
         import warm_start
 
         warm_start.stub(words[0], words[1:])
-        vars(warm_start).pop("__file__")  # where no template can live, it is none of a rank's files
+        vars(warm_start).pop("__file__", None)  # where no template can live, it is none of a rank's files
 
 
 def _run_hidden() -> None:
