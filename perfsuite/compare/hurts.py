@@ -55,11 +55,14 @@ def hurt_of(line: Line) -> Hurt:
     return Hurt.TIME if line.unit == SECONDS else Hurt.COUNTERS
 
 
-def order_of(line: Line) -> tuple[bool, int, int, float]:
-    """Where a line that is not equal stands: red before all else, then by what hurts, then by how much."""
-    change = line.change
+def order_of(line: Line) -> tuple[bool, int, float, float]:
+    """Where a line that is not equal stands: red before all else, then by what hurts, then by how much. Messages are
+    told by how much first: a collective more may bring one byte.
+    """
+    change, hurt = line.change, hurt_of(line)
     size = abs(change) if change is not None else float("inf")
-    return line.status not in RED, hurt_of(line), _FIRST.get(line.metric, len(_FIRST)), -size
+    place = _FIRST.get(line.metric, len(_FIRST))
+    return line.status not in RED, hurt, *((-size, place) if hurt == Hurt.MESSAGES else (place, -size))
 
 
 def worst_first(lines: Iterable[Line]) -> list[Line]:

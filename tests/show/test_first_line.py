@@ -86,6 +86,10 @@ FIRST = {  # what is other than before, and the beginning of what is said first
     "drifted": ({"drifted_replicas": Reading(value=1)}, "replicas that drifted apart 0 → 1"),
     "fewer tokens": ({"tokens": Reading(value=96)}, "tokens/step -50.0 %"),
     "other rows": ({"data_rows": Reading(value=90)}, "rows of the datasets -10.0 %"),
+    "one message more, of a byte": (
+        {"collectives": number(5), "communication_bytes": number(GIB + 1)},
+        "collectives/step +25.0 % (4 → 5)",
+    ),
     "more messages": (
         {
             "communication_bytes": number(2 * GIB, part="all_reduce"),
