@@ -31,8 +31,8 @@ from perfsuite.show.text.verdict_words import ignored_text, trace_text
 from perfsuite.system.units import listed, show_ratio, show_several, some
 
 UNCOMMITTED = (
-    "The code of {} is not committed, so only this machine can try a later slow-down against it. Commit it, then record "
-    "again."
+    "The code of {} is not committed, so only this machine can try a later slow-down against it. Commit it, then "
+    "record again."
 )
 
 
