@@ -55,14 +55,14 @@ def hurt_of(line: Line) -> Hurt:
     return Hurt.TIME if line.unit == SECONDS else Hurt.COUNTERS
 
 
-def order_of(line: Line) -> tuple[bool, int, float, float]:
-    """Where a line that is not equal stands: red before all else, then by what hurts, then by how much. Messages are
-    told by how much first: a collective more may bring one byte.
+def order_of(line: Line) -> tuple[bool, int, int, float, int]:
+    """Where a line that is not equal stands: red before all else, then by what hurts, by its metric, and by how much.
+    Of messages, how much comes before the metric: a collective more may bring one byte.
     """
     change, hurt = line.change, hurt_of(line)
     size = abs(change) if change is not None else float("inf")
     place = _FIRST.get(line.metric, len(_FIRST))
-    return line.status not in RED, hurt, *((-size, place) if hurt == Hurt.MESSAGES else (place, -size))
+    return line.status not in RED, hurt, 0 if hurt == Hurt.MESSAGES else place, -size, place
 
 
 def worst_first(lines: Iterable[Line]) -> list[Line]:

@@ -168,11 +168,10 @@ def _effect(move: Moved) -> float:
     return float(f"{abs(move.change or 0):.3g}")
 
 
-def _order(group: Sequence[Moved]) -> tuple[bool, tuple[bool, int, int, float], int, float]:
+def _order(group: Sequence[Moved]) -> tuple[bool, tuple[bool, int, int], int, float]:
     """Red groups, then what hurts most, then those of most cells, then the largest effects."""
     first = group[0]
-    place = (*order_of(first.line)[:-1], 0.0)
-    return not any(is_red(move.result) for move in group), place, -len(group), -first.score
+    return not any(is_red(move.result) for move in group), order_of(first.line)[:3], -len(group), -first.score
 
 
 def spread(moved: Sequence[Moved]) -> str:
