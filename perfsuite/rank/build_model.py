@@ -9,7 +9,7 @@ from perfsuite.errors import RankError, WrongEngine
 from perfsuite.rank.functions import function_of, load_function, named, place_of
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
-from perfsuite.rank.torch_types import Module
+from perfsuite.rank.torch_types import Module, Tensor
 from perfsuite.rank.trainer import Trainer
 
 
@@ -69,6 +69,14 @@ def seed_script(seed: int) -> None:
     torch.manual_seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)
+
+
+def random_states() -> list[Tensor]:
+    """The states of torch's generators that a forward may draw from: the CPU's, and that of the GPU in use."""
+    import torch
+
+    on_device = [torch.cuda.get_rng_state()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *on_device]
 
 
 def build_for_counting(session: Session) -> Module:

@@ -21,7 +21,7 @@ import msgspec
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.strategies import Choice
 from perfsuite.errors import RankError
-from perfsuite.rank.build_model import build_model, prepare, seed_steps
+from perfsuite.rank.build_model import build_model, prepare, random_states, seed_steps
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.rank.session import Session
 from perfsuite.rank.torch_types import Tensor
@@ -149,9 +149,9 @@ def _reference(checked: Session) -> Reference | None:
         aliases = {name: names[id(one)] for name, one in every}
         before = {name: _on_host(parameter).clone() for name, parameter in trainer.model.named_parameters()}
         seed_steps(session)
-        random = _random_state(session)
+        random = random_states()
         _step(trainer)
-        if not all(map(torch.equal, random, _random_state(session))):
+        if not all(map(torch.equal, random, random_states())):
             return None
         after = dict(trainer.model.named_parameters())
         packed = frozenset(name for name, one in after.items() if not one.is_floating_point())
@@ -250,14 +250,6 @@ def _most(session: Session, numbers: Tensor) -> list[float]:
         dist.all_reduce(numbers, dist.ReduceOp.MAX)
     known: list[float] = numbers.tolist()
     return known
-
-
-def _random_state(session: Session) -> list[Tensor]:
-    """The states of the generators that a forward may draw from."""
-    import torch
-
-    on_device = [torch.cuda.get_rng_state()] if session.job.device == "cuda" else []
-    return [torch.get_rng_state(), *on_device]
 
 
 def _on_host(tensor: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from perfsuite.features.prove.relations._given_rows import GivenRows
 from perfsuite.features.prove.relations._module_traces import ModuleTraces, TraceSums, graphs, is_compiled
 from perfsuite.features.prove.relations._sketches import size, sketch
 from perfsuite.features.prove.relations._statistics import Statistics
+from perfsuite.rank.build_model import random_states
 from perfsuite.rank.norms import local, whole
 from perfsuite.rank.script.probes import Probe, ProvedScript
 from perfsuite.rank.script.torch_hooks import replace_clips, watch_scale
@@ -269,12 +270,12 @@ class GradientProbe(Probe):
             return call()
         self._note_precision(model)
         self._rows.read(model, args, kwargs)
-        before = _random_state(torch)
+        before = random_states()
         calls_modules = not (self.compiles and (graphs() or is_compiled(model)))
         traces = ModuleTraces(self, model, {"args": args, **kwargs}, on=calls_modules and not self.steps)
         with self._statistics.during(model), traces:
             result = call()
-        self.random |= any(not torch.equal(*two) for two in zip(before, _random_state(torch)))  # noqa: B905
+        self.random |= any(not torch.equal(*two) for two in zip(before, random_states()))  # noqa: B905
         return result
 
     def _note_precision(self, model: Module) -> None:
@@ -299,11 +300,6 @@ def _elements(gradient: Any) -> Any:
     """The elements that this rank has."""
     gradient = local(gradient)
     return (gradient.coalesce().values() if gradient.is_sparse else gradient).float()
-
-
-def _random_state(torch: Any) -> list[Any]:
-    on_device = torch.cuda.is_available() and torch.cuda.is_initialized()
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_device else [])]
 
 
 def _without_count(probe: GradientProbe, get: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import msgspec
 from perfsuite.features.prove.relations._dropouts import watch_dropouts
 from perfsuite.features.prove.relations._references import References
 from perfsuite.features.prove.relations._swaps import Swaps
+from perfsuite.rank.build_model import random_states
 from perfsuite.rank.memory.whereabouts import inner_model
 from perfsuite.rank.script.probes import Probe, ProvedScript, digest, plain
 from perfsuite.rank.torch_types import Module
@@ -95,9 +96,9 @@ class ModeProbe(Probe):
         inner = inner_model(model)
         self.matters |= bool(_sensitive(self.torch, inner))
         self._pending[id(inner)] = inner, _active(inner), self.script.line()
-        before = _random_state(self.torch)
+        before = _random_state()
         result = call()
-        if before != _random_state(self.torch):
+        if before != _random_state():
             self.draws = True
             if self._first.setdefault(before, self.script.step) < self.script.step - 1:  # a step may be made again
                 self._note("seeded", [type(inner).__name__], self.script.line())
@@ -156,7 +157,7 @@ class ModeProbe(Probe):
             self._note("swapped", swapped, self._evaluating)
         if stays := sorted(self._frozen - self._trainable_now()):
             self._note("frozen", stays, self._evaluating)
-        state = _random_state(self.torch)
+        state = _random_state()
         if self.draws and state in self._left and state != self._random and self._random not in self._started:
             self._note("again", [type(self.script.models()[0]).__name__], self._evaluating)
         self._left.add(state)
@@ -172,7 +173,7 @@ class ModeProbe(Probe):
         """An evaluation may follow: what it finds is read now, since it may swap weights before it begins."""
         self._swaps.step_ends()
         self._trainable = self._trainable_now()
-        self._random = _random_state(self.torch)
+        self._random = _random_state()
 
     def _trainable_now(self) -> set[str]:
         return {name for name, parameter in self.script.parameters() if parameter.requires_grad}
@@ -197,11 +198,9 @@ class ModeProbe(Probe):
         return msgspec.to_builtins(facts)
 
 
-def _random_state(torch: ModuleType) -> str:
+def _random_state() -> str:
     """A digest of what dropout draws from."""
-    on_device = torch.cuda.is_available() and torch.cuda.is_initialized()
-    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_device else [])]
-    return " ".join(map(digest, states))
+    return " ".join(map(digest, random_states()))
 
 
 def _active(model: Module) -> set[str]:
