@@ -8,11 +8,14 @@ function of the user's that is around all samples. An evaluation is what the tra
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter, methodcaller
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -46,6 +49,7 @@ class SampledFrame(NamedTuple):
     is_called: bool
 
 
+RunningLine = tuple[CodeType, int | None]
 Stack = tuple[SampledFrame, ...]  # the outermost first
 
 
@@ -87,27 +91,27 @@ class LineTimes(Meter):
         usual, before = sys.getswitchinterval(), time.perf_counter()
         sys.setswitchinterval(SWITCH)
         while not self.ended.wait(INTERVAL):
-            phase, frame = self.phase, sys._current_frames().get(self.thread)
-            now, places = time.perf_counter(), list[SampledFrame]()
-            last: Any = None
-            for inside, called in self.users.frames(frame):
-                if places and called is not last:
-                    places[-1] = places[-1]._replace(is_called=False)
-                places.append(SampledFrame(inside.f_code, inside.f_lineno or inside.f_code.co_firstlineno, True))
-                last = inside
-            if not self._is_inside_ours(frame):
-                self.seconds[phase, tuple(reversed(places[:MOST_FRAMES]))] += now - before
+            phase, running = self.phase, running_lines(self.thread)
+            now = time.perf_counter()
+            if not self._is_inside_ours(running):
+                self.seconds[phase, self._users_part(running)] += now - before
             before = now
-            del frame, last
         sys.setswitchinterval(usual)
 
-    def _is_inside_ours(self, frame: Any) -> bool:
+    def _users_part(self, running: Sequence[RunningLine]) -> Stack:
+        places, last = list[SampledFrame](), 0
+        for number, (code, line) in enumerate(running):
+            if self.users.file(code.co_filename):
+                if places and number != last + 1:
+                    places[-1] = places[-1]._replace(is_called=False)
+                places.append(SampledFrame(code, line or code.co_firstlineno, True))
+                last = number
+        return tuple(reversed(places[:MOST_FRAMES]))
+
+    def _is_inside_ours(self, running: Sequence[RunningLine]) -> bool:
         """Whether perfsuite looks at something, in a call of the user's."""
-        while frame is not None and not self.users.file(frame.f_code.co_filename):
-            if is_ours(frame.f_code.co_filename):
-                return True
-            frame = frame.f_back
-        return False
+        files = itertools.takewhile(lambda file: not self.users.file(file), (code.co_filename for code, _ in running))
+        return any(map(is_ours, files))
 
     def later_readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         self.ended.set()
@@ -120,6 +124,18 @@ class LineTimes(Meter):
                 lines.setdefault(phase, Counter())[line] += round(seconds / MICROSECOND)
         found = {phase: dict(lines[phase]) for phase in lines}
         return {"line_seconds": Reading(value=sum(phases.values()), phases=dict(phases), lines=found)}
+
+
+def running_lines(thread: int) -> list[RunningLine]:
+    """What a thread runs, from the innermost frame on. Whoever holds a frame holds its tensors, also after its function
+    has returned. So all frames are read in one call, in which no other thread runs.
+    """
+    frame = map(methodcaller("get", thread), iter(sys._current_frames, None))
+    frames = itertools.accumulate(itertools.chain(itertools.islice(frame, 1), itertools.repeat("f_back")), getattr)
+    running = list[RunningLine]()
+    with contextlib.suppress(AttributeError):  # beyond the outermost there is None
+        running.extend(map(attrgetter("f_code", "f_lineno"), frames))
+    return running
 
 
 def by_place(samples: Mapping[tuple[str, Stack], float]) -> dict[tuple[str, Stack], float]:

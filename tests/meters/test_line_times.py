@@ -1,6 +1,10 @@
 """Samples of lines: what is a batch, an evaluation, or other code of the loop follows from where the loop trains."""
 
-from perfsuite.meters.line_times import SampledFrame, by_place
+import sys
+import threading
+import weakref
+
+from perfsuite.meters.line_times import SampledFrame, by_place, running_lines
 
 
 def frame(function: object, line: int, is_called: bool = True) -> SampledFrame:
@@ -29,6 +33,18 @@ def phases(*samples: tuple[str, tuple[SampledFrame, ...]]) -> list[str]:
     found = by_place(dict.fromkeys(samples, 1.0))
     assert len(found) == len(samples)
     return [phase for phase, _ in found]
+
+
+class Held:
+    """What a function has, such as a tensor."""
+
+
+def made(calls: int) -> weakref.ref[Held]:
+    """Something that only a function has, deep inside of others, and that dies as it returns."""
+    if calls:
+        return made(calls - 1)
+    held = Held()
+    return weakref.ref(held)
 
 
 TRAINS = [("forward", (frame(loop, 12), frame(step, 3))), ("backward", (frame(loop, 13),))]
@@ -70,3 +86,37 @@ def test_an_evaluation_has_the_line_that_calls_the_model() -> None:
 def test_without_a_line_of_the_users_nothing_is_known() -> None:
     """Such as in a thread of a library."""
     assert phases(("forward", ()), ("other", ())) == ["forward", "other"]
+
+
+def test_a_sample_has_every_frame_from_the_innermost_on() -> None:
+    """With the line that each of them runs."""
+    _, (inner, line), (test, _), *_ = (lambda: running_lines(threading.get_ident()))()
+
+    assert (inner.co_name, test.co_name) == ("<lambda>", "test_a_sample_has_every_frame_from_the_innermost_on")
+    assert line == inner.co_firstlineno
+
+
+def test_samples_keep_nothing_that_a_function_has_left() -> None:
+    """A thread that is interrupted while it walks from frame to frame kept tensors: the peak was another each time."""
+    ended, samples = threading.Event(), list[int]()
+    thread = threading.get_ident()
+
+    def sample() -> None:
+        while not ended.is_set():
+            samples.append(len(running_lines(thread)))
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    sampling = threading.Thread(target=sample)
+    sampling.start()
+    try:
+        alive = []
+        while len(samples) < 6000:
+            left = made(300)
+            alive.append(left() is not None)
+    finally:
+        ended.set()
+        sampling.join()
+        sys.setswitchinterval(usual)
+
+    assert max(samples) > 300 and not any(alive)
