@@ -104,7 +104,8 @@ class Objects(Meter):
         if self.counted_from is None and is_asked_at(step):
             before, self.alive = self.alive, len(gc.get_objects())
             more = self.alive - before if step else 0
-            self.counted_from = step if self.has_grown or 2 * more >= BLOCK else None
+            self.grows_late = 2 * more >= BLOCK
+            self.counted_from = step if self.has_grown or self.grows_late else None
         if self.counted_from is not None and ends_block(step) and step - self.counted_from <= BLOCK * (BLOCKS + 1):
             self.later_counts.add(count(self.session.garbage)[0])
 

@@ -111,6 +111,7 @@ class OwnHost(Meter):
 
     def _ask_one(self, step: int) -> None:
         self.each_later.append(self._given_out() + self.garbage_bytes)
+        self.grows_late = self.grows_late or bool(_or_none(nearly_each(self.each_later)))
         if step and ends_block(step) and _or_none(nearly_each(self.each_later)):
             self.session.garbage.collect()
             self.garbage_bytes = self.each_later[-1] - self._given_out()

@@ -66,6 +66,7 @@ class Meter:
         self.uncounted: dict[str, str] = {}  # metrics that cannot be counted here, with the reasons
         self.called = frozenset[str]()  # modules of which a step has called functions
         self.has_grown = False  # whether readings have something that ends, or grows for ever: later steps tell
+        self.grows_late = False  # whether later steps show that something grows in Python, and readings did not
 
     def built(self, parameters: int) -> None:
         """The model is built with so many parameters, tied ones counted once; no technique has changed it yet."""

@@ -18,6 +18,7 @@ from perfsuite.rank.memory.recorder import MemoryRecorder
 from perfsuite.rank.memory.snapshot import keep_snapshot
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
+from perfsuite.rank.users_lines import UsersLines
 from perfsuite.records import codec
 from perfsuite.records.curves import POINTS, pack
 from perfsuite.records.failure import Failure, FailureKind
@@ -72,8 +73,10 @@ def report(error: BaseException, folder: Path, rank: int, where: str, session: S
         print(error, file=sys.stderr)  # its message is complete
     else:
         traceback.print_exception(error)
+    line = _evidence(lambda: UsersLines().raised(error), "")
     error = _evidence(lambda: lacking(error), None) or error
-    text = f"{type(error).__name__} {where}: {error}" if not isinstance(error, RankError) else str(error)
+    place = f"{where} at {line}" if line else where
+    text = f"{type(error).__name__} {place}: {error}" if not isinstance(error, RankError) else str(error)
     out_of_memory = is_out_of_memory(error)
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack

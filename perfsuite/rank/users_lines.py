@@ -7,6 +7,7 @@ script's copy is named by its path in the repository: ``train.py:14 in step``.
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -65,6 +66,11 @@ class UsersLines:
     def innermost(self, frame: FrameType | None) -> str:
         """``train.py:14 in step``; empty if no frame is the user's."""
         return next((self.line(one.f_code, one.f_lineno) for one, _ in self.frames(frame)), "")
+
+    def raised(self, error: BaseException) -> str:
+        """The user's innermost line that an error has passed; empty if it has passed none."""
+        lines = [self.line(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+        return next(filter(None, reversed(lines)), "")
 
     def direct(self, frame: FrameType | None) -> str:
         """The same if the user's line itself reads a tensor, and no library does for it; otherwise empty."""

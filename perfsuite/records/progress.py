@@ -51,8 +51,9 @@ class ProgressWriter:
 
     @property
     def where(self) -> str:
-        """``in forward of step 3``, or ``in prepare`` before the first step."""
-        return f"in {self.phase} of step {self._step}" if self._step else f"in {self.phase}"
+        """``in forward of step 3``, ``in step 3`` of what is no phase, or ``in prepare`` before the first step."""
+        of_step = f"step {self._step}" if self.phase == "other" else f"{self.phase} of step {self._step}"
+        return f"in {of_step if self._step else self.phase}"
 
     def mark(self, phase: str) -> None:
         """A phase begins; "batch" begins a step."""

@@ -112,7 +112,7 @@ REFUSED = {
     "few steps": (START + "\nfor _ in range(9): step()", "ended after 9 iterations, but 3 timed steps need 16"),
     "raises in step 3": (
         START + "\nstep(); step()\nraise ValueError('bad batch')",
-        "ValueError in other of step 3: bad batch",
+        f"ValueError in step 3 at train.py:{START.count(chr(10)) + 3}: bad batch",
     ),
     "os._exit": (START + "\nfor _ in range(7): step()\nos._exit(3)", "ended with status 3 after 7 iterations"),
     "nan": (START + "\nfor n in range(60): step(float('nan') if n > 7 else 1.0)", "The loss is nan"),
@@ -134,7 +134,7 @@ REFUSED = {
         START + "\nfor _ in range(7): step()\nos.kill(os.getpid(), 9)",
         "ended by SIGKILL after 7 iterations",
     ),
-    "recurses": (START + "\ndef more(): more()\nstep()\nmore()", "RecursionError in other of step"),
+    "recurses": (START + "\ndef more(): more()\nstep()\nmore()", "RecursionError in step"),
     "exits in step 3": (START + "\nstep(); step()\nsys.exit('enough')", "ended after 2 iterations"),
 }
 

@@ -1,5 +1,6 @@
 """A rank's own report of its failure: it names what happened, whatever else is broken there."""
 
+import json
 import sys
 from types import ModuleType
 from typing import cast
@@ -32,6 +33,24 @@ def test_a_torch_without_its_operators_hides_no_failure(report):
     assert {"python", "torch", "transformers"} <= failure.versions.keys()
 
 
+def raising() -> None:
+    """An error of the user's, which a library raises."""
+    json.loads("no such row")
+
+
+def test_the_user_s_line_is_named(report):
+    """The innermost that is his, not the library's."""
+    try:
+        raising()
+    except ValueError as error:
+        failure = report(error)
+
+    line = raising.__code__.co_firstlineno + 2
+    assert failure.message.startswith(
+        f"JSONDecodeError in forward of step 3 at tests/rank/test_failure_report.py:{line} in raising: Expecting value"
+    )
+
+
 class OutOfMemoryError(RuntimeError):
     """Named as torch's."""
 
@@ -51,5 +70,6 @@ def test_a_torch_that_cannot_be_imported_is_the_failure(tmp_path, monkeypatch):
     failure = codec.read(tmp_path / "rank0.failure.json", Failure)
 
     assert status == 1
-    assert failure.message.startswith("ModuleNotFoundError in import: import of torch halted")
+    assert failure.message.startswith("ModuleNotFoundError in import at tests/rank/test_failure_report.py:")
+    assert "import of torch halted" in failure.message
     assert "torch" in failure.versions

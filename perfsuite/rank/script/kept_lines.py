@@ -21,28 +21,31 @@ from perfsuite.records.suspects import LINE
 
 BYTES = "host_grown_bytes"
 GROWN = ("leaked_objects", BYTES, "open_files_left")
-FIRST, STEPS = 1, 5  # the later step after which it begins; steps from the end of the next one on
+FIRST, STEPS = 1, 5  # the later step after which it may begin; steps from the end of the next one on
 FRAMES = 25
 
 
 class KeptLines:
-    """Watches the later steps if a reading says that something has grown."""
+    """Watches some later steps if a reading says that something has grown, or if a meter says so ``late``."""
 
     def __init__(self, readings: Mapping[str, Reading]) -> None:
         self._grows = any(name in readings and readings[name].value for name in GROWN)
+        self._begun: int | None = None  # the later step after which tracemalloc watches
         self._users = UsersLines()
         self._first: Counter[str] = Counter()  # what each line has alive after the first step
         self._first_sizes: Counter[str] = Counter()
         self._numbers: dict[str, int] = {}  # blocks a step, by line
         self._sizes: dict[str, int] = {}  # and bytes
 
-    def stepped(self, step: int) -> None:
+    def stepped(self, step: int, late: bool) -> None:
         """That later step is done."""
-        if self._grows and step == FIRST and not tracemalloc.is_tracing():
-            tracemalloc.start(FRAMES)
-        elif step == FIRST + 1 and self._grows and tracemalloc.is_tracing():
+        if self._begun is None:
+            if (self._grows or late) and step >= FIRST and not tracemalloc.is_tracing():
+                tracemalloc.start(FRAMES)
+                self._begun = step
+        elif step == self._begun + 1:
             self._first, self._first_sizes = self._alive()
-        elif step == FIRST + 1 + STEPS and self._grows and tracemalloc.is_tracing():
+        elif step == self._begun + 1 + STEPS:
             self._keep()
             tracemalloc.stop()
 

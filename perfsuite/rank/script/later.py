@@ -62,7 +62,7 @@ class Later:
         seconds = time.perf_counter() - self._step_begun
         for meter in self._meters:
             meter.later(self._steps, outcome, seconds)
-        self._kept.stepped(self._steps)
+        self._kept.stepped(self._steps, late=any(meter.grows_late for meter in self._meters))
         if self._steps >= MOST_STEPS:
             self.write()
         self._step_begun = time.perf_counter()
