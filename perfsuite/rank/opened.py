@@ -56,8 +56,8 @@ class Opened:
                 restored.callback(setattr, module, "open", module.open)
                 module.open = _Noted(module.open, names, self._note)
             scan = os.scandir
-            for name in ("stat", "listdir", "scandir"):
-                note = self._note_look if name == "stat" else self._note_list
+            for name in ("stat", "access", "listdir", "scandir"):
+                note = self._note_look if name in ("stat", "access") else self._note_list
                 restored.callback(setattr, os, name, getattr(os, name))
                 setattr(os, name, _Noted(getattr(os, name), ("path", "dir_fd"), note))
             pathlibs: Any = getattr(glob, "_StringGlobber", None)

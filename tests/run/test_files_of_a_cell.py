@@ -144,14 +144,15 @@ def test_files_that_are_looked_for(tmp_path: Path) -> None:
     for name in ("a", "b", "read", "parts/c"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    before, opened = (os.stat, os.listdir, os.scandir), Opened()
+    before, opened = (os.stat, os.access, os.listdir, os.scandir), Opened()
     with opened.watching():
         assert os.path.exists(tmp_path / "a") and (tmp_path / "b").is_file() and not (tmp_path / "gone").exists()
         assert list((tmp_path / "parts").glob("*")) == [tmp_path / "parts/c"] and os.stat in os.supports_follow_symlinks
         assert (tmp_path / "read").exists() and not (tmp_path / "read").read_text()
-    assert (os.stat, os.listdir, os.scandir) == before and list((tmp_path / "parts").glob("*"))
+        assert not os.access(tmp_path / "asked", os.R_OK)
+    assert (os.stat, os.access, os.listdir, os.scandir) == before and list((tmp_path / "parts").glob("*"))
 
-    names = ["a", "b", "gone", "parts/"]
+    names = ["a", "asked", "b", "gone", "parts/"]
     assert [place for place in opened.looked_for if place != str(tmp_path / "parts")] == [
         f"{tmp_path}/{name}" for name in names
     ]

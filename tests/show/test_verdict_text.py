@@ -388,7 +388,7 @@ def test_the_reason_why_times_are_not_compared_is_said_once():
     assert asides([*strangers, slow]) == [
         "times are not compared in 2 cells: no times from this machine: recorded on another machine (Xeon, 2 cores, "
         "0123456789ab)",
-        "open: 1 cell slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
+        "open: 1 cell slower than in the baseline's runs, although no change was seen: a quieter machine may not be",
         f"to decide: pytest --perf -k {CELL} --perf-against=abc; to let such cells fail: -o perf_open=fail",
     ]
 

@@ -1,6 +1,7 @@
 """Compared roughly: a number that each launch has a little different, and that must not become much worse."""
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.explain import explain
 from perfsuite.compare.rules._rule import Rule
 from perfsuite.compare.scope import Scope, line_of
 from perfsuite.records.sample import Reading
@@ -12,7 +13,9 @@ def compare(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     limit = limit_of(metric, old.value)
     worse = metric.sign * (new.value - old.value)
     fine = worse <= allowed(metric, old.value)
-    return line_of(metric, Status.OK if fine else Status.REGRESSED, old, new, compared=True, limit=limit)
+    if fine:
+        return line_of(metric, Status.OK, old, new, compared=True, limit=limit)
+    return line_of(metric, Status.REGRESSED, old, new, compared=True, limit=limit, moves=explain(metric, new, old))
 
 
 def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:

@@ -21,7 +21,8 @@ from perfsuite.records.suspects import LINE
 
 BYTES = "host_grown_bytes"
 GROWN = ("leaked_objects", BYTES, "open_files_left")
-FIRST, STEPS = 1, 5  # the later step after which it may begin; steps from the end of the next one on
+FIRST = 1  # the later step after which it may begin
+FEWEST, STEPS = 3, 5  # steps from the end of the next one on, if the script ends, and otherwise
 FRAMES = 25
 
 
@@ -31,6 +32,7 @@ class KeptLines:
     def __init__(self, readings: Mapping[str, Reading]) -> None:
         self._grows = any(name in readings and readings[name].value for name in GROWN)
         self._begun: int | None = None  # the later step after which tracemalloc watches
+        self._steps = 0  # since the first of them has ended
         self._users = UsersLines()
         self._first: Counter[str] = Counter()  # what each line has alive after the first step
         self._first_sizes: Counter[str] = Counter()
@@ -45,16 +47,18 @@ class KeptLines:
                 self._begun = step
         elif step == self._begun + 1:
             self._first, self._first_sizes = self._alive()
-        elif step == self._begun + 1 + STEPS:
-            self._keep()
-            tracemalloc.stop()
+        elif tracemalloc.is_tracing():
+            self._steps = step - self._begun - 1
+            if self._steps == STEPS:
+                self._end()
 
-    def _keep(self) -> None:
+    def _end(self) -> None:
         """Of those lines that have left something in all steps but one."""
-        numbers, sizes = self._alive()
-        grown = [line for line in numbers if line and numbers[line] - self._first[line] >= STEPS - 1]
-        self._numbers = {line: max(1, (numbers[line] - self._first[line]) // STEPS) for line in grown}
-        self._sizes = {line: max(0, sizes[line] - self._first_sizes[line]) // STEPS for line in grown}
+        (numbers, sizes), steps = self._alive(), self._steps
+        tracemalloc.stop()
+        grown = [line for line in numbers if line and numbers[line] - self._first[line] >= steps - 1]
+        self._numbers = {line: max(1, (numbers[line] - self._first[line]) // steps) for line in grown}
+        self._sizes = {line: max(0, sizes[line] - self._first_sizes[line]) // steps for line in grown}
 
     def _alive(self) -> tuple[Counter[str], Counter[str]]:
         """How many blocks each line has allocated that are alive, and how many bytes."""
@@ -78,6 +82,8 @@ class KeptLines:
 
     def readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """Those that still grow, with the lines."""
+        if FEWEST <= self._steps < STEPS and tracemalloc.is_tracing():
+            self._end()
         return {
             name: msgspec.structs.replace(readings[name], lines={LINE: self._sizes if name == BYTES else self._numbers})
             for name in GROWN

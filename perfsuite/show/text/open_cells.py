@@ -13,7 +13,7 @@ from perfsuite.system.units import show_several
 
 MOST_OPEN = 10  # cells whose open times are said; the report has all
 NEVER = "not tried"
-_UNEXPLAINED = "slower than in the baseline's runs, although nothing changed: a quieter machine may not be"
+_UNEXPLAINED = "slower than in the baseline's runs, although no change was seen: a quieter machine may not be"
 _UNTRIED = "may be slower and had no trial (--perf-trial)"
 _OUT_OF_TIME = "may be slower, and the time for open cells ended before they were decided: give more by --perf-budget"
 _TOO_NOISY = "may be slower, and the machine is too noisy to decide it soon: a quieter one may"

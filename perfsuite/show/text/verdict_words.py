@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perfsuite.compare.hurts import worst_of
-from perfsuite.records.reasons import SideFailed, SidesEnded, Wrong
+from perfsuite.records.reasons import SideFailed, SidesEnded, SomeSteps, Wrong
 from perfsuite.records.verdict import (
     NEED_A_REASON,
     ORDER,
@@ -89,6 +89,8 @@ def _moved_text(line: Line) -> str:
     """Of facts those that differ, of an equal number the part that grew, of a leak its size, otherwise both sides."""
     if line.unit == FACTS and line.moves:
         return f"{line.title}: {some([fact_text(move.part, move.by) for move in line.moves], MOST_FACTS)}"
+    if isinstance(line.reason, SomeSteps):
+        return f"{line.title} {change_text(line)} in the mean"
     before, now = sides_text(line)
     if line.moves and line.old == line.new:
         return f"{line.title} {now} as before, but in other parts: {moves_text(line.moves[:1], line.unit)}"
