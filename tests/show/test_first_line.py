@@ -10,6 +10,7 @@ from perfsuite.compare.judge import judge
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
+from perfsuite.records.suspects import LINE
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.show.text.verdict_text import render, table
 
@@ -65,7 +66,10 @@ FIRST = {  # what is other than before, and the beginning of what is said first
     "leak and peak": (LEAK | {"peak_memory_bytes": number(11 * GIB, part="activations")}, "leaks 64.00 KiB"),
     "objects": ({"leaked_objects": Reading(value=3, parts={"dict": 3})}, "leaves 3 more object(s) in every step"),
     "files": ({"open_files_left": Reading(value=1, parts={"file": 1})}, "leaves 1 more open file(s) in every step"),
-    "host memory": ({"host_grown_bytes": Reading(value=100_000)}, "leaks 97.66 KiB of host memory in every step"),
+    "host memory": (
+        {"host_grown_bytes": Reading(value=100_000, parts={"kept": 100_000}, lines={LINE: {AT: 100_000}})},
+        f"leaks 97.66 KiB of host memory in every step at {AT}",
+    ),
     "peak before allocations": (
         {"peak_memory_bytes": number(12 * GIB, part="activations"), "allocations": number(800, part="forward")},
         "peak memory +20.0 % (10.00 GiB → 12.00 GiB)",
