@@ -40,7 +40,7 @@ class Later:
     def __init__(self, folder: Path, sample: RankSample, meters: Sequence[Meter], leave: Callable[[], None]) -> None:
         self._folder, self._sample, self._meters, self._leave = folder, sample, meters, leave
         self._begun = self._step_begun = time.perf_counter()
-        self._lock, self._written = threading.Lock(), threading.Event()
+        self._lock, self._written = threading.RLock(), threading.Event()
         self._steps = 0
         self._kept = KeptLines(sample.readings)
         codec.write(folder / MEASURED.format(rank=sample.rank), sample)
@@ -62,7 +62,10 @@ class Later:
         seconds = time.perf_counter() - self._step_begun
         for meter in self._meters:
             meter.later(self._steps, outcome, seconds)
-        self._kept.stepped(self._steps, late=any(meter.grows_late for meter in self._meters))
+        late = any(meter.grows_late for meter in self._meters)
+        with self._lock:  # the thread that ends them may ask for the lines meanwhile
+            if not self._written.is_set():
+                self._kept.stepped(self._steps, late)
         if self._steps >= MOST_STEPS:
             self.write()
         self._step_begun = time.perf_counter()
