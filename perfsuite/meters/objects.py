@@ -101,11 +101,12 @@ class Objects(Meter):
         return readings | ({"cached_objects": by_part(cached)} if cached or self.own else {})
 
     def later(self, step: int, outcome: StepOutcome, seconds: float) -> None:
-        if self.counted_from is None and is_asked_at(step):
+        if is_asked_at(step):
             before, self.alive = self.alive, len(gc.get_objects())
-            more = self.alive - before if step else 0
-            self.grows_late = 2 * more >= BLOCK
-            self.counted_from = step if self.has_grown or self.grows_late else None
+            more = step and 2 * (self.alive - before) >= BLOCK
+            self.grows_late |= bool(more)
+            if self.counted_from is None and (self.has_grown or more):
+                self.counted_from = step
         if self.counted_from is not None and ends_block(step) and step - self.counted_from <= BLOCK * (BLOCKS + 1):
             self.later_counts.add(count(self.session.garbage)[0])
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.meters._growth import BLOCKS, ONE_BY_ONE, ends_block, is_asked_at, least_growth, nearly_each
+from perfsuite.meters._growth import BLOCK, BLOCKS, ONE_BY_ONE, ends_block, is_asked_at, least_growth, nearly_each
 from perfsuite.meters.host import Mapped, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script import boot
@@ -105,13 +105,14 @@ class OwnHost(Meter):
         if self.has_grown and is_asked_at(step):
             self.session.garbage.collect()
         self.later_bytes.append(self._bytes())
+        *_, after = before = self.later_bytes[-2:]
+        self.grows_late |= after - before[0] >= BLOCK * LEAST
         if len(self.later_bytes) == BLOCKS + 1 and grown_later(self.later_bytes):  # perhaps of what nobody uses
             self.session.garbage.collect()
             self.later_bytes[-1] = self._bytes()
 
     def _ask_one(self, step: int) -> None:
         self.each_later.append(self._given_out() + self.garbage_bytes)
-        self.grows_late = self.grows_late or bool(_or_none(nearly_each(self.each_later)))
         if step and ends_block(step) and _or_none(nearly_each(self.each_later)):
             self.session.garbage.collect()
             self.garbage_bytes = self.each_later[-1] - self._given_out()

@@ -27,11 +27,12 @@ FRAMES = 25
 
 
 class KeptLines:
-    """Watches some later steps if a reading says that something has grown, or if a meter says so ``late``."""
+    """Watches some later steps if a reading says that something has grown, and some if a meter says so ``late``."""
 
     def __init__(self, readings: Mapping[str, Reading]) -> None:
         self._grows = any(name in readings and readings[name].value for name in GROWN)
-        self._begun: int | None = None  # the later step after which tracemalloc watches
+        self._has_looked_late = False
+        self._begun: int | None = None  # the later step after which tracemalloc watches, while it does
         self._steps = 0  # since the first of them has ended
         self._users = UsersLines()
         self._first: Counter[str] = Counter()  # what each line has alive after the first step
@@ -42,23 +43,30 @@ class KeptLines:
     def stepped(self, step: int, late: bool) -> None:
         """That later step is done."""
         if self._begun is None:
+            late = late and not self._has_looked_late
             if (self._grows or late) and step >= FIRST and not tracemalloc.is_tracing():
                 tracemalloc.start(FRAMES)
-                self._begun = step
+                self._begun, self._steps = step, 0
+                self._grows, self._has_looked_late = False, self._has_looked_late or late
         elif step == self._begun + 1:
             self._first, self._first_sizes = self._alive()
-        elif tracemalloc.is_tracing():
+        else:
             self._steps = step - self._begun - 1
             if self._steps == STEPS:
                 self._end()
 
     def _end(self) -> None:
-        """Of those lines that have left something in all steps but one."""
+        """Of those lines that have left something in all steps but one, that of most bytes first: what watches a step
+        keeps a number of each, too.
+        """
         (numbers, sizes), steps = self._alive(), self._steps
         tracemalloc.stop()
+        self._begun = None
         grown = [line for line in numbers if line and numbers[line] - self._first[line] >= steps - 1]
-        self._numbers = {line: max(1, (numbers[line] - self._first[line]) // steps) for line in grown}
-        self._sizes = {line: max(0, sizes[line] - self._first_sizes[line]) // steps for line in grown}
+        grown.sort(key=lambda line: self._first_sizes[line] - sizes[line])
+        if grown:  # a leak from the first step on is in both looks
+            self._numbers = {line: max(1, (numbers[line] - self._first[line]) // steps) for line in grown}
+            self._sizes = {line: max(0, sizes[line] - self._first_sizes[line]) // steps for line in grown}
 
     def _alive(self) -> tuple[Counter[str], Counter[str]]:
         """How many blocks each line has allocated that are alive, and how many bytes."""
@@ -82,7 +90,7 @@ class KeptLines:
 
     def readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """Those that still grow, with the lines."""
-        if FEWEST <= self._steps < STEPS and tracemalloc.is_tracing():
+        if self._begun is not None and self._steps >= FEWEST:
             self._end()
         return {
             name: msgspec.structs.replace(readings[name], lines={LINE: self._sizes if name == BYTES else self._numbers})
