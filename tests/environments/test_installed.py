@@ -242,7 +242,7 @@ def test_a_file_outside_is_named_and_many_are_not() -> None:
 
 
 def test_a_slower_time_after_a_change_is_an_alarm_and_not_the_machine() -> None:
-    """It was "machine: although no change was seen" after another numpy, and no trial followed."""
+    """It was "machine: although nothing changed" after another numpy, and no trial followed."""
     base = samples.with_measurement(samples.baseline(), installed=USUAL)
     slow = {"step_time_seconds": samples.times(*[4.0] * 6)}
     reasons = []

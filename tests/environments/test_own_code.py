@@ -92,7 +92,7 @@ def test_slow_code_in_an_imported_file_is_red(tmp_path: Path) -> None:
 def test_slow_code_outside_of_the_repository_is_not_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a sibling folder on PYTHONPATH. It was "machine", although no change was seen. No trial can take it back."""
+    """In a sibling folder on PYTHONPATH. It was "machine", although nothing changed. No trial can take it back."""
     repository, sibling = tmp_path / "repository", tmp_path / "sibling"
     for folder in (repository, sibling):
         folder.mkdir()

@@ -48,6 +48,8 @@ class KeptLines:
                 tracemalloc.start(FRAMES)
                 self._begun, self._steps = step, 0
                 self._grows, self._has_looked_late = False, self._has_looked_late or late
+        elif not tracemalloc.is_tracing():  # the script has stopped it
+            self._begun = None
         elif step == self._begun + 1:
             self._first, self._first_sizes = self._alive()
         else:
@@ -90,7 +92,7 @@ class KeptLines:
 
     def readings(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """Those that still grow, with the lines."""
-        if self._begun is not None and self._steps >= FEWEST:
+        if self._begun is not None and self._steps >= FEWEST and tracemalloc.is_tracing():
             self._end()
         return {
             name: msgspec.structs.replace(readings[name], lines={LINE: self._sizes if name == BYTES else self._numbers})
