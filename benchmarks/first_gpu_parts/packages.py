@@ -3,6 +3,7 @@
 Only the standard library is imported here, since nothing else may be there.
 """
 
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -74,7 +75,7 @@ def _closure(python: str) -> list[str]:
         there, asked = Path(name) / "there.txt", Path(name) / "asked.in"
         there.write_text("\n".join(THERE), encoding="utf-8")
         asked.write_text("\n".join(needed()), encoding="utf-8")
-        command = [sys.executable, "-m", "uv", "pip", "compile", "-q", "--no-header", "--no-annotate"]
+        command = [*_module("uv"), "pip", "compile", "-q", "--no-header", "--no-annotate"]
         command += ["-c", str(ROOT / "constraints.txt"), "--excludes", str(there), "--python-version", python]
         command += ["--python-platform", "x86_64-manylinux_2_28", str(asked)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -95,4 +96,12 @@ def _is_installed(name: str) -> bool:
 
 
 def _pip(*words: str | Path) -> None:
-    subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True)
+    subprocess.run([*_module("pip"), *map(str, words)], check=True)
+
+
+def _module(name: str) -> list[str]:
+    """The words that run a module of this Python. An environment that uv made has no pip."""
+    if not importlib.util.find_spec(name):
+        how = "python -m ensurepip" if name == "pip" else f"python -m pip install {name}"
+        raise SystemExit(f"{sys.executable} has no {name}: install it, as by {how}.")
+    return [sys.executable, "-m", name]
