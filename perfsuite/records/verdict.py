@@ -152,6 +152,8 @@ class Verdict(Record, frozen=True, kw_only=True, gc=False):
     no lines. ``changed`` are the possible causes, ``trial`` what was tried. ``accept`` is the consent that accepts it,
     and ``collect`` the command that collects the cell's test. ``quarantine_ended`` is the last
     day of a quarantine that does not hold any more.
+
+    Raises ValueError if a line is worse and the status is not red, as in a report that somebody changed.
     """
 
     cell: str
@@ -166,3 +168,8 @@ class Verdict(Record, frozen=True, kw_only=True, gc=False):
     headroom: Headroom | None = None
     emulated: bool = False
     quarantine_ended: str = ""
+
+    def __post_init__(self) -> None:
+        worse = next((line for line in self.lines if line.status in RED - {Status.IMPROVED}), None)
+        if worse and self.status not in RED:
+            raise ValueError(f"{self.cell} is {self.status}, but its {worse.title} is {worse.status}")

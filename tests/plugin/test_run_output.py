@@ -225,7 +225,7 @@ def history(pytester, **seconds):
     for number, (cell, cost) in enumerate(seconds.items()):
         one = made_up(cell, metrics, number=0)
         status = "regressed" if number else "ok"
-        verdict = msgspec.structs.replace(one.verdict, cell=cell, status=status)
+        verdict = msgspec.structs.replace(one.verdict, cell=cell, status=status, lines=[])
         launch = msgspec.structs.replace(LAUNCH, date="2026-11-20T00:00:00+00:00")
         record = msgspec.structs.replace(
             one.measurement,
